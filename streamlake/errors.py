@@ -1,0 +1,99 @@
+"""Every error that streamlake raises, sorted by what the caller may do next.
+
+```
+StreamlakeError
+  InvalidOptionError          fix the configuration
+  SchemaMismatchError         the rows do not fit the table: fix the stream or the table
+  DecodeError                 this record goes to the rejects
+  SourceError                 the stream cannot be read
+    DataLossError               records that were due are gone from the source: choose what to do
+  StorageError                may be retried
+    MissingFileError            the file is not there
+  TableNotFoundError          create the table, or correct the name
+  TableAlreadyExistsError     load the table instead
+  DataInvalidError            a file or metadata is corrupt: stop
+  FeatureUnsupportedError     a format feature that is not read or not written here
+  LineageError                checkpoint and table disagree: the message lists the ways out
+  CommitError
+    CommitConflictError         certainly not committed: refresh and retry
+    ConflictValidationError     certainly not committed: retrying blindly is wrong
+    CommitStateUnknownError     perhaps committed: clean nothing, read the table first
+    FencedError                 a newer writer owns this pipeline: stop
+```
+
+All of them pickle, because they cross from executor to driver: they take positional message arguments only.
+"""
+
+from __future__ import annotations
+
+
+class StreamlakeError(Exception):
+    """Root of the tree. The message says what happened, to what, and what to do next."""
+
+
+class InvalidOptionError(StreamlakeError):
+    """An option, argument or pipeline file is wrong: nothing was started; fix the configuration."""
+
+
+class SchemaMismatchError(StreamlakeError):
+    """Rows do not fit the table's schema (missing column, wrong type, null in a required column)."""
+
+
+class DecodeError(StreamlakeError):
+    """A record cannot be decoded or converted; it names topic, partition and offset."""
+
+
+class SourceError(StreamlakeError):
+    """The source cannot be reached or read; the checkpoint stays where it is."""
+
+
+class DataLossError(SourceError):
+    """Records between the committed offset and the first available one no longer exist in the source."""
+
+
+class StorageError(StreamlakeError):
+    """Bytes could not be read or written; the operation may be retried."""
+
+
+class MissingFileError(StorageError):
+    """The file that was asked for does not exist."""
+
+
+class TableNotFoundError(StreamlakeError):
+    """There is no Iceberg table at this name or location."""
+
+
+class TableAlreadyExistsError(StreamlakeError):
+    """A table is already there, so none was created."""
+
+
+class DataInvalidError(StreamlakeError):
+    """A metadata, manifest or data file is damaged or contradicts the specification: stop."""
+
+
+class FeatureUnsupportedError(StreamlakeError):
+    """A feature of the table format that streamlake does not read or does not write."""
+
+
+class LineageError(StreamlakeError):
+    """Checkpoint and table disagree about what was committed; the message lists the ways out."""
+
+
+class CommitError(StreamlakeError):
+    """A commit did not go through as asked."""
+
+
+class CommitConflictError(CommitError):
+    """Certainly not committed, because another writer was first: refresh and retry."""
+
+
+class ConflictValidationError(CommitError):
+    """Certainly not committed, because another writer's change contradicts it: a blind retry is wrong."""
+
+
+class CommitStateUnknownError(CommitError):
+    """Perhaps committed: delete nothing, read the table before anything else."""
+
+
+class FencedError(CommitError):
+    """A newer writer owns this pipeline: this one stops."""
