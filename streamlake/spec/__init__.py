@@ -1,0 +1,1 @@
+"""The Iceberg table specification as immutable values. Standard library only, no I/O."""

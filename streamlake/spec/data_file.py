@@ -1,0 +1,51 @@
+"""One data or delete file as a manifest describes it (spec: Data File Fields)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+
+class FileContent(IntEnum):
+    """Type of content stored by a file (field 134)."""
+
+    DATA = 0
+    POSITION_DELETES = 1
+    EQUALITY_DELETES = 2
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """The fields of `data_file`. `partition` holds values in the order of the partition spec's fields; the maps
+    are keyed by field id; `lower_bounds`/`upper_bounds` hold single-value bytes."""
+
+    content: FileContent
+    file_path: str
+    file_format: str
+    spec_id: int
+    partition: tuple[Any, ...]
+    record_count: int
+    file_size_in_bytes: int
+    column_sizes: dict[int, int] | None = None
+    value_counts: dict[int, int] | None = None
+    null_value_counts: dict[int, int] | None = None
+    nan_value_counts: dict[int, int] | None = None
+    lower_bounds: dict[int, bytes] | None = None
+    upper_bounds: dict[int, bytes] | None = None
+    key_metadata: bytes | None = None
+    split_offsets: tuple[int, ...] | None = None
+    equality_ids: tuple[int, ...] | None = None
+    sort_order_id: int | None = None
+    first_row_id: int | None = None
+    referenced_data_file: str | None = None
+    content_offset: int | None = None
+    content_size_in_bytes: int | None = None
+
+    @property
+    def is_data(self) -> bool:
+        return self.content == FileContent.DATA
+
+    @property
+    def is_deletion_vector(self) -> bool:
+        return self.content == FileContent.POSITION_DELETES and self.file_format == "puffin"

@@ -1,0 +1,139 @@
+"""A table schema: fields with ids, looked up by id or by dotted name (spec: Schemas and Data Types)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from streamlake.spec.types import IcebergType, ListType, MapType, NestedField, StructType, children
+
+
+def _walk(fields: Iterable[NestedField], prefix: str, parent: int | None) -> Iterator[tuple[NestedField, str, int | None]]:
+    for part in fields:
+        name = f"{prefix}{part.name}"
+        yield part, name, parent
+        yield from _walk(children(part.type), f"{name}.", part.field_id)
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Top-level fields in order, the schema's id, and the identifier field ids (the table's key, if it has one)."""
+
+    fields: tuple[NestedField, ...]
+    schema_id: int = 0
+    identifier_field_ids: tuple[int, ...] = ()
+    extra: dict[str, object] = field(default_factory=dict, compare=False, hash=False)
+
+    @property
+    def struct(self) -> StructType:
+        return StructType(self.fields)
+
+    @cached_property
+    def fields_by_id(self) -> dict[int, NestedField]:
+        """Every field, list elements and map keys and values included."""
+        return {part.field_id: part for part, _, _ in _walk(self.fields, "", None)}
+
+    @cached_property
+    def names_by_id(self) -> dict[int, str]:
+        """Field id -> dotted name ("a.b", "tags.element", "attributes.value")."""
+        return {part.field_id: name for part, name, _ in _walk(self.fields, "", None)}
+
+    @cached_property
+    def parents(self) -> dict[int, int]:
+        """Field id -> id of the field that contains it; top-level fields are absent."""
+        return {part.field_id: parent for part, _, parent in _walk(self.fields, "", None) if parent is not None}
+
+    @cached_property
+    def _ids_by_name(self) -> dict[str, int]:
+        return {name: field_id for field_id, name in self.names_by_id.items()}
+
+    @cached_property
+    def _ids_by_folded_name(self) -> dict[str, int]:
+        return {name.lower(): field_id for field_id, name in self.names_by_id.items()}
+
+    @property
+    def column_names(self) -> list[str]:
+        return [part.name for part in self.fields]
+
+    @property
+    def highest_field_id(self) -> int:
+        return max(self.fields_by_id, default=0)
+
+    @property
+    def identifier_names(self) -> list[str]:
+        return [self.names_by_id[field_id] for field_id in self.identifier_field_ids]
+
+    def field(self, field_id: int) -> NestedField | None:
+        return self.fields_by_id.get(field_id)
+
+    def find(self, name: str, *, case_sensitive: bool = True) -> NestedField | None:
+        """The field of a dotted name, or None."""
+        ids = self._ids_by_name if case_sensitive else self._ids_by_folded_name
+        field_id = ids.get(name if case_sensitive else name.lower())
+        return None if field_id is None else self.fields_by_id[field_id]
+
+    def name_of(self, field_id: int) -> str | None:
+        return self.names_by_id.get(field_id)
+
+    def select(self, names: Iterable[str]) -> Schema:
+        """The schema narrowed to dotted names, in schema order; a parent is kept with its chosen parts only.
+
+        Raises KeyError with the first name that does not exist.
+        """
+        wanted: set[int] = set()
+        for name in names:
+            found = self.find(name)
+            if found is None:
+                raise KeyError(name)
+            wanted.add(found.field_id)
+        return replace(self, fields=_prune(self.fields, wanted), identifier_field_ids=())
+
+    def __str__(self) -> str:
+        return "table {\n" + "".join(f"  {part}\n" for part in self.fields) + "}"
+
+
+def _prune(fields: Iterable[NestedField], wanted: set[int]) -> tuple[NestedField, ...]:
+    kept = []
+    for part in fields:
+        if part.field_id in wanted:
+            kept.append(part)
+        elif isinstance(part.type, StructType):
+            inner = _prune(part.type.fields, wanted)
+            if inner:
+                kept.append(replace(part, type=StructType(inner)))
+        elif any(child.field_id in wanted or _prune((child,), wanted) for child in children(part.type)):
+            kept.append(part)
+    return tuple(kept)
+
+
+def assign_fresh_ids(fields: Iterable[NestedField], next_id: Callable[[], int]) -> tuple[NestedField, ...]:
+    """The same fields with new ids, level by level as Iceberg does: a struct's own fields before their parts."""
+    level = [replace(part, field_id=next_id()) for part in fields]
+    return tuple(replace(part, type=_fresh_type(part.type, next_id)) for part in level)
+
+
+def _fresh_type(type_: IcebergType, next_id: Callable[[], int]) -> IcebergType:
+    if isinstance(type_, StructType):
+        return StructType(assign_fresh_ids(type_.fields, next_id))
+    if isinstance(type_, ListType):
+        element_id = next_id()
+        return ListType(element_id, _fresh_type(type_.element_type, next_id), type_.element_required)
+    if isinstance(type_, MapType):
+        key_id, value_id = next_id(), next_id()
+        return MapType(
+            key_id,
+            _fresh_type(type_.key_type, next_id),
+            value_id,
+            _fresh_type(type_.value_type, next_id),
+            type_.value_required,
+        )
+    return type_
+
+
+def fresh_schema(schema: Schema) -> Schema:
+    """The schema with ids from 1, schema id 0 and the identifier fields carried over by name (a new table's schema)."""
+    counter = iter(range(1, 1_000_000))
+    renumbered = Schema(assign_fresh_ids(schema.fields, lambda: next(counter)))
+    identifiers = tuple(renumbered._ids_by_name[name] for name in schema.identifier_names)
+    return replace(renumbered, identifier_field_ids=identifiers)
