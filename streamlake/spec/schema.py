@@ -9,7 +9,9 @@ from functools import cached_property
 from streamlake.spec.types import IcebergType, ListType, MapType, NestedField, StructType, children
 
 
-def _walk(fields: Iterable[NestedField], prefix: str, parent: int | None) -> Iterator[tuple[NestedField, str, int | None]]:
+def _walk(
+    fields: Iterable[NestedField], prefix: str, parent: int | None
+) -> Iterator[tuple[NestedField, str, int | None]]:
     for part in fields:
         name = f"{prefix}{part.name}"
         yield part, name, parent
@@ -42,7 +44,9 @@ class Schema:
     @cached_property
     def parents(self) -> dict[int, int]:
         """Field id -> id of the field that contains it; top-level fields are absent."""
-        return {part.field_id: parent for part, _, parent in _walk(self.fields, "", None) if parent is not None}
+        return {
+            part.field_id: parent for part, _, parent in _walk(self.fields, "", None) if parent is not None
+        }
 
     @cached_property
     def _ids_by_name(self) -> dict[str, int]:

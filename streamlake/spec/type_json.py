@@ -77,7 +77,9 @@ def parse_primitive(text: str) -> PrimitiveType:
         return GeometryType(match[1] or None)
     if match := _GEOGRAPHY.fullmatch(text.strip()):
         return GeographyType(match[1] or None, match[2])
-    raise DataInvalidError(f"'{text}' is not a type of the Iceberg specification; is the schema damaged, or newer?")
+    raise DataInvalidError(
+        f"'{text}' is not a type of the Iceberg specification; is the schema damaged, or newer?"
+    )
 
 
 def type_from_json(obj: Any) -> IcebergType:

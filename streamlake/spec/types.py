@@ -65,7 +65,9 @@ class DecimalType(PrimitiveType):
 
     def __post_init__(self) -> None:
         if not 0 < self.precision <= 38 or not 0 <= self.scale <= self.precision:
-            raise ValueError(f"decimal({self.precision}, {self.scale}): precision is 1..38, scale 0..precision")
+            raise ValueError(
+                f"decimal({self.precision}, {self.scale}): precision is 1..38, scale 0..precision"
+            )
 
     def __str__(self) -> str:
         return f"decimal({self.precision}, {self.scale})"

@@ -51,9 +51,9 @@ def unscaled(value: Decimal, scale: int) -> int:
     number = int("".join(map(str, digits)))
     shift = exponent + scale
     if shift >= 0:
-        number *= 10**shift
+        number *= int(10**shift)
     else:
-        number, rest = divmod(number, 10**-shift)
+        number, rest = divmod(number, int(10**-shift))
         if rest:
             raise ValueError(f"{value} does not fit scale {scale} without rounding")
     return -number if sign else number
@@ -154,11 +154,7 @@ def _next_bytes(prefix: bytes) -> bytes | None:
 
 
 def format_date(days: int) -> str:
-    return _year_text(days) if not -719162 <= days <= 2932896 else (EPOCH_DATE + timedelta(days=days)).isoformat()
-
-
-def _year_text(days: int) -> str:
-    raise DataInvalidError(f"the date {days} days from 1970-01-01 is outside of the years 1 to 9999")
+    return (EPOCH_DATE + timedelta(days=days)).isoformat()
 
 
 def format_time(micros: int) -> str:
@@ -262,5 +258,7 @@ def from_json_value(type_: IcebergType, obj: Any) -> Any:
         return [from_json_value(type_.element_type, item) for item in obj]
     if isinstance(type_, MapType):
         keys = [from_json_value(type_.key_type, key) for key in obj["keys"]]
-        return dict(zip(keys, (from_json_value(type_.value_type, item) for item in obj["values"]), strict=True))
+        return dict(
+            zip(keys, (from_json_value(type_.value_type, item) for item in obj["values"]), strict=True)
+        )
     return obj
