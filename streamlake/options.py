@@ -1,0 +1,34 @@
+"""What every room does with options: names are checked, and an unknown one is an error that suggests the nearest.
+
+The frozen values that options become live next to the room that reads them; this module holds what they share.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+from streamlake.errors import InvalidOptionError
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """The known name nearest to `name`, or an empty string when none is near."""
+    folded = {key.lower().replace("_", "-"): key for key in known}
+    near = difflib.get_close_matches(name.lower().replace("_", "-"), folded, n=1, cutoff=0.6)
+    return folded[near[0]] if near else ""
+
+
+def unknown_option(name: str, known: Iterable[str], where: str) -> InvalidOptionError:
+    """The error for an option that `where` does not have: with the nearest name, or with all of them."""
+    names = list(known)
+    near = suggestion(name, names)
+    hint = f"did you mean '{near}'?" if near else f"known here: {', '.join(sorted(names))}"
+    return InvalidOptionError(f"{where}: unknown option '{name}'; {hint}")
+
+
+def check_option_names(given: Iterable[str], known: Iterable[str], where: str) -> None:
+    """Raise InvalidOptionError for the first name in `given` that is not in `known`."""
+    names = list(known)
+    for name in given:
+        if name not in names:
+            raise unknown_option(str(name), names, where)
