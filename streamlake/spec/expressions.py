@@ -62,7 +62,7 @@ _PAIRS = [
     (Operation.STARTS_WITH, Operation.NOT_STARTS_WITH),
     (Operation.LIKE, Operation.NOT_LIKE),
 ]
-_NEGATED = {left: right for left, right in _PAIRS} | {right: left for left, right in _PAIRS}
+_NEGATED = dict(_PAIRS) | {right: left for left, right in _PAIRS}
 _UNARY = frozenset({Operation.IS_NULL, Operation.NOT_NULL, Operation.IS_NAN, Operation.NOT_NAN})
 
 
@@ -156,6 +156,10 @@ class BoundPredicate(Expression):
     @cached_property
     def literal_set(self) -> frozenset[Any]:
         return frozenset(self.literals)
+
+    @cached_property
+    def sorted_literals(self) -> tuple[Any, ...]:
+        return tuple(sorted(self.literals))
 
     def __str__(self) -> str:
         return _predicate_text(self.op, self.ref.name, self.literals)
