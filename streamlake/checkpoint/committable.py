@@ -1,0 +1,88 @@
+"""The Committable: one checkpoint's delta manifests with the identity they are committed under, as durable JSON."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from streamlake.checkpoint.identity import CheckpointIdentity
+from streamlake.errors import DataInvalidError
+from streamlake.spec.manifest import FieldSummary, ManifestContent, ManifestFile
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Committable:
+    """Everything that a commit needs after a crash. `mode` is the sink's; `table_uuid` is the table's at staging."""
+
+    identity: CheckpointIdentity
+    table_uuid: str
+    branch: str
+    mode: str
+    manifests: tuple[ManifestFile, ...]
+    rows: int
+    data_files: int
+    bytes: int
+
+
+def committable_to_bytes(committable: Committable) -> bytes:
+    obj = {
+        "format": FORMAT,
+        **{key: value for key, value in vars(committable).items() if key not in ("identity", "manifests")},
+        "identity": asdict(committable.identity),
+        "manifests": [_manifest_to_json(manifest) for manifest in committable.manifests],
+    }
+    return json.dumps(obj, indent=1).encode()
+
+
+def committable_from_bytes(data: bytes, path: str) -> Committable:
+    """The inverse. Raises DataInvalidError naming `path` when the bytes are damaged or of another version."""
+    try:
+        obj = json.loads(data)
+        if obj.pop("format") != FORMAT:
+            raise DataInvalidError(
+                f"{path} was staged by another version of streamlake; finish it with that version"
+            )
+        identity = obj.pop("identity")
+        offsets = {key: tuple(identity.pop(key)) for key in ("start_offsets", "end_offsets")}
+        manifests = tuple(_manifest_from_json(manifest) for manifest in obj.pop("manifests"))
+        return Committable(identity=CheckpointIdentity(**identity, **offsets), manifests=manifests, **obj)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataInvalidError(
+            f"the staged checkpoint {path} is damaged ({error!r}); its rows can be written again: "
+            "move the file away and restart the job"
+        ) from error
+
+
+def _manifest_to_json(manifest: ManifestFile) -> dict[str, Any]:
+    obj = {**vars(manifest), "content": int(manifest.content)}
+    obj["key_metadata"] = _encode(manifest.key_metadata)
+    if manifest.partitions is not None:
+        obj["partitions"] = [
+            [part.contains_null, part.contains_nan, _encode(part.lower_bound), _encode(part.upper_bound)]
+            for part in manifest.partitions
+        ]
+    return obj
+
+
+def _manifest_from_json(obj: dict[str, Any]) -> ManifestFile:
+    partitions = obj.pop("partitions")
+    if partitions is not None:
+        partitions = tuple(
+            FieldSummary(nulls, nans, _decode(lower), _decode(upper))
+            for nulls, nans, lower, upper in partitions
+        )
+    content = ManifestContent(obj.pop("content"))
+    key_metadata = _decode(obj.pop("key_metadata"))
+    return ManifestFile(**obj, content=content, key_metadata=key_metadata, partitions=partitions)
+
+
+def _encode(data: bytes | None) -> str | None:
+    return None if data is None else base64.b64encode(data).decode("ascii")
+
+
+def _decode(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text)

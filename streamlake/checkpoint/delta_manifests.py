@@ -1,0 +1,40 @@
+"""A checkpoint's files -> delta manifests, one per partition spec and content (spec: Manifests).
+
+The entries carry no snapshot id and no sequence numbers: they inherit both from the commit that takes the manifests
+up, so that a manifest becomes part of the snapshot without being rewritten, in whatever attempt that is.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from streamlake.formats.manifests import write_manifest
+from streamlake.spec.data_file import DataFile
+from streamlake.spec.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile
+from streamlake.spec.table_metadata import TableMetadata
+from streamlake.storage.file_io import FileIO
+from streamlake.storage.locations import TableLocations
+
+
+def write_delta_manifests(
+    io: FileIO, locations: TableLocations, metadata: TableMetadata, files: Iterable[DataFile], uuid: str
+) -> tuple[ManifestFile, ...]:
+    """Write the manifests of one checkpoint; `uuid` makes their names unique to this attempt."""
+    groups: dict[tuple[int, ManifestContent], list[ManifestEntry]] = defaultdict(list)
+    for file in files:
+        content = ManifestContent.DATA if file.is_data else ManifestContent.DELETES
+        groups[file.spec_id, content].append(ManifestEntry(EntryStatus.ADDED, None, None, None, file))
+    return tuple(
+        write_manifest(
+            io,
+            locations.manifest(uuid, number),
+            entries,
+            spec=metadata.spec_by_id(spec_id),
+            schema=metadata.schema,
+            format_version=metadata.format_version,
+            content=content,
+            snapshot_id=None,
+        )
+        for number, ((spec_id, content), entries) in enumerate(sorted(groups.items()))
+    )

@@ -1,0 +1,33 @@
+"""Who wrote what: the identity under which a checkpoint is staged, committed and recognised again.
+
+Invariant: an identity is stamped when files are staged and never restamped on restore.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class CheckpointIdentity:
+    """`job_id` is the id that Spark persists in the checkpoint directory, `checkpoint_id` the micro-batch id.
+
+    `start_offsets` and `end_offsets` are the JSON texts of Spark's offset log, one per source; start is empty for
+    the first checkpoint.
+    """
+
+    pipeline: str
+    job_id: str
+    checkpoint_id: int
+    start_offsets: tuple[str, ...] = ()
+    end_offsets: tuple[str, ...] = ()
+
+    @property
+    def offsets_digest(self) -> str:
+        """Digest of where the checkpoint ends: equal digests mean that the same rows were due up to here."""
+        return hashlib.sha256(json.dumps(list(self.end_offsets)).encode()).hexdigest()[:32]
+
+    def __str__(self) -> str:
+        return f"checkpoint {self.checkpoint_id} of pipeline '{self.pipeline}' (job {self.job_id})"

@@ -1,0 +1,44 @@
+"""Where staged Committables live until the next checkpoint has committed: under the table's own metadata folder.
+
+The folder is reachable from any machine that can write the table, whatever catalog it is in, so a driver that is
+started elsewhere finds what its predecessor staged. Invariant: the Committable of checkpoint N is removed only
+after N+1 has committed, because Spark may still replay N.
+"""
+
+from __future__ import annotations
+
+from streamlake.checkpoint.committable import Committable, committable_from_bytes, committable_to_bytes
+from streamlake.checkpoint.identity import CheckpointIdentity
+from streamlake.storage.file_io import FileIO
+from streamlake.storage.locations import TableLocations
+
+
+class CommittableStore:
+    """The staged Committables of one job on one table."""
+
+    def __init__(self, io: FileIO, locations: TableLocations, job_id: str) -> None:
+        self._io = io
+        self._locations = locations
+        self._job_id = job_id
+
+    def record(self, committable: Committable) -> None:
+        """Make a Committable durable. A second attempt of the same checkpoint replaces the first."""
+        self._io.write_bytes(
+            self._path(committable.identity.checkpoint_id), committable_to_bytes(committable)
+        )
+
+    def pending(self) -> list[Committable]:
+        """All staged Committables, oldest checkpoint first."""
+        found = [
+            committable_from_bytes(self._io.read_bytes(info.path), info.path)
+            for info in self._io.list_prefix(self._locations.committables(self._job_id))
+            if info.path.endswith(".json")
+        ]
+        return sorted(found, key=lambda committable: committable.identity.checkpoint_id)
+
+    def remove(self, identity: CheckpointIdentity) -> None:
+        """Forget a Committable; its manifests stay, because the table refers to them."""
+        self._io.delete(self._path(identity.checkpoint_id))
+
+    def _path(self, checkpoint_id: int) -> str:
+        return self._locations.committable(self._job_id, checkpoint_id)

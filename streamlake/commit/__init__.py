@@ -1,0 +1,1 @@
+"""Committables -> one snapshot each, once, in checkpoint order. Driver only."""

@@ -1,0 +1,135 @@
+"""What a table says about which checkpoints it holds: in snapshot summaries, and in a property that outlives them.
+
+Both are written by the same commit and both are read: a property alone would lose rows after a rollback, ancestry
+alone would double them after snapshots expire. Where they contradict each other the job stops.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from streamlake.checkpoint.identity import CheckpointIdentity
+from streamlake.errors import DataInvalidError, LineageError
+from streamlake.spec.snapshot import MAIN_BRANCH, Snapshot
+from streamlake.spec.table_metadata import TableMetadata
+
+JOB_ID = "streamlake.job-id"
+MAX_COMMITTED_CHECKPOINT_ID = "streamlake.max-committed-checkpoint-id"
+PIPELINE = "streamlake.pipeline"
+OFFSETS_DIGEST = "streamlake.offsets-digest"
+START_OFFSETS = "streamlake.start-offsets"
+END_OFFSETS = "streamlake.end-offsets"
+PROPERTY_PREFIX = "streamlake.pipeline."
+OFFSETS_TEXT_LIMIT = 8_192
+
+
+@dataclass(frozen=True)
+class Marker:
+    """The last checkpoint that a table holds of one job. `snapshot_id` is None when only the property knows."""
+
+    job_id: str
+    checkpoint_id: int
+    offsets_digest: str
+    snapshot_id: int | None
+
+
+def property_name(pipeline: str, branch: str) -> str:
+    """The table property of a pipeline; branches other than main have their own."""
+    return f"{PROPERTY_PREFIX}{pipeline}" + ("" if branch == MAIN_BRANCH else f"@{branch}")
+
+
+def marker_summary(identity: CheckpointIdentity) -> dict[str, str]:
+    """The summary entries of the snapshot that commits a checkpoint. Long offsets are left to their digest."""
+    summary = {
+        JOB_ID: identity.job_id,
+        MAX_COMMITTED_CHECKPOINT_ID: str(identity.checkpoint_id),
+        PIPELINE: identity.pipeline,
+        OFFSETS_DIGEST: identity.offsets_digest,
+    }
+    for key, offsets in ((START_OFFSETS, identity.start_offsets), (END_OFFSETS, identity.end_offsets)):
+        text = json.dumps(list(offsets))
+        if len(text) <= OFFSETS_TEXT_LIMIT:
+            summary[key] = text
+    return summary
+
+
+def marker_property(identity: CheckpointIdentity, branch: str) -> dict[str, str]:
+    """The table property of the same commit."""
+    value = {
+        "job-id": identity.job_id,
+        "checkpoint-id": identity.checkpoint_id,
+        "offsets-digest": identity.offsets_digest,
+    }
+    return {property_name(identity.pipeline, branch): json.dumps(value)}
+
+
+def committed_snapshot(metadata: TableMetadata, branch: str, identity: CheckpointIdentity) -> Snapshot | None:
+    """The snapshot in the branch's ancestry that committed exactly this checkpoint, if it has not expired."""
+    wanted = str(identity.checkpoint_id)
+    for snapshot in _ancestry(metadata, branch):
+        if snapshot.summary.get(JOB_ID) == identity.job_id:
+            found = snapshot.summary.get(MAX_COMMITTED_CHECKPOINT_ID)
+            if found == wanted:
+                return snapshot
+            if found is not None and int(found) < identity.checkpoint_id:
+                return None
+    return None
+
+
+def last_committed(metadata: TableMetadata, branch: str, pipeline: str, job_id: str) -> Marker | None:
+    """The last checkpoint of this job in the table.
+
+    Raises LineageError where property and ancestry contradict each other, or where the pipeline's last commit was
+    made by another job id: the checkpoint directory was lost, deleted or replaced.
+    """
+    told = _from_property(metadata, branch, pipeline)
+    if told is not None and told.job_id != job_id:
+        raise LineageError(
+            f"pipeline '{pipeline}' last wrote {metadata.location} as job {told.job_id} (checkpoint "
+            f"{told.checkpoint_id}), but this checkpoint directory belongs to job {job_id}: it is new or another one, "
+            "and going on would read the source from its start and write rows twice. Either restore the old "
+            "checkpoint directory, or start under another pipeline name to append the stream again on purpose"
+        )
+    seen, complete = _from_ancestry(metadata, branch, job_id)
+    if told is None or (seen is not None and seen.checkpoint_id >= told.checkpoint_id):
+        return seen
+    if complete:
+        raise LineageError(
+            f"{metadata.location} was told by its property that checkpoint {told.checkpoint_id} of pipeline "
+            f"'{pipeline}' is committed, but the history of branch '{branch}' "
+            + (f"ends at checkpoint {seen.checkpoint_id}" if seen else "holds none")
+            + ": the table was rolled back. Going on would leave out the rows in between. Either roll the table "
+            f"forward again, or remove the property '{property_name(pipeline, branch)}' and restore the checkpoint "
+            "directory that belongs to the table's state"
+        )
+    return told
+
+
+def _from_property(metadata: TableMetadata, branch: str, pipeline: str) -> Marker | None:
+    text = metadata.properties.get(property_name(pipeline, branch))
+    if text is None:
+        return None
+    try:
+        obj = json.loads(text)
+        return Marker(obj["job-id"], int(obj["checkpoint-id"]), obj["offsets-digest"], None)
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataInvalidError(
+            f"the table property '{property_name(pipeline, branch)}' of {metadata.location} is damaged: {text!r}"
+        ) from error
+
+
+def _from_ancestry(metadata: TableMetadata, branch: str, job_id: str) -> tuple[Marker | None, bool]:
+    """The newest marker of the job, and whether nothing in between has expired so that its absence is proof."""
+    last: Snapshot | None = None
+    for last in _ancestry(metadata, branch):
+        if last.summary.get(JOB_ID) == job_id and MAX_COMMITTED_CHECKPOINT_ID in last.summary:
+            checkpoint_id = int(last.summary[MAX_COMMITTED_CHECKPOINT_ID])
+            return Marker(job_id, checkpoint_id, last.summary.get(OFFSETS_DIGEST, ""), last.snapshot_id), True
+    return None, last is None or last.parent_snapshot_id is None
+
+
+def _ancestry(metadata: TableMetadata, branch: str) -> Iterator[Snapshot]:
+    head = metadata.head(branch)
+    return metadata.ancestors(None if head is None else head.snapshot_id)

@@ -1,0 +1,31 @@
+"""What a commit hands back to the pipeline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Outcome(str, Enum):
+    """How a checkpoint ended."""
+
+    COMMITTED = "committed"
+    RECOVERED = "recovered"
+    SKIPPED = "skipped"
+    EMPTY = "empty"
+
+
+@dataclass(frozen=True)
+class CommitReceipt:
+    """One checkpoint's end. Times in milliseconds; `snapshot_id` is None when there was nothing to commit, or when
+    the snapshot that holds the checkpoint has expired."""
+
+    job_id: str
+    checkpoint_id: int
+    outcome: Outcome
+    snapshot_id: int | None
+    rows: int = 0
+    data_files: int = 0
+    bytes: int = 0
+    write_ms: int = 0
+    commit_ms: int = 0

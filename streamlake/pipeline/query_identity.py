@@ -1,0 +1,67 @@
+"""Which checkpoint a foreachBatch call is: read from the running query, never made up here.
+
+The job id is the query id that Spark persists in the checkpoint's `metadata` file; the offsets are those that Spark
+wrote to the checkpoint's offset log before it called us.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from streamlake.checkpoint.identity import CheckpointIdentity
+from streamlake.errors import InvalidOptionError, SourceError
+
+_QUERY_ID = "sql.streaming.queryId"
+
+
+def checkpoint_identity(
+    frame: DataFrame, checkpoint_id: int, pipeline: str | None, table: str
+) -> CheckpointIdentity:
+    """The identity of the micro-batch that `frame` holds. `pipeline` None means the table's name and the job id.
+
+    Raises InvalidOptionError when the call does not come from a streaming query.
+    """
+    session = frame.sparkSession
+    job_id = session.sparkContext.getLocalProperty(_QUERY_ID)
+    if not job_id:
+        raise InvalidOptionError(
+            "an IcebergSink was called outside of a streaming query, where there is no checkpoint to be exact about; "
+            "use df.writeStream.foreachBatch(sink) or sink.start(df, checkpoint_location=...)"
+        )
+    log = _stream_execution(session, job_id).offsetLog()
+    return CheckpointIdentity(
+        pipeline=pipeline or f"{table}:{job_id}",
+        job_id=job_id,
+        checkpoint_id=checkpoint_id,
+        start_offsets=_offsets(log.get(checkpoint_id - 1)) if checkpoint_id else (),
+        end_offsets=_offsets(log.get(checkpoint_id)),
+    )
+
+
+def _stream_execution(session: Any, job_id: str) -> Any:
+    running = session._jsparkSession.sharedState().activeStreamingQueries()
+    execution = running.get(session.sparkContext._jvm.java.util.UUID.fromString(job_id))
+    if execution is None:
+        raise SourceError(f"the streaming query {job_id} is no longer running; nothing was written for it")
+    return execution
+
+
+def _offsets(entry: Any) -> tuple[str, ...]:
+    """The offsets of one log entry in a canonical form, one text per source ("" for a source without one)."""
+    if not entry.isDefined():
+        return ()
+    offsets = entry.get().offsets()
+    return tuple(
+        _canonical(offsets.apply(at).get().json()) if offsets.apply(at).isDefined() else ""
+        for at in range(offsets.size())
+    )
+
+
+def _canonical(text: str) -> str:
+    try:
+        return json.dumps(json.loads(text), sort_keys=True)
+    except ValueError:
+        return text

@@ -1,0 +1,175 @@
+"""IcebergSink: what a user gives to `foreachBatch`, and `start`, which does that in one call."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from streamlake.catalog.open import open_table
+from streamlake.commit.receipt import CommitReceipt
+from streamlake.errors import (
+    FeatureUnsupportedError,
+    InvalidOptionError,
+    StreamlakeError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+)
+from streamlake.pipeline.micro_batch import run_micro_batch
+from streamlake.pipeline.query_identity import checkpoint_identity
+from streamlake.pipeline.sink_run import Reader, SinkRun
+from streamlake.pipeline.start import start_query
+from streamlake.source.kafka_source import KafkaSource
+from streamlake.spec.snapshot import MAIN_BRANCH
+from streamlake.table.table import Table
+from streamlake.tables import create_table
+
+MODES = ("append", "overwrite", "dynamic-overwrite")
+LATER_MODES = ("upsert", "changelog")
+RECEIPTS_KEPT = 200
+
+
+class IcebergSink:
+    """Writes the micro-batches of one streaming query to one branch of one Iceberg table, each exactly once.
+
+    `table` is the location of a Hadoop table, or a "db.name" with `catalog`. `create` makes the table on the first
+    micro-batch if there is none, with `partition_by`, `sort_by`, `format_version` (None: 2) and `properties`.
+    `pipeline` names the stream across checkpoint directories. `on_commit` is called on the driver with the receipt
+    of every checkpoint; every `max_continuous_empty_commits`-th empty one in a row is committed too, so that the
+    marker in the table moves. Raises InvalidOptionError for arguments that contradict each other.
+    """
+
+    def __init__(
+        self,
+        table: str,
+        catalog: str | Mapping[str, str] | None = None,
+        mode: str = "append",
+        *,
+        create: bool = False,
+        partition_by: Sequence[str] = (),
+        sort_by: Sequence[str] = (),
+        format_version: int | None = None,
+        properties: Mapping[str, str] | None = None,
+        key: Sequence[str] = (),
+        sequence_by: Sequence[str] = (),
+        row_kind: str | None = None,
+        delete_mode: str | None = None,
+        pipeline: str | None = None,
+        branch: str = MAIN_BRANCH,
+        max_continuous_empty_commits: int = 10,
+        on_commit: Callable[[CommitReceipt], None] | None = None,
+    ) -> None:
+        _check_mode(mode, key=key, sequence_by=sequence_by, row_kind=row_kind, delete_mode=delete_mode)
+        if max_continuous_empty_commits < 1:
+            raise InvalidOptionError(
+                f"max_continuous_empty_commits is {max_continuous_empty_commits}; it must be at least 1"
+            )
+        if not create and (partition_by or sort_by or format_version is not None or properties):
+            raise InvalidOptionError(
+                "partition_by, sort_by, format_version and properties describe a table that is created; "
+                "pass create=True as well, or change the existing table instead"
+            )
+        self.table = str(table)
+        self.catalog = catalog
+        self.mode = mode
+        self.create = create
+        self.partition_by = tuple([partition_by] if isinstance(partition_by, str) else partition_by)
+        self.sort_by = tuple([sort_by] if isinstance(sort_by, str) else sort_by)
+        self.format_version = format_version
+        self.properties = dict(properties or {})
+        self.pipeline = pipeline
+        self.branch = branch
+        self.receipts: deque[CommitReceipt] = deque(maxlen=RECEIPTS_KEPT)
+        self.error: BaseException | None = None
+        self.max_continuous_empty_commits = max_continuous_empty_commits
+        self._on_commit = on_commit
+        self._runs: dict[str, SinkRun] = {}
+
+    def __call__(self, frame: DataFrame, checkpoint_id: int) -> None:
+        """What Spark calls per micro-batch. Raises the errors of `streamlake.errors`; `error` keeps the last."""
+        self._write(frame, checkpoint_id, schema=frame.schema, read=None)
+
+    def start(
+        self,
+        source: DataFrame | KafkaSource,
+        *,
+        checkpoint_location: str,
+        trigger: Mapping[str, Any] | None = None,
+        query_name: str | None = None,
+        output_mode: str = "append",
+    ) -> Any:
+        """Start the query and return it (the StreamingQuery interface).
+
+        `source` is a streaming DataFrame, or a KafkaSource for the direct path. `trigger` takes the arguments of
+        `DataStreamWriter.trigger`, for example `{"availableNow": True}` or `{"processingTime": "10 seconds"}`.
+        """
+        if isinstance(source, KafkaSource):
+            raise FeatureUnsupportedError("the direct path is not wired yet")
+        return start_query(
+            self,
+            source,
+            checkpoint_location=checkpoint_location,
+            trigger=trigger,
+            query_name=query_name,
+            output_mode=output_mode,
+            error=lambda: self.error,
+        )
+
+    def _write(self, frame: DataFrame, checkpoint_id: int, *, schema: Any, read: Reader | None) -> None:
+        try:
+            identity = checkpoint_identity(frame, checkpoint_id, self.pipeline, self.table)
+            run = self._runs.get(identity.job_id)
+            if run is None:
+                run = self._runs[identity.job_id] = self._open(identity.job_id, schema)
+            receipt = run_micro_batch(run, frame, identity, read)
+        except StreamlakeError as error:
+            self.error = error
+            raise
+        self.receipts.append(receipt)
+        if self._on_commit is not None:
+            self._on_commit(receipt)
+
+    def _open(self, job_id: str, schema: Any) -> SinkRun:
+        return SinkRun(
+            self._table(schema),
+            job_id=job_id,
+            branch=self.branch,
+            mode=self.mode,
+            max_continuous_empty_commits=self.max_continuous_empty_commits,
+        )
+
+    def _table(self, schema: Any) -> Table:
+        try:
+            return open_table(self.table, self.catalog)
+        except TableNotFoundError:
+            if not self.create:
+                raise
+        try:
+            create_table(
+                self.table,
+                schema,
+                catalog=self.catalog,
+                partition_by=self.partition_by,
+                sort_by=self.sort_by,
+                format_version=self.format_version or 2,
+                properties=self.properties,
+            )
+        except TableAlreadyExistsError:
+            pass  # another job created it in between: write to that one
+        return open_table(self.table, self.catalog)
+
+
+def _check_mode(mode: str, **upserts: Any) -> None:
+    if mode in LATER_MODES:
+        raise FeatureUnsupportedError(
+            f"mode '{mode}' is not there yet; this version writes {', '.join(MODES)}"
+        )
+    if mode not in MODES:
+        raise InvalidOptionError(f"mode '{mode}' is not known; it can be {', '.join(MODES)}")
+    given = [name for name, value in upserts.items() if value]
+    if given:
+        raise InvalidOptionError(
+            f"{', '.join(given)} belongs to the modes upsert and changelog, not to '{mode}'"
+        )

@@ -1,0 +1,144 @@
+"""The sink's state while one query runs: the open table, its committer, what is staged, what was counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from streamlake import clock, ids
+from streamlake.checkpoint.committable import Committable
+from streamlake.checkpoint.delta_manifests import write_delta_manifests
+from streamlake.checkpoint.identity import CheckpointIdentity
+from streamlake.checkpoint.store import CommittableStore
+from streamlake.commit.committer import Committer
+from streamlake.errors import SchemaMismatchError
+from streamlake.pipeline.distribution import distribute
+from streamlake.pipeline.task_outcome import (
+    OUTCOME_SCHEMA,
+    outcome_task,
+    raised_on_executor,
+    task_ids,
+    write_results,
+)
+from streamlake.table.table import Table
+from streamlake.write.result import WriteResult
+from streamlake.write.target import WriteTarget
+from streamlake.write.task import write_task
+
+Reader = Callable[[pa.RecordBatch], Iterator[pa.RecordBatch]]
+
+
+class SinkRun:
+    """One job's run on one branch of one table; lives on the driver from its first micro-batch on."""
+
+    def __init__(
+        self, table: Table, *, job_id: str, branch: str, mode: str, max_continuous_empty_commits: int
+    ) -> None:
+        self.table = table
+        self.branch = branch
+        self.mode = mode
+        self.committer = Committer(table, branch)
+        self.store = CommittableStore(table.io, table.locations, job_id)
+        self._max_continuous_empty_commits = max_continuous_empty_commits
+        self._empty = 0
+        self._recovered = False
+        self._staged: list[CheckpointIdentity] = []
+
+    def pending(self) -> list[Committable]:
+        """What a crashed predecessor staged; asked for once per run, because later stagings are our own."""
+        if self._recovered:
+            return []
+        found = self.store.pending()
+        self._staged = [committable.identity for committable in found]
+        self._recovered = True
+        return found
+
+    def write(self, frame: DataFrame, identity: CheckpointIdentity, read: Reader | None) -> list[WriteResult]:
+        """Run the writer tasks and return the results of the winning attempts."""
+        metadata = self.table.metadata
+        target = WriteTarget.for_table(
+            metadata,
+            io=self.table.io,
+            job_id=identity.job_id,
+            checkpoint_id=identity.checkpoint_id,
+            operation_uuid=ids.new_uuid(),
+        )
+        task = write_task(target, task_ids)
+        if read is not None:
+            task = _reading(read, task)
+        else:
+            _check_columns(frame, self.table)
+            frame = distribute(
+                frame, metadata.schema, metadata.spec, metadata.sort_order, metadata.properties
+            )
+        try:
+            rows = frame.mapInArrow(outcome_task(task), OUTCOME_SCHEMA).collect()
+        except Exception as error:
+            ours = raised_on_executor(error)
+            if ours is not None:
+                raise ours from error
+            raise
+        return write_results((row[0], row[1]) for row in rows)
+
+    def stage(self, identity: CheckpointIdentity, results: Iterable[WriteResult]) -> Committable | None:
+        """Make the checkpoint durable: delta manifests first, then the Committable that names them.
+
+        None for an empty checkpoint, except for every n-th in a row, which is staged so that the marker moves.
+        """
+        files = [file for result in results for file in (*result.data_files, *result.delete_files)]
+        self._empty = 0 if files else self._empty + 1
+        if not files and (self.mode != "append" or self._empty < self._max_continuous_empty_commits):
+            return None
+        self._empty = 0
+        metadata = self.table.metadata
+        manifests = write_delta_manifests(
+            self.table.io, self.table.locations, metadata, files, ids.new_uuid()
+        )
+        committable = Committable(
+            identity=identity,
+            table_uuid=metadata.table_uuid,
+            branch=self.branch,
+            mode=self.mode,
+            manifests=manifests,
+            rows=sum(file.record_count for file in files if file.is_data),
+            data_files=sum(file.is_data for file in files),
+            bytes=sum(file.file_size_in_bytes for file in files),
+        )
+        self.store.record(committable)
+        self._staged.append(identity)
+        return committable
+
+    def forget_before(self, identity: CheckpointIdentity) -> None:
+        """Remove what was staged for earlier checkpoints: this one has committed, so Spark replays none of them."""
+        for staged in self._staged:
+            if staged.checkpoint_id < identity.checkpoint_id:
+                self.store.remove(staged)
+        self._staged = [staged for staged in self._staged if staged.checkpoint_id >= identity.checkpoint_id]
+
+
+def _reading(read: Reader, task: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def read_and_write(ranges: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return task(batch for piece in ranges for batch in read(piece))  # type: ignore[no-any-return]
+
+    return read_and_write
+
+
+def _check_columns(frame: DataFrame, table: Table) -> None:
+    """Refuse a frame whose columns cannot be the table's before any task starts."""
+    known = set(table.schema.column_names)
+    unknown = [name for name in frame.columns if name not in known]
+    absent = [part.name for part in table.schema.fields if part.required and part.name not in frame.columns]
+    if unknown or absent:
+        problems = [f"the column '{name}' is not in the table" for name in unknown]
+        problems += [f"the required column '{name}' is not in the stream" for name in absent]
+        raise SchemaMismatchError(
+            f"the stream does not fit {table.location}: {'; '.join(problems)}. The table's columns are "
+            f"{', '.join(table.schema.column_names)}; select or rename in the stream, or change the table"
+        )
+
+
+def elapsed_ms(started: float) -> int:
+    return round((clock.monotonic() - started) * 1000)

@@ -1,0 +1,90 @@
+"""What a writer task sends back to the driver: its WriteResult, or the error that no retry can mend.
+
+An error of a class that a second attempt would meet again (a row that does not fit, a record that cannot be
+decoded, a wrong option) travels as a value: the task ends, Spark does not retry it in vain, and the driver raises
+the very error. Anything else fails the task and is Spark's to retry.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections.abc import Callable, Iterable, Iterator
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from streamlake import errors
+from streamlake.errors import (
+    DataInvalidError,
+    DataLossError,
+    DecodeError,
+    FeatureUnsupportedError,
+    InvalidOptionError,
+    SchemaMismatchError,
+    StreamlakeError,
+)
+from streamlake.write.result import WriteResult
+
+OUTCOME_SCHEMA = "result binary, error binary"
+_ARROW_SCHEMA = pa.schema([("result", pa.binary()), ("error", pa.binary())])
+_FINAL = (
+    DataInvalidError,
+    DataLossError,
+    DecodeError,
+    FeatureUnsupportedError,
+    InvalidOptionError,
+    SchemaMismatchError,
+)
+_RAISED = re.compile(
+    r"streamlake\.errors\.(\w+): (.*?)(?=\n\s*(?:at |Traceback|\n|Driver stacktrace)|$)", re.DOTALL
+)
+
+Batches = Iterator[pa.RecordBatch]
+
+
+def outcome_task(write: Callable[[Batches], Batches]) -> Callable[[Batches], Batches]:
+    """A `mapInArrow` function that yields one outcome row per task from a `write.task` function."""
+
+    def task(batches: Batches) -> Batches:
+        try:
+            for batch in write(batches):
+                yield pa.record_batch(
+                    [batch.column(0), pa.nulls(batch.num_rows, pa.binary())], schema=_ARROW_SCHEMA
+                )
+        except _FINAL as error:
+            yield pa.record_batch(
+                [pa.nulls(1, pa.binary()), pa.array([pickle.dumps(error)])], schema=_ARROW_SCHEMA
+            )
+
+    return task
+
+
+def task_ids() -> tuple[int, int, int]:
+    """(partition id, task attempt id, attempt number) of the running task."""
+    context = TaskContext.get()
+    return (
+        (0, 0, 0)
+        if context is None
+        else (context.partitionId(), context.taskAttemptId(), context.attemptNumber())
+    )
+
+
+def write_results(rows: Iterable[tuple[bytes | None, bytes | None]]) -> list[WriteResult]:
+    """The results of all tasks; raises the first error that one of them sent."""
+    collected = list(rows)
+    for _, error in collected:
+        if error is not None:
+            raise pickle.loads(bytes(error))
+    return [WriteResult.from_bytes(bytes(result)) for result, _ in collected if result is not None]
+
+
+def raised_on_executor(error: Exception) -> StreamlakeError | None:
+    """The streamlake error inside the message of a failed Spark job, if there is one."""
+    found = _RAISED.search(str(error))
+    kind = getattr(errors, found[1], None) if found else None
+    return (
+        kind(found[2].strip())
+        if found and isinstance(kind, type) and issubclass(kind, StreamlakeError)
+        else None
+    )
