@@ -1,0 +1,126 @@
+"""Fixtures of the whole suite: the rings' parts, one Spark session, the readers; and the account of what was skipped."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.helpers import rings
+from tests.helpers.jars import iceberg_runtime, jars
+from tests.helpers.readers import ChdbReader, DuckDbReader, PyIcebergReader, SparkReader
+from tests.helpers.rings import PartUnavailableError
+from tests.helpers.spark import build_session, spark_environment
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.helpers.broker import KafkaBroker
+
+os.environ.update(spark_environment())
+
+
+@pytest.fixture(scope="session")
+def spark_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the shared session keeps its files; the warehouse of its catalog `ice` is `spark_home / "ice"`."""
+    return tmp_path_factory.mktemp("spark")
+
+
+@pytest.fixture(scope="session")
+def spark(spark_home: Path) -> Iterator[SparkSession]:
+    """The one Spark session of the run: local[2], with Iceberg's runtime as a peer where it can be had."""
+    try:
+        runtime = jars(iceberg_runtime())
+    except PartUnavailableError:
+        runtime = []
+    session = build_session(spark_home, runtime_jars=runtime)
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+@pytest.fixture(scope="session")
+def iceberg_spark(spark: SparkSession) -> SparkSession:
+    """The shared session, only where Iceberg's own runtime is on it."""
+    try:
+        jars(iceberg_runtime())
+    except PartUnavailableError as error:
+        rings.give_up("interop", error)
+    return spark
+
+
+@pytest.fixture(scope="session")
+def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    """A real Kafka broker for the whole run; its log stays in the run's temporary directory."""
+    from tests.helpers.broker import KafkaBroker
+
+    broker = KafkaBroker(tmp_path_factory.mktemp("kafka"))
+    try:
+        broker.start()
+    except PartUnavailableError as error:
+        rings.give_up("kafka", error)
+    try:
+        yield broker
+    finally:
+        broker.stop()
+
+
+@pytest.fixture(scope="session")
+def spark_reader(iceberg_spark: SparkSession) -> SparkReader:
+    return SparkReader(iceberg_spark)
+
+
+@pytest.fixture(scope="session")
+def duckdb_reader() -> Iterator[DuckDbReader]:
+    reader = DuckDbReader()
+    yield reader
+    reader.connection.close()
+
+
+@pytest.fixture(scope="session")
+def pyiceberg_reader() -> PyIcebergReader:
+    return PyIcebergReader()
+
+
+@pytest.fixture(scope="session")
+def chdb_reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChdbReader]:
+    reader = ChdbReader(tmp_path_factory.mktemp("chdb"))
+    yield reader
+    reader.close()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark by what a test uses, so that `-m 'not kafka'` and the like choose rings."""
+    for item in items:
+        fixtures = set(getattr(item, "fixturenames", ()))
+        if "kafka_broker" in fixtures:
+            item.add_marker("kafka")
+        if "iceberg_spark" in fixtures or "/tests/interop/" in item.path.as_posix():
+            item.add_marker("interop")
+        if "spark" in fixtures:
+            item.add_marker("spark")
+    # Tests without Spark first: a mistake shows within seconds, and the JVM starts once, late.
+    items.sort(key=_weight)
+
+
+def _weight(item: pytest.Item) -> int:
+    heavy = {"spark", "interop", "kafka", "cluster", "crash"}
+    return len(heavy & {mark.name for mark in item.iter_markers()})
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for ring, reason in sorted(rings.SKIPPED.items()):
+        terminalreporter.write_line(f"SKIPPED RING {ring}: {reason}", red=True, bold=True)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """In CI a skipped test is a failed run: nothing that the project promises may go unchecked there."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    skipped = len(reporter.stats.get("skipped", ())) if reporter is not None else 0
+    if rings.in_ci() and skipped and session.exitstatus == 0:
+        reporter.write_line(f"\n{skipped} skipped tests: CI allows none", red=True, bold=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -1,0 +1,149 @@
+"""Java parts of the rings, fetched by the Ivy jar that pyspark ships into a cache directory.
+
+The cache is `$STREAMLAKE_TEST_CACHE`, else `~/.cache/streamlake-tests`. A part is fetched into a temporary directory and
+renamed into place only when the expected number of files arrived, under a lock file, so that a cache entry is either
+complete or absent, whatever is killed meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from xml.sax.saxutils import quoteattr
+
+from tests.helpers.rings import PartUnavailableError
+
+FETCH_TIMEOUT_SECONDS = 900
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """One Maven artifact; `transitive` takes what it depends on along."""
+
+    organisation: str
+    name: str
+    revision: str
+    transitive: bool = True
+
+    def to_xml(self) -> str:
+        fields = {"org": self.organisation, "name": self.name, "rev": self.revision}
+        attributes = " ".join(f"{key}={quoteattr(value)}" for key, value in fields.items())
+        return (
+            f'<dependency {attributes} conf="default->default" transitive="{str(self.transitive).lower()}"/>'
+        )
+
+
+@dataclass(frozen=True)
+class Part:
+    """A set of artifacts that is cached as one directory, `directory`, of at least `file_count` jars."""
+
+    directory: str
+    artifacts: tuple[Artifact, ...]
+    file_count: int
+
+
+KAFKA_BROKER = Part(
+    "kafka-4.1.2",
+    (Artifact("org.apache.kafka", "kafka_2.13", "4.1.2"), Artifact("org.slf4j", "slf4j-simple", "1.7.36")),
+    46,
+)
+
+
+def iceberg_runtime() -> Part:
+    """Iceberg's runtime for the Spark that is installed."""
+    spark = ".".join(version("pyspark").split(".")[:2])
+    name = f"iceberg-spark-runtime-{spark}_2.13"
+    return Part(f"{name}-1.12.0", (Artifact("org.apache.iceberg", name, "1.12.0", transitive=False),), 1)
+
+
+def cache_root() -> Path:
+    """Where fetched parts stay between runs."""
+    return Path(os.environ.get("STREAMLAKE_TEST_CACHE") or Path.home() / ".cache" / "streamlake-tests")
+
+
+def jars(part: Part) -> list[Path]:
+    """The jars of `part`, fetched on first use. Raises PartUnavailableError with the reason when they cannot be had."""
+    home = cache_root() / part.directory
+    if not _is_complete(home, part):
+        with _locked(home):
+            if not _is_complete(home, part):
+                _fetch(part, home)
+    return sorted(home.glob("*.jar"))
+
+
+def ivy_file(part: Part) -> str:
+    """The ivy.xml that asks for `part`."""
+    dependencies = "".join(artifact.to_xml() for artifact in part.artifacts)
+    return (
+        '<ivy-module version="2.0"><info organisation="streamlake" module="tests"/>'
+        '<configurations><conf name="default"/></configurations>'
+        f"<dependencies>{dependencies}</dependencies></ivy-module>"
+    )
+
+
+def ivy_jar() -> Path:
+    """The Ivy jar inside pyspark."""
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise PartUnavailableError("pyspark is not installed, and it brings the Ivy that fetches jars")
+    found = sorted((Path(spec.origin).parent / "jars").glob("ivy-*.jar"))
+    if not found:
+        raise PartUnavailableError(f"no ivy-*.jar among the jars of pyspark {version('pyspark')}")
+    return found[0]
+
+
+def _is_complete(home: Path, part: Part) -> bool:
+    return len(list(home.glob("*.jar"))) >= part.file_count
+
+
+@contextlib.contextmanager
+def _locked(home: Path) -> Iterator[None]:
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with open(home.with_name(f"{home.name}.lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _fetch(part: Part, home: Path) -> None:
+    java = shutil.which("java")
+    if java is None:
+        raise PartUnavailableError("there is no java on the PATH: install a JDK or JRE, version 17 or newer")
+    with tempfile.TemporaryDirectory(dir=home.parent, prefix=f".{home.name}-") as work:
+        request, target = Path(work, "ivy.xml"), Path(work, "jars")
+        request.write_text(ivy_file(part))
+        command = [
+            java,
+            "-Xmx512m",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            "-jar",
+            str(ivy_jar()),
+            "-warn",
+        ]
+        command += ["-cache", f"{work}/cache", "-ivy", str(request), "-confs", "default"]
+        command += ["-retrieve", f"{target}/[artifact]-[revision](-[classifier]).[ext]"]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_TIMEOUT_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise PartUnavailableError(
+                f"fetching {part.directory} took over {FETCH_TIMEOUT_SECONDS} s"
+            ) from None
+        count = len(list(target.glob("*.jar")))
+        if count < part.file_count:
+            complaints = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()][
+                -5:
+            ]
+            raise PartUnavailableError(
+                f"fetching {part.directory} brought {count} of {part.file_count} jars: {' / '.join(complaints)}"
+            )
+        shutil.rmtree(home, ignore_errors=True)
+        target.rename(home)
