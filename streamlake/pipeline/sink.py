@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -146,7 +147,8 @@ class IcebergSink:
         except TableNotFoundError:
             if not self.create:
                 raise
-        try:
+        # Another job may create it in between: then this one writes to that table.
+        with contextlib.suppress(TableAlreadyExistsError):
             create_table(
                 self.table,
                 schema,
@@ -156,8 +158,6 @@ class IcebergSink:
                 format_version=self.format_version or 2,
                 properties=self.properties,
             )
-        except TableAlreadyExistsError:
-            pass  # another job created it in between: write to that one
         return open_table(self.table, self.catalog)
 
 
