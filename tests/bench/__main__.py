@@ -1,0 +1,188 @@
+"""`python -m tests.bench [append] [kafka] [commit] [demo]`: streamlake beside its peers, alternating in one run.
+
+Each engine runs in a process of its own, in turn, `--repeat` times; figures are medians. Peers and broker are
+fetched as the tests fetch them. Prints every figure with its ratio and goal, and writes report.json and report.png.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.bench.data import events, write_files
+from tests.bench.report import Figure, print_table, write_report
+from tests.helpers.broker import KafkaBroker
+from tests.helpers.spark import ROOT, spark_environment
+
+HERE = Path(__file__).parent
+
+
+def run(script: str, *arguments: object, timeout_seconds: int = 900) -> dict[str, Any]:
+    """One script in a process of its own; its last line is the result."""
+    import os
+
+    command = [sys.executable, str(HERE / script), *map(str, arguments)]
+    done = subprocess.run(
+        command,
+        env={**os.environ, **spark_environment()},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=timeout_seconds,
+    )
+    if done.returncode != 0:
+        raise SystemExit(f"{script} {arguments[0]} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
+    result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    print(f"  {script} {arguments[0]}: {json.dumps(result)[:300]}", flush=True)
+    return result
+
+
+def median(runs: list[dict[str, Any]], key: str) -> float:
+    return statistics.median(float(one[key]) for one in runs)
+
+
+def bench_append(work: Path, repeat: int, rows: int) -> tuple[list[Figure], dict[str, Any]]:
+    source = work / "input"
+    write_files(source, files=5, rows_per_file=rows // 5)
+    runs: dict[str, list[dict[str, Any]]] = {"streamlake": [], "iceberg": []}
+    for number in range(repeat):
+        for engine, results in runs.items():
+            results.append(run("append_run.py", engine, source, work / f"{engine}-{number}"))
+    ours, peer = runs["streamlake"], runs["iceberg"]
+    name = "Iceberg's Spark sink"
+    steady = "steady_rows_per_second"
+    return [
+        Figure("append, steady", "rows/s", median(ours, steady), median(peer, steady), name, "higher", 1.25),
+        Figure(
+            "append, whole run",
+            "s",
+            median(ours, "whole_run_seconds"),
+            median(peer, "whole_run_seconds"),
+            name,
+            "lower",
+            1.0,
+        ),
+        Figure(
+            "append, file size", "bytes", median(ours, "bytes"), median(peer, "bytes"), name, "lower", 1.05
+        ),
+    ], {"append": runs}
+
+
+def bench_kafka(work: Path, repeat: int, rows: int) -> tuple[list[Figure], dict[str, Any]]:
+    broker = KafkaBroker(work / "broker")
+    (work / "broker").mkdir(parents=True)
+    broker.start()
+    try:
+        fill_topic(broker, "bench", rows)
+        runs = [
+            run("kafka_run.py", broker.bootstrap_servers, "bench", work / f"kafka-{number}", rows // 5)
+            for number in range(repeat)
+        ]
+    finally:
+        broker.stop()
+    rate = median(runs, "steady_messages_per_second")
+    return [Figure("Kafka direct, steady", "messages/s", rate, None, "goal", "higher", 150_000)], {
+        "kafka": runs
+    }
+
+
+def fill_topic(broker: KafkaBroker, topic: str, rows: int) -> None:
+    """`rows` JSON events, lz4, in two partitions."""
+    from kafka import KafkaProducer
+
+    broker.create_topic(topic, partitions=2)
+    producer = KafkaProducer(
+        bootstrap_servers=broker.bootstrap_servers,
+        compression_type="lz4",
+        batch_size=1 << 18,
+        linger_ms=50,
+        buffer_memory=1 << 28,
+    )
+    for start in range(0, rows, 100_000):
+        table = events(start, min(100_000, rows - start))
+        for number, row in enumerate(table.to_pylist()):
+            value = json.dumps({**row, "ts": row["ts"].isoformat()}).encode()
+            producer.send(topic, value, partition=number % 2)
+    producer.flush()
+    producer.close()
+
+
+def bench_commit(work: Path, snapshots: int) -> tuple[list[Figure], dict[str, Any]]:
+    result = run("commit_run.py", work / "commit", snapshots)
+    early, late = result["around_20"], result[f"around_{snapshots}"]
+    first, last = result["alone_first_50"], result["alone_last_50"]
+    return [
+        Figure(f"commit at {snapshots} snapshots", "ms", last, first, "streamlake at 20", "lower", 1.5),
+        Figure(
+            "commit at 20, same table", "ms", early["streamlake"], early["java"], "Iceberg Java", "lower", 1.0
+        ),
+        Figure(
+            f"commit at {snapshots}, same table",
+            "ms",
+            late["streamlake"],
+            late["java"],
+            "Iceberg Java",
+            "lower",
+            1.0,
+        ),
+    ], {"commit": result}
+
+
+def bench_demo(work: Path) -> tuple[list[Figure], dict[str, Any]]:
+    started = time.time()
+    command = [
+        str(Path(sys.executable).with_name("streamlake")),
+        "demo",
+        "--json",
+        "--warehouse",
+        str(work / "demo"),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    seconds = time.time() - started
+    summary = json.loads(done.stdout)
+    return [Figure("streamlake demo", "s", seconds, None, "goal", "lower", 60)], {"demo": summary}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("which", nargs="*", default=["append", "kafka", "commit", "demo"])
+    parser.add_argument("--rows", type=int, default=5_000_000, help="rows of the append benchmark")
+    parser.add_argument("--messages", type=int, default=2_000_000, help="messages of the Kafka benchmark")
+    parser.add_argument("--snapshots", type=int, default=2_000, help="snapshots of the commit benchmark")
+    parser.add_argument("--repeat", type=int, default=3, help="runs of each engine")
+    parser.add_argument(
+        "--out", type=Path, default=HERE / "report", help="where report.json and report.png go"
+    )
+    parser.add_argument("--work", type=Path, help="scratch folder that is kept (default: a temporary one)")
+    options = parser.parse_args()
+    figures: list[Figure] = []
+    runs: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory(prefix="streamlake-bench-") as temporary:
+        work = options.work or Path(temporary)
+        benches = {
+            "append": lambda: bench_append(work, options.repeat, options.rows),
+            "kafka": lambda: bench_kafka(work, options.repeat, options.messages),
+            "commit": lambda: bench_commit(work, options.snapshots),
+            "demo": lambda: bench_demo(work),
+        }
+        for which in options.which:
+            if which not in benches:
+                parser.error(f"'{which}' is not a benchmark; there are {', '.join(benches)}")
+            print(f"{which}:", flush=True)
+            more, raw = benches[which]()
+            figures += more
+            runs |= raw
+            write_report(options.out, more, raw)
+    print_table(figures)
+    print(f"\nreport: {options.out / 'report.json'}, {options.out / 'report.png'}")
+
+
+if __name__ == "__main__":
+    main()

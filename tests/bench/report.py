@@ -1,0 +1,93 @@
+"""The benchmarks' report: one JSON with every figure, one table on the terminal, one chart."""
+
+from __future__ import annotations
+
+import json
+import platform
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measure: ours, the peer's (if there is one), their ratio, and the goal that the ratio or value must meet.
+
+    `better` is "higher" or "lower"; `goal` applies to `ratio` when there is a peer, else to `ours`.
+    """
+
+    name: str
+    unit: str
+    ours: float
+    peer: float | None
+    peer_name: str
+    better: str
+    goal: float
+
+    @property
+    def ratio(self) -> float:
+        return self.ours / self.peer if self.peer else self.ours
+
+    @property
+    def is_met(self) -> bool:
+        return self.ratio >= self.goal if self.better == "higher" else self.ratio <= self.goal
+
+
+def print_table(figures: list[Figure]) -> None:
+    print(f"\n{'measure':44} {'streamlake':>14} {'peer':>14}  {'ratio':>7}  goal")
+    for figure in figures:
+        peer = f"{figure.peer:,.1f}" if figure.peer is not None else "-"
+        ratio = f"{figure.ratio:.2f}" if figure.peer is not None else "-"
+        sign = ">=" if figure.better == "higher" else "<="
+        met = "met" if figure.is_met else "MISSED"
+        print(
+            f"{figure.name:44} {figure.ours:14,.1f} {peer:>14}  {ratio:>7}  {sign} {figure.goal:g} {met}"
+            f"  [{figure.unit}; {figure.peer_name}]"
+        )
+
+
+def write_report(folder: Path, figures: list[Figure], runs: dict[str, object]) -> None:
+    """`report.json` with the figures and the raw runs, `report.png` with the figures."""
+    folder.mkdir(parents=True, exist_ok=True)
+    known = folder / "report.json"
+    before = json.loads(known.read_text()) if known.exists() else {"figures": [], "runs": {}}
+    names = {figure.name for figure in figures}
+    kept = [Figure(**obj) for obj in before["figures"] if obj["name"] not in names]
+    everything = kept + figures
+    report = {
+        "machine": {"cores": 2, "python": platform.python_version(), "pyspark": version("pyspark")},
+        "figures": [asdict(figure) for figure in everything],
+        "runs": {**before["runs"], **runs},
+    }
+    known.write_text(json.dumps(report, indent=1) + "\n")
+    draw(folder / "report.png", everything)
+
+
+def draw(path: Path, figures: list[Figure]) -> None:
+    """One pair of bars per figure."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    columns = 3
+    rows = -(-len(figures) // columns)
+    canvas, axes = pyplot.subplots(rows, columns, figsize=(5 * columns, 3.2 * rows), squeeze=False)
+    for at, figure in enumerate(figures):
+        axis = axes[at // columns][at % columns]
+        labels, values = ["streamlake"], [figure.ours]
+        if figure.peer is not None:
+            labels.append(figure.peer_name)
+            values.append(figure.peer)
+        else:
+            axis.axhline(figure.goal, color="grey", linestyle="--", linewidth=1)
+        bars = axis.bar(labels, values, color=["#1f77b4", "#c7c7c7"][: len(values)])
+        axis.bar_label(bars, labels=[f"{value:,.4g}" for value in values])
+        axis.set_title(f"{figure.name}\n{figure.better} is better, {figure.unit}", fontsize=9)
+        axis.margins(y=0.2)
+        axis.tick_params(labelsize=8)
+    for spare in axes.flat[len(figures) :]:
+        spare.axis("off")
+    canvas.tight_layout()
+    canvas.savefig(path, dpi=90)
+    pyplot.close(canvas)
