@@ -1,0 +1,233 @@
+"""Tables whose catalog is their own directory: one metadata file per version, the next one created exclusively.
+
+Implements `TableOperations` for HadoopTables' layout. The swap is the exclusive create of `v{N+1}`: of all writers
+that saw version N, exactly one succeeds. After an own commit the metadata stays in memory, and a refresh that finds
+nothing new reads nothing but names. Invariant: `version-hint.text` is advice; the version files are the truth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+
+from streamlake.catalog.commit_turn import commit_turn
+from streamlake.catalog.metadata_versions import MetadataVersions, checked_size
+from streamlake.errors import (
+    CommitConflictError,
+    CommitStateUnknownError,
+    DataInvalidError,
+    InvalidOptionError,
+    MissingFileError,
+    StorageError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+)
+from streamlake.formats.metadata_json import metadata_bytes, read_metadata
+from streamlake.spec.snapshot import MetadataLogEntry
+from streamlake.spec.table_metadata import TableMetadata
+from streamlake.storage.file_io import FileIO, scheme_of
+from streamlake.storage.local import local_path
+from streamlake.table.options import MetadataOptions
+
+_READ_ATTEMPTS = 5
+
+
+@dataclass(frozen=True)
+class _Version:
+    """One version as it was read or written."""
+
+    number: int
+    path: str
+    size: int
+    metadata: TableMetadata
+
+
+class HadoopTableOperations:
+    """One table directory. `name` is what messages call it (default: its location)."""
+
+    def __init__(self, location: str, io: FileIO, name: str | None = None) -> None:
+        self._location = location.rstrip("/")
+        self._io = io
+        self._name = name or self._location
+        self._versions = MetadataVersions(io, self._location)
+        self._current: _Version | None = None
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def location(self) -> str:
+        return self._location
+
+    @property
+    def io(self) -> FileIO:
+        return self._io
+
+    @property
+    def metadata_path(self) -> str:
+        """The file of the version that `current` shows."""
+        self.current()
+        assert self._current is not None
+        return self._current.path
+
+    def exists(self) -> bool:
+        """Whether there is a table in this directory."""
+        return self._versions.newest() is not None
+
+    def current(self) -> TableMetadata:
+        """The metadata as last seen."""
+        return self.refresh() if self._current is None else self._current.metadata
+
+    def refresh(self) -> TableMetadata:
+        """The newest metadata; parsed only when there is a newer version.
+
+        Raises TableNotFoundError, DataInvalidError (not table metadata, or another table took the directory over).
+        """
+        seen = self._current
+        if seen is not None and not self._versions.is_unchanged(seen.path, seen.size):
+            # Removed by delete-after-commit, or the table was dropped: start again from what is there.
+            return self._read_newest(None)
+        return self._read_newest(None if seen is None else seen.number)
+
+    def _read_newest(self, known: int | None) -> TableMetadata:
+        for _ in range(_READ_ATTEMPTS):
+            found = self._versions.newest(known)
+            if found is None:
+                raise TableNotFoundError(
+                    f"there is no Iceberg table at {self._location} (no version file in {self._versions.directory});"
+                    " check the location, or create the table first"
+                )
+            number, path = found
+            seen = self._current
+            if seen is not None and seen.path == path and self._versions.is_unchanged(path, seen.size):
+                return seen.metadata
+            try:
+                size = checked_size(self._io, path)
+                version = _Version(number, path, size, read_metadata(self._io, path))
+            except MissingFileError:
+                known = None
+                continue
+            self._adopt(version)
+            return version.metadata
+        raise StorageError(
+            f"{self._location}: metadata versions vanish faster than they can be read; try again"
+        )
+
+    def _adopt(self, version: _Version) -> None:
+        seen = self._current
+        if (
+            seen is not None
+            and seen.metadata.table_uuid
+            and version.metadata.table_uuid != seen.metadata.table_uuid
+        ):
+            raise DataInvalidError(
+                f"{self._location} holds another table now (uuid {version.metadata.table_uuid}, was"
+                f" {seen.metadata.table_uuid}): it was dropped and created again; load it anew"
+            )
+        self._current = version
+
+    def create(self, metadata: TableMetadata) -> TableMetadata:
+        """Write version 1. Raises TableAlreadyExistsError when the directory holds a table."""
+        already = f"there is a table at {self._location} already; load it, or choose another location"
+        if self.exists():
+            raise TableAlreadyExistsError(already)
+        self._refuse_relocation(metadata)
+        path = self._versions.path(1, gzip=MetadataOptions.parse(metadata.properties).gzip)
+        try:
+            self._current = self._created(1, path, metadata)
+        except FileExistsError:
+            raise TableAlreadyExistsError(already) from None
+        self._versions.write_hint(1)
+        return metadata
+
+    def commit(self, base: TableMetadata, new: TableMetadata) -> TableMetadata:
+        """Create the version after `base`'s. See TableOperations.commit."""
+        seen = self._current
+        if seen is None or base is not seen.metadata:
+            raise CommitConflictError(
+                f"{self._name}: the change was made on an older version; refresh and apply it again"
+            )
+        if new is base:
+            return base
+        self._refuse_relocation(new)
+        options = MetadataOptions.parse(new.properties)
+        # The name follows the base: writers that race from one base, one of them changing the codec, must meet.
+        path = self._versions.path(seen.number + 1, gzip=MetadataOptions.parse(base.properties).gzip)
+        kept = (*base.metadata_log, MetadataLogEntry(base.last_updated_ms, seen.path))
+        new = replace(new, metadata_log=kept[-options.previous_versions_max :])
+        taken = f"{self._name}: another writer committed version {seen.number + 1} first"
+        if self._versions.existing_path(seen.number + 1) is not None:
+            raise CommitConflictError(taken)
+        try:
+            version = self._created(seen.number + 1, path, new)
+        except FileExistsError:
+            raise CommitConflictError(taken) from None
+        except StorageError as error:
+            if _is_there(self._io, path):
+                raise CommitStateUnknownError(
+                    f"{self._name}: version {seen.number + 1} may have been written: {error}"
+                ) from error
+            raise
+        self._require_successor(seen, version)
+        self._current = version
+        self._versions.write_hint(version.number)
+        if options.delete_after_commit:
+            self._delete([entry for entry in kept if entry not in set(new.metadata_log)])
+        return new
+
+    def commit_turn(self) -> AbstractContextManager[None]:
+        """A lock on the metadata directory, where the file system is local."""
+        if scheme_of(self._location) in ("", "file"):
+            return commit_turn(local_path(self._versions.directory))
+        return nullcontext()
+
+    def _created(self, number: int, path: str, metadata: TableMetadata) -> _Version:
+        data = metadata_bytes(metadata, path.endswith(".gz.metadata.json"))
+        self._io.create_exclusive(path, data)
+        return _Version(number, path, len(data), metadata)
+
+    def _require_successor(self, seen: _Version, created: _Version) -> None:
+        """Old versions may be deleted, and then a writer that slept can create a number that was used before.
+
+        The version it built on is gone too in that case; only then look where the table really is.
+        """
+        if self._versions.is_unchanged(seen.path, seen.size):
+            return
+        listed = MetadataVersions(self._io, self._location).newest()
+        if listed is None or listed[0] <= created.number:
+            return
+        newest = read_metadata(self._io, listed[1])
+        ours = {snapshot.snapshot_id for snapshot in created.metadata.snapshots[-1:]}
+        if created.path in {entry.metadata_file for entry in newest.metadata_log} or (
+            created.metadata.snapshots is not seen.metadata.snapshots
+            and ours <= newest.snapshots_by_id.keys()
+        ):
+            return
+        self._current = None
+        raise CommitStateUnknownError(
+            f"{self._name}: version {created.number} was written, but the table is at version {listed[0]} by now and does"
+            " not show it"
+        )
+
+    def _refuse_relocation(self, metadata: TableMetadata) -> None:
+        if "write.metadata.path" in metadata.properties:
+            raise InvalidOptionError(
+                f"{self._name}: write.metadata.path cannot be set on a file system table, whose catalog is its metadata"
+                " directory; unset it, or use a catalog service"
+            )
+
+    def _delete(self, entries: Sequence[MetadataLogEntry]) -> None:
+        for entry in entries:
+            try:
+                self._io.delete(entry.metadata_file)
+            except StorageError:
+                continue
+
+
+def _is_there(io: FileIO, path: str) -> bool:
+    try:
+        return io.exists(path)
+    except StorageError:
+        return True

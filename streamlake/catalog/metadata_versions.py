@@ -1,0 +1,88 @@
+"""Which metadata version of a file system table is current, found without reading more than needed.
+
+`version-hint.text` says where to start, the files themselves decide: the newest version is the last one of an
+unbroken row from there. Names: `v{N}.metadata.json`, compressed `v{N}.gz.metadata.json` or, as old writers named it,
+`v{N}.metadata.json.gz` (spec: File System Tables; Appendix F, Naming for GZIP compressed Metadata JSON files).
+"""
+
+from __future__ import annotations
+
+from streamlake.errors import DataInvalidError, MissingFileError, StorageError
+from streamlake.storage.file_io import FileIO
+from streamlake.storage.locations import TableLocations, metadata_version_of
+
+
+class MetadataVersions:
+    """The version files below one table location."""
+
+    def __init__(self, io: FileIO, location: str) -> None:
+        self._io = io
+        self._locations = TableLocations(location)
+
+    @property
+    def directory(self) -> str:
+        return self._locations.root_metadata_directory
+
+    def path(self, version: int, *, gzip: bool) -> str:
+        """The name that a new version gets."""
+        return self._locations.metadata_version(version, gzip=gzip)
+
+    def existing_path(self, version: int) -> str | None:
+        """The file of a version under any of its names, or None."""
+        plain = self.path(version, gzip=False)
+        candidates = (plain, self.path(version, gzip=True), f"{plain}.gz")
+        return next((path for path in candidates if self._io.exists(path)), None)
+
+    def hint(self) -> int | None:
+        """What version-hint.text says; None when it is missing or unreadable."""
+        try:
+            return int(self._io.read_bytes(self._locations.version_hint()).strip())
+        except (StorageError, ValueError):
+            return None
+
+    def write_hint(self, version: int) -> None:
+        """Move the hint, as far as that is possible: readers do not depend on it."""
+        try:
+            self._io.write_bytes(self._locations.version_hint(), str(version).encode())
+        except StorageError:
+            return
+
+    def newest(self, known: int | None = None) -> tuple[int, str] | None:
+        """The newest version and its file; None when there is no table. `known` is a version that exists."""
+        start = known if known is not None else self.hint()
+        path = None if start is None else self.existing_path(start)
+        if start is None or path is None:
+            found = self._listed()
+            if found is None:
+                return None
+            start, path = found
+        following = self.existing_path(start + 1)
+        while following is not None:
+            start, path = start + 1, following
+            following = self.existing_path(start + 1)
+        return start, path
+
+    def is_unchanged(self, path: str, size: int) -> bool:
+        """Whether a version file is still there, with the size it had."""
+        try:
+            return self._io.size(path) == size
+        except MissingFileError:
+            return False
+
+    def _listed(self) -> tuple[int, str] | None:
+        newest: tuple[int, str] | None = None
+        for info in self._io.list_prefix(self.directory):
+            version = metadata_version_of(info.path)
+            if version is not None and (newest is None or version > newest[0]):
+                newest = version, info.path
+        return newest
+
+
+def checked_size(io: FileIO, path: str) -> int:
+    """Size of a metadata file; DataInvalidError when it is empty (a writer outside our protocol was cut off)."""
+    size = io.size(path)
+    if size == 0:
+        raise DataInvalidError(
+            f"{path} is empty: restore it from a backup, or remove it to go back one version"
+        )
+    return size

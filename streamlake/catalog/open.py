@@ -1,0 +1,69 @@
+"""From what a user writes to a table: a path, or a name in a catalog.
+
+The one place that knows which catalogs there are. `catalog=None` means that `location` is the table's own directory
+(the Hadoop catalog); a mapping names a type and its properties; a string is a catalog that PyIceberg's configuration
+knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from streamlake.catalog.hadoop import HadoopCatalog, create_hadoop_table, load_hadoop_table
+from streamlake.catalog.new_tables import TableDefinition
+from streamlake.errors import InvalidOptionError
+from streamlake.spec.partition_spec import UNPARTITIONED, PartitionSpec
+from streamlake.spec.schema import Schema
+from streamlake.spec.sort_order import UNSORTED, SortOrder
+from streamlake.table.table import Table
+
+CatalogOption = str | Mapping[str, str] | None
+
+
+class Catalog(Protocol):
+    """What the rest needs of a catalog. Names are dotted: `namespace.table`."""
+
+    def load_table(self, name: str) -> Table:
+        """Raises TableNotFoundError."""
+        ...
+
+    def create_table(self, name: str, definition: TableDefinition) -> Table:
+        """Raises TableAlreadyExistsError."""
+        ...
+
+
+def open_catalog(catalog: str | Mapping[str, str]) -> Catalog:
+    """The catalog that an option describes. Raises InvalidOptionError, FeatureUnsupportedError."""
+    if isinstance(catalog, Mapping) and catalog.get("type") == "hadoop":
+        warehouse = catalog.get("warehouse")
+        if not warehouse:
+            raise InvalidOptionError("catalog: a hadoop catalog needs warehouse=DIRECTORY")
+        return HadoopCatalog(warehouse, catalog)
+    raise InvalidOptionError(f"catalog: {catalog!r} is not known")
+
+
+def open_table(location: str, catalog: CatalogOption = None) -> Table:
+    """Load a table by its directory (`catalog=None`) or by its name in a catalog. Raises TableNotFoundError."""
+    if catalog is None:
+        return load_hadoop_table(location)
+    return open_catalog(catalog).load_table(location)
+
+
+def create(
+    location: str,
+    schema: Schema,
+    partition_spec: PartitionSpec = UNPARTITIONED,
+    sort_order: SortOrder = UNSORTED,
+    format_version: int | None = None,
+    properties: Mapping[str, str] | None = None,
+    catalog: CatalogOption = None,
+) -> Table:
+    """Create a table; field ids are assigned anew. `format_version` None: 2.
+
+    Raises TableAlreadyExistsError, InvalidOptionError, FeatureUnsupportedError, StorageError.
+    """
+    definition = TableDefinition(schema, partition_spec, sort_order, format_version, dict(properties or {}))
+    if catalog is None:
+        return create_hadoop_table(location, definition)
+    return open_catalog(catalog).create_table(location, definition)

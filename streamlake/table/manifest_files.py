@@ -1,0 +1,77 @@
+"""The manifests that one snapshot producer writes and reads.
+
+Sits between the producer and `formats/`: names new manifests, remembers which ones are its own (for clean-up), and
+keeps their entries in memory, so that merging or a retry reads nothing back. Invariant: every file that this
+object lists in `written` was created by it, and nothing else is ever deleted through it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from streamlake import ids
+from streamlake.errors import StorageError
+from streamlake.formats.manifests import read_manifest, write_manifest
+from streamlake.spec.manifest import ManifestContent, ManifestEntry, ManifestFile
+from streamlake.spec.table_metadata import TableMetadata
+from streamlake.storage.file_io import FileIO
+from streamlake.storage.locations import TableLocations
+
+
+class ManifestFiles:
+    """Writes, reads and cleans up manifests for one snapshot id."""
+
+    def __init__(self, io: FileIO, base: TableMetadata, snapshot_id: int) -> None:
+        self.snapshot_id = snapshot_id
+        self.commit_uuid = ids.new_uuid()
+        self._io = io
+        self._base = base
+        self._count = 0
+        self._own_entries: dict[str, Sequence[ManifestEntry]] = {}
+        self.written: list[str] = []
+        self.entries_read = 0
+
+    def rebase(self, base: TableMetadata) -> None:
+        """Use the schema, specs and format version of refreshed metadata from now on."""
+        self._base = base
+
+    @property
+    def locations(self) -> TableLocations:
+        return TableLocations(self._base.location, self._base.properties)
+
+    def write(self, entries: Sequence[ManifestEntry], spec_id: int, content: ManifestContent) -> ManifestFile:
+        """One new manifest. Sequence numbers that are None are inherited when it is committed."""
+        path = self.locations.manifest(self.commit_uuid, self._count)
+        self._count += 1
+        self.written.append(path)
+        manifest = write_manifest(
+            self._io,
+            path,
+            entries,
+            self._base.spec_by_id(spec_id),
+            self._base.schema,
+            self._base.format_version,
+            content,
+            self.snapshot_id,
+        )
+        self._own_entries[path] = entries
+        return manifest
+
+    def entries(self, manifest: ManifestFile) -> Sequence[ManifestEntry]:
+        """The entries of a manifest, with what they inherit from the manifest list."""
+        own = self._own_entries.get(manifest.manifest_path)
+        if own is not None:
+            return own
+        entries = read_manifest(self._io, manifest, self._base.specs_by_id)
+        self.entries_read += len(entries)
+        return entries
+
+    def delete_written(self, keep: Collection[str] = ()) -> None:
+        """Delete what this object wrote, except the paths in `keep`; a file that resists stays as an orphan."""
+        for path in self.written:
+            if path not in keep:
+                try:
+                    self._io.delete(path)
+                except StorageError:
+                    continue
+        self.written = [path for path in self.written if path in keep]

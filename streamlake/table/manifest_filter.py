@@ -1,0 +1,226 @@
+"""Which files a snapshot removes, and the manifests without them.
+
+`RemovalRules` is what an overwrite collects (files, partitions, a row filter); `ManifestFilter` applies it to the
+parent's manifests on each attempt. A manifest that loses nothing is kept as it is; one that does is rewritten, with
+the removed files as DELETED entries of this snapshot. Invariant: a file is removed whole or not at all; a row filter
+that some but not all rows of a file match is an error (spec: Manifest Entry Fields; Scan Planning).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from streamlake.errors import ConflictValidationError
+from streamlake.spec.data_file import DataFile
+from streamlake.spec.expressions import FALSE, Expression, any_of
+from streamlake.spec.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile
+from streamlake.spec.table_metadata import TableMetadata
+from streamlake.table.file_matching import FileMatcher
+from streamlake.table.manifest_files import ManifestFiles
+from streamlake.table.partition_keys import PartitionKey, may_contain, partition_key
+
+
+@dataclass
+class RemovalRules:
+    """What is to be removed. Collected before the commit, constant while it is retried."""
+
+    files: dict[str, DataFile] = field(default_factory=dict)
+    partitions: dict[PartitionKey, tuple[int, tuple[Any, ...]]] = field(default_factory=dict)
+    filter: Expression = FALSE
+    fail_any_delete: bool = False
+    fail_missing_files: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.files or self.partitions or self.filter != FALSE)
+
+    def remove_file(self, file: DataFile) -> None:
+        self.files[file.file_path] = file
+
+    def remove_partition(self, spec_id: int, partition: tuple[Any, ...]) -> None:
+        self.partitions[partition_key(spec_id, partition)] = (spec_id, partition)
+
+    def remove_rows(self, row_filter: Expression) -> None:
+        self.filter = any_of(self.filter, row_filter)
+
+    def tuples_of(self, spec_id: int) -> list[tuple[Any, ...]]:
+        """The partitions of one spec that can lose files by name or by partition."""
+        named = [file.partition for file in self.files.values() if file.spec_id == spec_id]
+        return named + [values for own_id, values in self.partitions.values() if own_id == spec_id]
+
+
+@dataclass(frozen=True)
+class Filtered:
+    """Manifests after removal, and the files that are gone (each once)."""
+
+    manifests: list[ManifestFile]
+    removed: list[DataFile]
+    duplicates: int
+    replaced: int
+
+
+class ManifestFilter:
+    """Applies the rules for one producer. Rewritten manifests are kept over attempts, keyed by their source."""
+
+    def __init__(self, files: ManifestFiles, rules: RemovalRules) -> None:
+        self._files = files
+        self._rules = rules
+        self._rewritten: dict[str, tuple[ManifestFile, list[DataFile]]] = {}
+        self._rewritten_deletes: dict[
+            tuple[str, frozenset[str], int], tuple[ManifestFile, list[DataFile]]
+        ] = {}
+
+    def filter_data(self, manifests: Sequence[ManifestFile], base: TableMetadata) -> Filtered:
+        """The data manifests without the files that the rules remove.
+
+        Raises ConflictValidationError when a file would have to be split, when `fail_any_delete` is set and a file
+        would go, or when `fail_missing_files` is set and a named file is not there.
+        """
+        matcher = FileMatcher(base.schema, self._rules.filter)
+        results = [self._filter_manifest(manifest, base, matcher) for manifest in manifests]
+        filtered = _collect(manifests, results)
+        self._require_named_files(filtered.removed)
+        return filtered
+
+    def filter_deletes(
+        self, manifests: Sequence[ManifestFile], base: TableMetadata, gone: Sequence[DataFile], oldest: int
+    ) -> Filtered:
+        """The delete manifests without delete files that have nothing left to delete: those in a removed
+        partition or of a removed data file (`gone`), and those older than every live data file (`oldest`)."""
+        matcher = FileMatcher(base.schema, self._rules.filter)
+        paths = frozenset(file.file_path for file in gone)
+        results = [self._filter_deletes(manifest, base, matcher, paths, oldest) for manifest in manifests]
+        return _collect(manifests, results)
+
+    def _filter_manifest(
+        self, manifest: ManifestFile, base: TableMetadata, matcher: FileMatcher
+    ) -> tuple[ManifestFile, list[DataFile]]:
+        cached = self._rewritten.get(manifest.manifest_path)
+        if cached is not None:
+            return cached
+        if not manifest.may_have_live_files or not self._may_lose_files(manifest, base, matcher):
+            return manifest, []
+        entries = [entry for entry in self._files.entries(manifest) if entry.is_live]
+        kept: list[ManifestEntry] = []
+        removed: list[ManifestEntry] = []
+        for entry in entries:
+            (removed if self._goes(entry.data_file, base, matcher) else kept).append(entry)
+        if not removed:
+            return manifest, []
+        if self._rules.fail_any_delete:
+            file = removed[0].data_file
+            partition = (
+                base.spec_by_id(file.spec_id).partition_path(file.partition, base.schema) or "the table"
+            )
+            raise ConflictValidationError(
+                f"{base.location}: {partition} already holds data ({file.file_path}), and only an append was allowed;"
+                " write to another partition, or overwrite without validate_append_only"
+            )
+        result = self._rewrite(manifest, kept, removed)
+        self._rewritten[manifest.manifest_path] = result
+        return result
+
+    def _filter_deletes(
+        self,
+        manifest: ManifestFile,
+        base: TableMetadata,
+        matcher: FileMatcher,
+        paths: frozenset[str],
+        oldest: int,
+    ) -> tuple[ManifestFile, list[DataFile]]:
+        if not manifest.may_have_live_files or not (paths or self._may_lose_files(manifest, base, matcher)):
+            return manifest, []
+        key = (manifest.manifest_path, paths, oldest)
+        if key not in self._rewritten_deletes:
+            kept: list[ManifestEntry] = []
+        removed: list[ManifestEntry] = []
+            for entry in self._files.entries(manifest):
+                if entry.is_live:
+                    pointless = self._is_pointless(entry, base, matcher, paths, oldest)
+                    (removed if pointless else kept).append(entry)
+            self._rewritten_deletes[key] = (
+                self._rewrite(manifest, kept, removed) if removed else (manifest, [])
+            )
+        return self._rewritten_deletes[key]
+
+    def _rewrite(
+        self, manifest: ManifestFile, kept: list[ManifestEntry], removed: list[ManifestEntry]
+    ) -> tuple[ManifestFile, list[DataFile]]:
+        own = self._files.snapshot_id
+        entries = [replace(entry, status=EntryStatus.EXISTING) for entry in kept]
+        entries += [replace(entry, status=EntryStatus.DELETED, snapshot_id=own) for entry in removed]
+        rewritten = self._files.write(entries, manifest.partition_spec_id, manifest.content)
+        return rewritten, [entry.data_file for entry in removed]
+
+    def _may_lose_files(self, manifest: ManifestFile, base: TableMetadata, matcher: FileMatcher) -> bool:
+        spec = base.spec_by_id(manifest.partition_spec_id)
+        tuples = self._rules.tuples_of(spec.spec_id)
+        if tuples and may_contain(manifest, tuples, spec, base.schema):
+            return True
+        return matcher.manifest_might_match(manifest, spec)
+
+    def _goes(self, file: DataFile, base: TableMetadata, matcher: FileMatcher) -> bool:
+        rules = self._rules
+        if file.file_path in rules.files or partition_key(file.spec_id, file.partition) in rules.partitions:
+            return True
+        spec = base.spec_by_id(file.spec_id)
+        if not matcher.might_match(file, spec):
+            return False
+        if matcher.must_match(file, spec):
+            return True
+        raise ConflictValidationError(
+            f"{base.location}: the filter {rules.filter} may match some but not all rows of {file.file_path}, and an"
+            " overwrite removes whole files only; align the filter with the partitioning, or rewrite that file"
+        )
+
+    def _is_pointless(
+        self,
+        entry: ManifestEntry,
+        base: TableMetadata,
+        matcher: FileMatcher,
+        paths: frozenset[str],
+        oldest: int,
+    ) -> bool:
+        file = entry.data_file
+        if file.referenced_data_file is not None and file.referenced_data_file in paths:
+            return True
+        if entry.sequence_number is not None and 0 < entry.sequence_number < oldest:
+            return True
+        if partition_key(file.spec_id, file.partition) in self._rules.partitions:
+            return True
+        return matcher.partition_must_match(file, base.spec_by_id(file.spec_id))
+
+    def _require_named_files(self, removed: Iterable[DataFile]) -> None:
+        if self._rules.fail_missing_files:
+            found = {file.file_path for file in removed}
+            missing = sorted(path for path in self._rules.files if path not in found)
+            if missing:
+                raise ConflictValidationError(
+                    f"{len(missing)} data file(s) to be replaced are no longer in the table, for example {missing[0]};"
+                    " read the table again and redo the change"
+                )
+
+
+def _collect(
+    manifests: Sequence[ManifestFile], results: Sequence[tuple[ManifestFile, list[DataFile]]]
+) -> Filtered:
+    removed: dict[tuple[str, int | None], DataFile] = {}
+    count = 0
+    for _, files in results:
+        count += len(files)
+        removed.update({(file.file_path, file.content_offset): file for file in files})
+    replaced = sum(1 for before, (after, _) in zip(manifests, results, strict=True) if after is not before)
+    return Filtered([after for after, _ in results], list(removed.values()), count - len(removed), replaced)
+
+
+def oldest_sequence_number(manifests: Iterable[ManifestFile], default: int) -> int:
+    """The smallest data sequence number of live data files, by the manifests' own account."""
+    known = [
+        manifest.min_sequence_number
+        for manifest in manifests
+        if manifest.content == ManifestContent.DATA
+        and manifest.min_sequence_number is not None
+        and manifest.may_have_live_files
+    ]
+    return min(known, default=default)

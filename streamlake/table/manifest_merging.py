@@ -1,0 +1,95 @@
+"""Merging small manifests while a snapshot is built, so that the manifest list stays short.
+
+Called by the snapshot producer with all manifests of the new snapshot in order, newest first. Bins are packed
+from the end (the oldest), so that the under-filled bin is the newest, which grows with the next commits: the same
+rule as Iceberg's, with `commit.manifest.min-count-to-merge` for the bin that holds this commit's own manifests.
+
+Invariants: sequence numbers and first row ids of live entries do not change, entries that earlier snapshots
+deleted are dropped, and a staged manifest that was handed in is never folded into another one by the commit that
+takes it up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from streamlake.spec.manifest import EntryStatus, ManifestEntry, ManifestFile
+from streamlake.table.manifest_files import ManifestFiles
+from streamlake.table.options import ManifestOptions
+
+
+def pack_from_end(
+    manifests: Sequence[ManifestFile], target_size_bytes: int, size: Callable[[ManifestFile], int]
+) -> list[list[ManifestFile]]:
+    """Consecutive bins of at most `target_size_bytes` (or one manifest), filled from the end; order is kept."""
+    bins: list[list[ManifestFile]] = []
+    used = 0
+    for manifest in reversed(manifests):
+        weight = size(manifest)
+        if bins and used + weight <= target_size_bytes:
+            bins[-1].append(manifest)
+            used += weight
+        else:
+            bins.append([manifest])
+            used = weight
+    return [list(reversed(packed)) for packed in reversed(bins)]
+
+
+class ManifestMerger:
+    """Merges manifests for one producer. Results are kept over commit attempts, keyed by what was merged."""
+
+    def __init__(self, files: ManifestFiles) -> None:
+        self._files = files
+        self._merged: dict[tuple[str, ...], ManifestFile] = {}
+
+    def merge(
+        self, manifests: Sequence[ManifestFile], options: ManifestOptions, staged: frozenset[str]
+    ) -> tuple[list[ManifestFile], int]:
+        """The manifests after merging, and how many of earlier snapshots were replaced.
+
+        `manifests` hold one content (data or deletes); `staged` are paths that stay as they are.
+        """
+        if not options.merge_enabled or len(manifests) < 2:
+            return list(manifests), 0
+        groups: dict[int, list[ManifestFile]] = {}
+        for manifest in manifests:
+            groups.setdefault(manifest.partition_spec_id, []).append(manifest)
+        result: list[ManifestFile] = []
+        replaced = 0
+        for spec_id in sorted(groups, reverse=True):
+            for packed in pack_from_end(groups[spec_id], options.target_size_bytes, _length):
+                loose = [manifest for manifest in packed if manifest.manifest_path not in staged]
+                too_few = manifests[0] in packed and len(packed) < options.min_count_to_merge
+                if too_few or len(loose) < 2:
+                    result.extend(packed)
+                    continue
+                result.extend(manifest for manifest in packed if manifest.manifest_path in staged)
+                result.append(self._merge_bin(loose))
+                own = self._files.snapshot_id
+                replaced += sum(1 for manifest in loose if manifest.added_snapshot_id != own)
+        return result, replaced
+
+    def _merge_bin(self, manifests: Sequence[ManifestFile]) -> ManifestFile:
+        key = tuple(manifest.manifest_path for manifest in manifests)
+        if key not in self._merged:
+            entries: list[ManifestEntry] = []
+            for manifest in manifests:
+                entries.extend(self._carried_over(manifest))
+            first = manifests[0]
+            self._merged[key] = self._files.write(entries, first.partition_spec_id, first.content)
+        return self._merged[key]
+
+    def _carried_over(self, manifest: ManifestFile) -> list[ManifestEntry]:
+        own = self._files.snapshot_id
+        carried = []
+        for entry in self._files.entries(manifest):
+            if entry.snapshot_id == own:
+                carried.append(entry)
+            elif entry.is_live:
+                carried.append(replace(entry, status=EntryStatus.EXISTING))
+        return carried
+
+
+def _length(manifest: ManifestFile) -> int:
+    return manifest.manifest_length

@@ -1,0 +1,65 @@
+"""Optimistic retry: run an attempt, and on a conflict wait and run it again.
+
+The one loop behind every commit. Invariant: only CommitConflictError is retried, because only it says that
+nothing was committed and that a fresh look at the table may help.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import TypeVar
+
+from streamlake import clock
+from streamlake.errors import CommitConflictError, StreamlakeError
+from streamlake.spec.table_metadata import TableMetadata
+from streamlake.table.operations import TableOperations
+from streamlake.table.options import RetryOptions
+
+T = TypeVar("T")
+
+
+def wait_seconds(options: RetryOptions, failures: int) -> float:
+    """The wait after `failures` conflicts (from 1): doubled each time, capped, and jittered down to a half so
+    that writers which collided once do not collide again in step."""
+    doubled: int = options.min_wait_ms * 2 ** min(failures - 1, 40)
+    return min(options.max_wait_ms, doubled) * random.uniform(0.5, 1.0) / 1000
+
+
+def retry_on_conflict(options: RetryOptions, attempt: Callable[[], T]) -> T:
+    """The first result of `attempt`; CommitConflictError when the retries or the time are used up."""
+    deadline = clock.monotonic() + options.total_timeout_ms / 1000
+    failures = 0
+    while True:
+        try:
+            return attempt()
+        except CommitConflictError as conflict:
+            failures += 1
+            if failures > options.num_retries or clock.monotonic() >= deadline:
+                raise CommitConflictError(
+                    f"{conflict} (gave up after {failures} attempts; other writers were faster each time: commit less"
+                    " often or raise commit.retry.num-retries)"
+                ) from conflict
+            clock.sleep(min(wait_seconds(options, failures), max(0.0, deadline - clock.monotonic())))
+
+
+def found_after_unknown_state(
+    operations: TableOperations, options: RetryOptions, is_there: Callable[[TableMetadata], bool]
+) -> TableMetadata | None:
+    """After CommitStateUnknownError: the table's metadata once it shows our change, else None.
+
+    None means that the outcome stays unknown (the request may still be on its way), not that it failed.
+    """
+    deadline = clock.monotonic() + options.total_timeout_ms / 1000
+    for check in range(options.num_retries + 1):
+        if check:
+            clock.sleep(wait_seconds(options, check))
+        try:
+            metadata = operations.refresh()
+        except (StreamlakeError, OSError):
+            metadata = None
+        if metadata is not None and is_there(metadata):
+            return metadata
+        if clock.monotonic() >= deadline:
+            break
+    return None

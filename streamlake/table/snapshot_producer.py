@@ -1,0 +1,289 @@
+"""How a snapshot comes to be: build it on the newest version, swap, and on a conflict build it again.
+
+The base of every operation that changes data. One attempt: refresh, check and validate against what is current
+now, gather manifests (new ones are written once and reused), write the manifest list, swap the metadata.
+Invariants: exactly one snapshot per producer; after CommitStateUnknownError the table is read for our snapshot id
+and nothing is cleaned up unless it is found; after a certain failure only files that this producer wrote are
+deleted, never data files and never a manifest that was handed in (spec: Commit Conflict Resolution and Retry).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import streamlake
+from streamlake import ids
+from streamlake.errors import (
+    CommitStateUnknownError,
+    InvalidOptionError,
+    StorageError,
+    StreamlakeError,
+)
+from streamlake.formats.manifest_lists import assign_ids, write_manifest_list
+from streamlake.spec.data_file import DataFile
+from streamlake.spec.manifest import ManifestContent, ManifestFile
+from streamlake.spec.snapshot import MAIN_BRANCH, Snapshot
+from streamlake.spec.table_metadata import TableMetadata
+from streamlake.table.manifest_files import ManifestFiles
+from streamlake.table.manifest_filter import ManifestFilter, RemovalRules, oldest_sequence_number
+from streamlake.table.manifest_merging import ManifestMerger
+from streamlake.table.metadata_changes import (
+    branch_head,
+    change_time_ms,
+    require_writable,
+    with_properties,
+    with_snapshot,
+)
+from streamlake.table.new_files import NewFiles
+from streamlake.table.options import ManifestOptions, RetryOptions, partition_summary_limit
+from streamlake.table.retries import found_after_unknown_state, retry_on_conflict
+from streamlake.table.summary import SummaryCounts, totals
+from streamlake.table.table import Table
+
+Check = Callable[[TableMetadata], None]
+
+
+@dataclass(frozen=True)
+class _Content:
+    """The manifests of a new snapshot, with what the summary tells about them."""
+
+    manifests: list[ManifestFile]
+    counts: SummaryCounts
+    replaced: int
+
+
+class SnapshotProducer:
+    """Collects changes, then `commit()` makes them one snapshot of `branch`. Use once, from one thread."""
+
+    def __init__(self, table: Table, branch: str = MAIN_BRANCH) -> None:
+        self._table = table
+        self._operations = table.operations
+        self._branch = branch
+        self._new = NewFiles()
+        self._rules = RemovalRules()
+        self._summary: dict[str, str] = {}
+        self._properties: dict[str, str] = {}
+        self._checks: list[Check] = []
+        self._files: ManifestFiles | None = None
+        self._filter: ManifestFilter
+        self._merger: ManifestMerger
+        self._manifest_lists: dict[str, tuple[ManifestFile, ...]] = {}
+        self._in_doubt = False
+        branch_head(table.metadata, branch)
+
+    @property
+    def operation(self) -> str:
+        """`append`, `overwrite` or `delete`, for the snapshot summary."""
+        raise NotImplementedError
+
+    def validate(self, base: TableMetadata, parent: Snapshot | None) -> None:
+        """Raise ConflictValidationError when the change must not go onto this base. Called on each attempt."""
+
+    def set_summary(self, values: Mapping[str, str]) -> None:
+        """Add entries to the snapshot's summary; counters cannot be overridden."""
+        self._summary.update({key: str(value) for key, value in values.items()})
+
+    def set_properties(self, values: Mapping[str, str]) -> None:
+        """Set table properties in the same commit."""
+        self._properties.update({key: str(value) for key, value in values.items()})
+
+    def add_check(self, check: Check) -> None:
+        """Call `check` with the refreshed base of each attempt; what it raises ends the commit."""
+        self._checks.append(check)
+
+    def commit(self) -> Snapshot:
+        """Make the snapshot; returns it as the table has it.
+
+        Raises CommitConflictError (retries used up), ConflictValidationError, whatever a check raises (all: not
+        committed, own files cleaned up), or CommitStateUnknownError (perhaps committed, nothing cleaned up).
+        """
+        if self._manifest_lists:
+            raise InvalidOptionError(
+                "this operation was committed before: make a new one for the next snapshot"
+            )
+        base = self._operations.current()
+        try:
+            self._write_new_manifests(base)
+            metadata = retry_on_conflict(RetryOptions.for_commit(base.properties), self._attempt)
+        except CommitStateUnknownError as unknown:
+            metadata = self._resolve(unknown)
+        except BaseException:
+            if not self._in_doubt:
+                self._clean_up(committed=None)
+            raise
+        snapshot = metadata.snapshot(self._snapshot_id)
+        if snapshot is None:
+            raise CommitStateUnknownError(
+                f"{self._table.name}: the catalog took snapshot {self._snapshot_id}, but its metadata does not show it;"
+                " read the table before anything else"
+            )
+        self._clean_up(committed=snapshot)
+        return snapshot
+
+    @property
+    def _snapshot_id(self) -> int:
+        assert self._files is not None
+        return self._files.snapshot_id
+
+    def _write_new_manifests(self, base: TableMetadata) -> None:
+        """What every attempt needs, before anybody has to wait for us."""
+        require_writable(base, self._table.name)
+        self._new.manifests(ManifestContent.DATA, self._files_for(base))
+
+    def _attempt(self) -> TableMetadata:
+        with self._operations.commit_turn():
+            base = self._operations.refresh()
+            require_writable(base, self._table.name)
+            for check in self._checks:
+                check(base)
+            files = self._files_for(base)
+            parent = branch_head(base, self._branch)
+            self.validate(base, parent)
+            content = self._apply(base, parent, files)
+            snapshot = self._write_snapshot(base, parent, content, files)
+            new = with_snapshot(base, snapshot, self._branch)
+            return self._swap(base, with_properties(new, self._properties))
+
+    def _swap(self, base: TableMetadata, new: TableMetadata) -> TableMetadata:
+        self._in_doubt = True
+        try:
+            committed = self._operations.commit(base, new)
+        except CommitStateUnknownError:
+            raise
+        except StreamlakeError:
+            self._in_doubt = False
+            raise
+        except Exception as error:
+            raise CommitStateUnknownError(
+                f"{self._table.name}: the catalog failed unexpectedly: {error!r}"
+            ) from error
+        self._in_doubt = False
+        return committed
+
+    def _files_for(self, base: TableMetadata) -> ManifestFiles:
+        if self._files is None:
+            snapshot_id = ids.new_snapshot_id()
+            while snapshot_id == 0 or snapshot_id in base.snapshots_by_id:
+                snapshot_id = ids.new_snapshot_id()
+            self._files = ManifestFiles(self._table.io, base, snapshot_id)
+            self._filter = ManifestFilter(self._files, self._rules)
+            self._merger = ManifestMerger(self._files)
+        self._files.rebase(base)
+        return self._files
+
+    def _apply(self, base: TableMetadata, parent: Snapshot | None, files: ManifestFiles) -> _Content:
+        existing = self._table.manifests(parent)
+        data = [manifest for manifest in existing if manifest.content == ManifestContent.DATA]
+        deletes = [manifest for manifest in existing if manifest.content == ManifestContent.DELETES]
+        counts = SummaryCounts()
+        replaced = 0
+        if self._rules:
+            kept = self._filter.filter_data(data, base)
+            oldest = oldest_sequence_number(kept.manifests, base.last_sequence_number + 1)
+            kept_deletes = self._filter.filter_deletes(deletes, base, kept.removed, oldest)
+            data, deletes = kept.manifests, kept_deletes.manifests
+            replaced = kept.replaced + kept_deletes.replaced
+            counts.deleted_duplicate_files = kept.duplicates + kept_deletes.duplicates
+            for file in (*kept.removed, *kept_deletes.removed):
+                counts.remove(file, partition_path(base, file))
+        for file in self._new.files:
+            counts.add(file, partition_path(base, file))
+        options = ManifestOptions.parse(base.properties)
+        staged = self._new.staged_paths
+        manifests: list[ManifestFile] = []
+        for content, rest in ((ManifestContent.DATA, data), (ManifestContent.DELETES, deletes)):
+            gathered = self._new.manifests(content, files) + [part for part in rest if self._is_kept(part)]
+            merged, merged_away = self._merger.merge(gathered, options, staged)
+            manifests += merged
+            replaced += merged_away
+        return _Content(manifests, counts, replaced)
+
+    def _is_kept(self, manifest: ManifestFile) -> bool:
+        return manifest.may_have_live_files or manifest.added_snapshot_id == self._snapshot_id
+
+    def _write_snapshot(
+        self, base: TableMetadata, parent: Snapshot | None, content: _Content, files: ManifestFiles
+    ) -> Snapshot:
+        sequence_number = base.last_sequence_number + 1
+        parent_id = None if parent is None else parent.snapshot_id
+        first_row_id = (base.next_row_id or 0) if base.format_version >= 3 else None
+        manifests, next_row_id = assign_ids(
+            content.manifests, files.snapshot_id, sequence_number, first_row_id
+        )
+        path = files.locations.manifest_list(
+            files.snapshot_id, len(self._manifest_lists) + 1, files.commit_uuid
+        )
+        self._manifest_lists[path] = tuple(manifests)
+        write_manifest_list(
+            self._table.io,
+            path,
+            manifests,
+            files.snapshot_id,
+            parent_id,
+            sequence_number,
+            base.format_version,
+            first_row_id,
+        )
+        return Snapshot(
+            snapshot_id=files.snapshot_id,
+            parent_snapshot_id=parent_id,
+            sequence_number=sequence_number,
+            timestamp_ms=change_time_ms(base),
+            manifest_list=path,
+            summary=self._full_summary(base, parent, content, files),
+            schema_id=base.current_schema_id,
+            first_row_id=first_row_id,
+            added_rows=None if first_row_id is None or next_row_id is None else next_row_id - first_row_id,
+        )
+
+    def _full_summary(
+        self, base: TableMetadata, parent: Snapshot | None, content: _Content, files: ManifestFiles
+    ) -> dict[str, str]:
+        counted = content.counts.as_summary(partition_summary_limit(base.properties))
+        own = files.snapshot_id
+        created = sum(1 for part in content.manifests if part.added_snapshot_id in (own, None))
+        counted["manifests-created"] = str(created)
+        counted["manifests-kept"] = str(len(content.manifests) - created)
+        counted["manifests-replaced"] = str(content.replaced)
+        if files.entries_read:
+            counted["entries-processed"] = str(files.entries_read)
+        counted.update(totals(None if parent is None else parent.summary, counted))
+        engine = {"engine-name": "streamlake", "engine-version": streamlake.__version__}
+        return {"operation": self.operation, **self._summary, **counted, **engine}
+
+    def _resolve(self, unknown: CommitStateUnknownError) -> TableMetadata:
+        options = RetryOptions.for_status_check(self._operations.current().properties)
+        own = self._snapshot_id
+        found = found_after_unknown_state(
+            self._operations, options, lambda metadata: own in metadata.snapshots_by_id
+        )
+        if found is None:
+            raise CommitStateUnknownError(
+                f"{unknown}; snapshot {own} was not found in table {self._table.name} afterwards, but it may still"
+                " arrive: nothing was deleted; look for this snapshot id before writing the same data again"
+            ) from unknown
+        return found
+
+    def _clean_up(self, *, committed: Snapshot | None) -> None:
+        """Delete own files that no version of the table refers to; a failure leaves an orphan and is no error."""
+        kept: Sequence[ManifestFile] = ()
+        if committed is not None and committed.manifest_list is not None:
+            known = self._manifest_lists.get(committed.manifest_list)
+            if known is None:
+                return
+            kept = known
+            self._table.remember_manifests(committed.manifest_list, known)
+        for path in self._manifest_lists:
+            if committed is None or path != committed.manifest_list:
+                try:
+                    self._table.io.delete(path)
+                except StorageError:
+                    continue
+        if self._files is not None:
+            self._files.delete_written(keep={manifest.manifest_path for manifest in kept})
+
+
+def partition_path(base: TableMetadata, file: DataFile) -> str:
+    """The hive-style path of the file's partition under its own spec."""
+    return base.spec_by_id(file.spec_id).partition_path(file.partition, base.schema)

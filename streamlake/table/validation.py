@@ -1,0 +1,170 @@
+"""What other writers did since a snapshot, and whether it contradicts an overwrite.
+
+Called on each commit attempt, before anything is written. The history is the branch's ancestry after the snapshot
+that the operation started from; of each snapshot in it, only the manifests that it added are read. Serializable
+isolation refuses new data that the operation should have seen; snapshot isolation only refuses lost deletes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from streamlake.errors import ConflictValidationError, DataInvalidError
+from streamlake.formats.manifests import read_manifest
+from streamlake.spec.data_file import DataFile, FileContent
+from streamlake.spec.expressions import Expression
+from streamlake.spec.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile
+from streamlake.spec.snapshot import Snapshot
+from streamlake.spec.table_metadata import TableMetadata
+from streamlake.table.file_matching import FileMatcher
+from streamlake.table.partition_keys import PartitionKey, may_contain, partition_key
+from streamlake.table.table import Table
+
+_ADDS_DATA = frozenset({"append", "overwrite"})
+_REMOVES_DATA = frozenset({"overwrite", "replace", "delete"})
+_ADDS_DELETES = frozenset({"overwrite", "delete", "replace"})
+
+
+class Scope:
+    """Which files a validation looks at: those that may match a filter, or those of some partitions."""
+
+    def __init__(
+        self,
+        base: TableMetadata,
+        *,
+        row_filter: Expression | None = None,
+        partitions: Collection[tuple[int, tuple[Any, ...]]] | None = None,
+    ) -> None:
+        self._base = base
+        self._matcher = None if row_filter is None else FileMatcher(base.schema, row_filter)
+        self._tuples: dict[int, list[tuple[Any, ...]]] = {}
+        self._keys: set[PartitionKey] = set()
+        for spec_id, values in partitions or ():
+            self._tuples.setdefault(spec_id, []).append(values)
+            self._keys.add(partition_key(spec_id, values))
+
+    def covers_manifest(self, manifest: ManifestFile) -> bool:
+        spec = self._base.spec_by_id(manifest.partition_spec_id)
+        if self._matcher is not None:
+            # A manifest that only lists removed files counts as well: look at its partitions, not at its counts.
+            return not manifest.may_have_live_files or self._matcher.manifest_might_match(manifest, spec)
+        return may_contain(manifest, self._tuples.get(spec.spec_id, []), spec, self._base.schema)
+
+    def covers(self, file: DataFile) -> bool:
+        if self._matcher is not None:
+            if file.content != FileContent.DATA:
+                return not self._matcher.partition_excludes(file, self._base.spec_by_id(file.spec_id))
+            return self._matcher.might_match(file, self._base.spec_by_id(file.spec_id))
+        return partition_key(file.spec_id, file.partition) in self._keys
+
+
+@dataclass(frozen=True)
+class History:
+    """The snapshots that were committed to a branch since the operation started."""
+
+    table: Table
+    base: TableMetadata
+    snapshots: tuple[Snapshot, ...]
+    start_sequence_number: int
+
+    @staticmethod
+    def since(table: Table, base: TableMetadata, start_id: int | None, parent: Snapshot | None) -> History:
+        """Raises ConflictValidationError when `start_id` is not an ancestor of `parent` (expired or rolled back)."""
+        snapshots = []
+        complete = start_id is None
+        last: Snapshot | None = None
+        for snapshot in base.ancestors(None if parent is None else parent.snapshot_id):
+            if snapshot.snapshot_id == start_id:
+                complete = True
+                break
+            snapshots.append(snapshot)
+            last = snapshot
+        if start_id is None:
+            complete = last is None or last.parent_snapshot_id is None
+        if not complete:
+            raise ConflictValidationError(
+                f"{table.name}: cannot tell what was committed since snapshot {start_id}: it is no longer an ancestor of"
+                " the branch (rolled back, or expired); read the table again and redo the change"
+            )
+        start = None if start_id is None else base.snapshot(start_id)
+        return History(table, base, tuple(snapshots), 0 if start is None else start.sequence_number)
+
+    def _entries(
+        self, operations: Collection[str], content: ManifestContent, scope: Scope
+    ) -> Iterator[ManifestEntry]:
+        for snapshot in self.snapshots:
+            if snapshot.operation is not None and snapshot.operation not in operations:
+                continue
+            for manifest in self.table.manifests(snapshot):
+                ours = manifest.content == content and manifest.added_snapshot_id == snapshot.snapshot_id
+                if ours and scope.covers_manifest(manifest):
+                    for entry in read_manifest(self.table.io, manifest, self.base.specs_by_id):
+                        if entry.snapshot_id == snapshot.snapshot_id and scope.covers(entry.data_file):
+                            yield entry
+
+    def refuse_added_data(self, scope: Scope, what: str) -> None:
+        """No data file in scope may have been added."""
+        entries = self._entries(_ADDS_DATA, ManifestContent.DATA, scope)
+        self._refuse(entries, _is_added, f"added data that may belong to {what}")
+
+    def refuse_removed_data(self, scope: Scope, what: str) -> None:
+        """No data file in scope may have been removed."""
+        entries = self._entries(_REMOVES_DATA, ManifestContent.DATA, scope)
+        self._refuse(entries, _is_removed, f"removed data that may belong to {what}")
+
+    def refuse_added_deletes(self, scope: Scope, what: str) -> None:
+        """No delete file in scope may have been added."""
+        entries = self._entries(_ADDS_DELETES, ManifestContent.DELETES, scope)
+        self._refuse(entries, _is_added, f"deleted rows that may belong to {what}")
+
+    def refuse_deletes_for(self, files: Iterable[DataFile], scope: Scope) -> None:
+        """No delete file may have been added that applies to one of `files` (spec: Scan Planning)."""
+        targets = {file.file_path: file for file in files}
+        partitions = {partition_key(file.spec_id, file.partition) for file in targets.values()}
+
+        def applies(entry: ManifestEntry) -> bool:
+            file = entry.data_file
+            if not _is_added(entry):
+                return False
+            if file.referenced_data_file is not None:
+                return file.referenced_data_file in targets
+            everywhere = (
+                file.content == FileContent.EQUALITY_DELETES
+                and self.base.spec_by_id(file.spec_id).is_unpartitioned
+            )
+            return everywhere or partition_key(file.spec_id, file.partition) in partitions
+
+        entries = self._entries(_ADDS_DELETES, ManifestContent.DELETES, scope)
+        self._refuse(entries, applies, "deleted rows of data files that are to be replaced")
+
+    def _refuse(
+        self, entries: Iterator[ManifestEntry], conflicts: Callable[[ManifestEntry], bool], what: str
+    ) -> None:
+        for entry in entries:
+            if conflicts(entry):
+                raise ConflictValidationError(
+                    f"{self.table.name}: snapshot {entry.snapshot_id} of another writer {what}, for example"
+                    f" {entry.data_file.file_path}; read the table again and redo the change"
+                )
+
+
+def _is_added(entry: ManifestEntry) -> bool:
+    return entry.status == EntryStatus.ADDED
+
+
+def _is_removed(entry: ManifestEntry) -> bool:
+    return entry.status == EntryStatus.DELETED
+
+
+def require_rows_match(files: Iterable[DataFile], row_filter: Expression, base: TableMetadata) -> None:
+    """DataInvalidError unless every row of the added files is known to match the overwrite's filter."""
+    matcher = FileMatcher(base.schema, row_filter)
+    for file in files:
+        spec = base.spec_by_id(file.spec_id)
+        if file.content == FileContent.DATA and not matcher.must_match(file, spec):
+            raise DataInvalidError(
+                f"{file.file_path} may hold rows that do not match the overwrite filter {row_filter}; they would be"
+                " added again by the next overwrite: write only matching rows"
+            )
