@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 from streamlake.catalog.commit_turn import commit_turn
-from streamlake.catalog.metadata_versions import MetadataVersions, checked_size
+from streamlake.catalog.metadata_versions import MetadataVersions
 from streamlake.errors import (
     CommitConflictError,
     CommitStateUnknownError,
@@ -104,7 +104,7 @@ class HadoopTableOperations:
             if seen is not None and seen.path == path and self._versions.is_unchanged(path, seen.size):
                 return seen.metadata
             try:
-                size = checked_size(self._io, path)
+                size = self._io.size(path)
                 version = _Version(number, path, size, read_metadata(self._io, path))
             except MissingFileError:
                 known = None
@@ -184,7 +184,7 @@ class HadoopTableOperations:
         return nullcontext()
 
     def _created(self, number: int, path: str, metadata: TableMetadata) -> _Version:
-        data = metadata_bytes(metadata, path.endswith(".gz.metadata.json"))
+        data = metadata_bytes(metadata, gzip=path.endswith(".gz.metadata.json"))
         self._io.create_exclusive(path, data)
         return _Version(number, path, len(data), metadata)
 

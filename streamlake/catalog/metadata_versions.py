@@ -7,7 +7,7 @@ unbroken row from there. Names: `v{N}.metadata.json`, compressed `v{N}.gz.metada
 
 from __future__ import annotations
 
-from streamlake.errors import DataInvalidError, MissingFileError, StorageError
+from streamlake.errors import MissingFileError, StorageError
 from streamlake.storage.file_io import FileIO
 from streamlake.storage.locations import TableLocations, metadata_version_of
 
@@ -76,13 +76,3 @@ class MetadataVersions:
             if version is not None and (newest is None or version > newest[0]):
                 newest = version, info.path
         return newest
-
-
-def checked_size(io: FileIO, path: str) -> int:
-    """Size of a metadata file; DataInvalidError when it is empty (a writer outside our protocol was cut off)."""
-    size = io.size(path)
-    if size == 0:
-        raise DataInvalidError(
-            f"{path} is empty: restore it from a backup, or remove it to go back one version"
-        )
-    return size

@@ -134,7 +134,7 @@ class ManifestFilter:
         key = (manifest.manifest_path, paths, oldest)
         if key not in self._rewritten_deletes:
             kept: list[ManifestEntry] = []
-        removed: list[ManifestEntry] = []
+            removed: list[ManifestEntry] = []
             for entry in self._files.entries(manifest):
                 if entry.is_live:
                     pointless = self._is_pointless(entry, base, matcher, paths, oldest)

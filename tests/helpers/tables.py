@@ -1,0 +1,107 @@
+"""Small tables for tests of metadata: data files that exist by name only, and a catalog that can be made to fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from streamlake.catalog.open import create
+from streamlake.spec.data_file import DataFile, FileContent
+from streamlake.spec.ddl import parse_ddl
+from streamlake.spec.partition_spec import UNPARTITIONED, parse_partition_by
+from streamlake.spec.table_metadata import TableMetadata
+from streamlake.spec.types import IcebergType
+from streamlake.spec.values import to_bytes
+from streamlake.table.operations import TableOperations
+from streamlake.table.table import Table
+
+FAST_RETRIES = {"commit.retry.min-wait-ms": "1", "commit.retry.max-wait-ms": "5"}
+FAST_CHECKS = {"commit.status-check.min-wait-ms": "1", "commit.status-check.max-wait-ms": "2"}
+_names = count()
+
+
+def make_table(
+    location: Path,
+    ddl: str = "id long, category string",
+    partition_by: tuple[str, ...] = (),
+    format_version: int = 2,
+    properties: Mapping[str, str] | None = None,
+) -> Table:
+    """A new table whose commits retry without long waits."""
+    schema = parse_ddl(ddl)
+    spec = parse_partition_by(list(partition_by), schema) if partition_by else UNPARTITIONED
+    given = {**FAST_RETRIES, **FAST_CHECKS, **(properties or {})}
+    return create(str(location), schema, spec, format_version=format_version, properties=given)
+
+
+def data_file(
+    table: Table,
+    *partition: Any,
+    records: int = 10,
+    size: int = 1000,
+    name: str | None = None,
+    bounds: Mapping[str, tuple[Any, Any]] | None = None,
+) -> DataFile:
+    """A data file of the table's current spec that no test reads; `bounds` are of columns without nulls."""
+    fields = {column: table.schema.find(column) for column in bounds or {}}
+    types: dict[int, tuple[IcebergType, tuple[Any, Any]]] = {
+        field.field_id: (field.type, (bounds or {})[column]) for column, field in fields.items() if field
+    }
+    return DataFile(
+        content=FileContent.DATA,
+        file_path=f"{table.location}/data/{name or f'file-{next(_names)}'}.parquet",
+        file_format="parquet",
+        spec_id=table.spec.spec_id,
+        partition=tuple(partition),
+        record_count=records,
+        file_size_in_bytes=size,
+        value_counts=dict.fromkeys(types, records),
+        null_value_counts=dict.fromkeys(types, 0),
+        lower_bounds={key: to_bytes(type_, pair[0]) for key, (type_, pair) in types.items()},
+        upper_bounds={key: to_bytes(type_, pair[1]) for key, (type_, pair) in types.items()},
+    )
+
+
+class FaultyOperations:
+    """A table's operations with a hook before and after the swap; either may raise."""
+
+    def __init__(
+        self,
+        wrapped: TableOperations,
+        before_swap: Callable[[], None] | None = None,
+        after_swap: Callable[[], None] | None = None,
+    ) -> None:
+        self.wrapped = wrapped
+        self.before_swap = before_swap
+        self.after_swap = after_swap
+        self.attempts = 0
+        self.name = wrapped.name
+        self.location = wrapped.location
+        self.io = wrapped.io
+
+    def current(self) -> TableMetadata:
+        return self.wrapped.current()
+
+    def refresh(self) -> TableMetadata:
+        return self.wrapped.refresh()
+
+    def commit(self, base: TableMetadata, new: TableMetadata) -> TableMetadata:
+        self.attempts += 1
+        if self.before_swap is not None:
+            self.before_swap()
+        committed = self.wrapped.commit(base, new)
+        if self.after_swap is not None:
+            self.after_swap()
+        return committed
+
+    @contextmanager
+    def commit_turn(self) -> Iterator[None]:
+        yield
+
+
+def metadata_files(table: Table) -> set[str]:
+    """Names in the metadata directory."""
+    return {path.name for path in Path(table.location, "metadata").iterdir() if path.is_file()}
