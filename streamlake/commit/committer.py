@@ -6,8 +6,7 @@ alone, against the metadata that the swap is based on, so neither a replay nor a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 
 from streamlake import clock
 from streamlake.checkpoint.committable import Committable
@@ -68,8 +67,15 @@ class Committer:
             None if snapshot is None else snapshot.snapshot_id,
         )
 
-    def commit(self, committable: Committable, outcome: Outcome = Outcome.COMMITTED) -> CommitReceipt:
+    def commit(
+        self,
+        committable: Committable,
+        outcome: Outcome = Outcome.COMMITTED,
+        files: Sequence[DataFile] | None = None,
+    ) -> CommitReceipt:
         """Commit one staged checkpoint as one snapshot, or find that the table holds it already.
+
+        `files` are the Committable's files where they are at hand; they spare reading its manifests.
 
         Raises CommitConflictError when the retries are used up, CommitStateUnknownError when the outcome could not
         be learned, FencedError when another driver has gone further, LineageError on contradictions. The staged
@@ -78,7 +84,7 @@ class Committer:
         started = clock.monotonic()
         identity = committable.identity
         try:
-            snapshot = self._snapshot(committable)
+            snapshot = self._snapshot(committable, files)
         except _AlreadyCommitted:
             found = committed_snapshot(self._table.metadata, self._branch, identity)
             return CommitReceipt(
@@ -95,21 +101,25 @@ class Committer:
             commit_ms=round((clock.monotonic() - started) * 1000),
         )
 
-    def _snapshot(self, committable: Committable) -> Snapshot:
+    def _snapshot(self, committable: Committable, files: Sequence[DataFile] | None) -> Snapshot:
         identity = committable.identity
-        operation = self._operation(committable)
+        operation = self._operation(committable, files)
         operation.set_summary(marker_summary(identity))
         operation.set_properties(marker_property(identity, self._branch))
         operation.add_check(lambda metadata: self._check(metadata, committable))
         return operation.commit()
 
-    def _operation(self, committable: Committable) -> AppendFiles | OverwriteFiles | ReplacePartitions:
+    def _operation(
+        self, committable: Committable, files: Sequence[DataFile] | None
+    ) -> AppendFiles | OverwriteFiles | ReplacePartitions:
+        if files is None:
+            files = self._files(committable)
         if committable.mode == "append":
             append = AppendFiles(self._table, branch=self._branch)
             for manifest in committable.manifests:
-                append.append_manifest(manifest)
+                spec_id = manifest.partition_spec_id
+                append.append_manifest(manifest, [file for file in files if file.spec_id == spec_id])
             return append
-        files = self._files(committable)
         if committable.mode == "overwrite":
             overwrite = OverwriteFiles(self._table, branch=self._branch)
             overwrite.overwrite_by_filter("true")
@@ -150,10 +160,6 @@ class Committer:
         if marker.offsets_digest != identity.offsets_digest:
             raise LineageError(_other_offsets(metadata.location, identity, marker, marker.offsets_digest))
         raise _AlreadyCommitted
-
-
-def with_write_ms(receipt: CommitReceipt, write_ms: int) -> CommitReceipt:
-    return replace(receipt, write_ms=write_ms)
 
 
 def _digest_of(snapshot: Snapshot | None, marker: Marker, identity: CheckpointIdentity) -> str | None:

@@ -14,7 +14,7 @@ from streamlake import clock
 from streamlake.checkpoint.committable import Committable
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.commit.receipt import CommitReceipt, Outcome
-from streamlake.pipeline.sink_run import Reader, SinkRun, elapsed_ms
+from streamlake.pipeline.sink_run import Reader, SinkRun, data_files, elapsed_ms
 
 
 def run_micro_batch(
@@ -35,7 +35,7 @@ def run_micro_batch(
     if committable is None:
         return CommitReceipt(identity.job_id, identity.checkpoint_id, Outcome.EMPTY, None, write_ms=write_ms)
 
-    receipt = replace(run.committer.commit(committable), write_ms=write_ms)
+    receipt = replace(run.committer.commit(committable, files=data_files(results)), write_ms=write_ms)
     run.forget_before(identity)
     return receipt
 

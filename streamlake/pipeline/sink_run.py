@@ -23,6 +23,7 @@ from streamlake.pipeline.task_outcome import (
     task_ids,
     write_results,
 )
+from streamlake.spec.data_file import DataFile
 from streamlake.table.table import Table
 from streamlake.write.result import WriteResult
 from streamlake.write.target import WriteTarget
@@ -138,6 +139,10 @@ def _check_columns(frame: DataFrame, table: Table) -> None:
             f"the stream does not fit {table.location}: {'; '.join(problems)}. The table's columns are "
             f"{', '.join(table.schema.column_names)}; select or rename in the stream, or change the table"
         )
+
+
+def data_files(results: Iterable[WriteResult]) -> list[DataFile]:
+    return [file for result in results for file in result.data_files]
 
 
 def elapsed_ms(started: float) -> int:

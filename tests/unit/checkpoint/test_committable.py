@@ -1,0 +1,81 @@
+"""The durable form of a checkpoint: what is read back is what was staged, and damage is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from streamlake.checkpoint.committable import Committable, committable_from_bytes, committable_to_bytes
+from streamlake.checkpoint.identity import CheckpointIdentity
+from streamlake.checkpoint.store import CommittableStore
+from streamlake.errors import DataInvalidError
+from streamlake.spec.manifest import FieldSummary, ManifestContent, ManifestFile
+from streamlake.storage.file_io import file_io_for
+from streamlake.storage.locations import TableLocations
+
+
+def committable(checkpoint_id: int = 7) -> Committable:
+    manifest = ManifestFile(
+        manifest_path="/t/metadata/u-m0.avro",
+        manifest_length=10,
+        partition_spec_id=1,
+        content=ManifestContent.DATA,
+        sequence_number=None,
+        min_sequence_number=None,
+        added_snapshot_id=None,
+        added_files_count=1,
+        existing_files_count=0,
+        deleted_files_count=0,
+        added_rows_count=5,
+        existing_rows_count=0,
+        deleted_rows_count=0,
+        partitions=(FieldSummary(False, None, b"\x00\x01", b"\xff"), FieldSummary(True)),
+    )
+    return Committable(
+        identity=CheckpointIdentity("p", "job", checkpoint_id, ('{"a": 1}',), ('{"a": 2}', "")),
+        table_uuid="uuid",
+        branch="main",
+        mode="append",
+        manifests=(manifest,),
+        rows=5,
+        data_files=1,
+        bytes=100,
+    )
+
+
+def test_round_trip():
+    assert committable_from_bytes(committable_to_bytes(committable()), "path") == committable()
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda d: d[:-20], lambda d: b"", lambda d: b"[]", lambda d: d.replace(b"rows", b"rovs")]
+)
+def test_damage_names_the_file_and_the_way_out(damage):
+    with pytest.raises(DataInvalidError, match=r"(?s)/staged/7\.json.*restart the job"):
+        committable_from_bytes(damage(committable_to_bytes(committable())), "/staged/7.json")
+
+
+def test_another_version_is_not_guessed_at():
+    data = committable_to_bytes(committable()).replace(b'"format": 1', b'"format": 2')
+    with pytest.raises(DataInvalidError, match="another version"):
+        committable_from_bytes(data, "path")
+
+
+def test_store_keeps_jobs_apart_and_orders_checkpoints(tmp_path: Path):
+    io = file_io_for(str(tmp_path), {})
+    locations = TableLocations(str(tmp_path), {})
+    store, other = CommittableStore(io, locations, "job"), CommittableStore(io, locations, "other")
+    for checkpoint_id in (10, 9, 100):
+        store.record(committable(checkpoint_id))
+    assert [found.identity.checkpoint_id for found in store.pending()] == [9, 10, 100]
+    assert other.pending() == []
+    store.remove(committable(9).identity)
+    store.remove(committable(9).identity)
+    assert [found.identity.checkpoint_id for found in store.pending()] == [10, 100]
+
+
+def test_digest_is_of_where_the_checkpoint_ends():
+    one = CheckpointIdentity("p", "job", 1, ("0",), ("5",))
+    assert one.offsets_digest == CheckpointIdentity("q", "job2", 1, ("3",), ("5",)).offsets_digest
+    assert one.offsets_digest != CheckpointIdentity("p", "job", 1, ("0",), ("6",)).offsets_digest
