@@ -1,0 +1,1 @@
+"""formats: values <-> bytes. Arrow schemas, data files, manifests, manifest lists and metadata files."""

@@ -1,0 +1,213 @@
+"""Manifest lists: the manifests of one snapshot <-> Avro (spec: Manifest Lists).
+
+Written once per commit attempt, which is when new manifests get their sequence number, snapshot id and first row id.
+Invariant: manifests that are already in the table are listed exactly as they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from streamlake.errors import DataInvalidError, FeatureUnsupportedError
+from streamlake.formats.avro_container import (
+    container_header,
+    damaged,
+    encode_block,
+    read_container,
+    write_container,
+)
+from streamlake.formats.manifest_schemas import manifest_list_schema, stored_schema
+from streamlake.formats.manifests import with_counts
+from streamlake.spec.manifest import FieldSummary, ManifestContent, ManifestFile
+from streamlake.spec.snapshot import Snapshot
+from streamlake.storage.file_io import FileIO
+
+WRITTEN_VERSIONS = (2, 3)
+_CODEC = "deflate"
+
+
+def assign_ids(
+    manifests: Iterable[ManifestFile], snapshot_id: int, sequence_number: int, first_row_id: int | None = None
+) -> tuple[list[ManifestFile], int | None]:
+    """The manifests as the snapshot lists them, and the table's next row id after it (None before v3).
+
+    Fills in what new manifests leave open: snapshot id, sequence numbers, and, for data manifests of a v3 table, the
+    first row id, with room for all added and existing rows (spec: First Row ID Assignment).
+    """
+    numbered, next_row_id = [], first_row_id
+    for manifest in manifests:
+        changes: dict[str, Any] = {}
+        if manifest.added_snapshot_id is None:
+            changes["added_snapshot_id"] = snapshot_id
+        if manifest.sequence_number is None:
+            changes["sequence_number"] = sequence_number
+        if manifest.min_sequence_number is None:
+            changes["min_sequence_number"] = sequence_number
+        if (
+            next_row_id is not None
+            and manifest.content == ManifestContent.DATA
+            and manifest.first_row_id is None
+        ):
+            changes["first_row_id"] = next_row_id
+            next_row_id += (manifest.added_rows_count or 0) + (manifest.existing_rows_count or 0)
+        numbered.append(replace(manifest, **changes) if changes else manifest)
+    return numbered, next_row_id
+
+
+def write_manifest_list(
+    io: FileIO,
+    path: str,
+    manifests: Iterable[ManifestFile],
+    snapshot_id: int,
+    parent_id: int | None,
+    sequence_number: int,
+    format_version: int,
+    first_row_id: int | None = None,
+) -> int | None:
+    """Write the list of a snapshot; returns the table's next row id after it (v3), else None.
+
+    Ids that a manifest leaves open are assigned as `assign_ids` does. v3 needs `first_row_id`, the table's next row
+    id. Raises FeatureUnsupportedError for a format version other than 2 and 3.
+    """
+    if format_version not in WRITTEN_VERSIONS:
+        raise FeatureUnsupportedError(
+            f"{path}: manifest lists of format version {format_version} are not written; upgrade the table to version 2"
+        )
+    if format_version < 3:
+        first_row_id = None
+    elif first_row_id is None:
+        raise DataInvalidError(
+            f"{path}: the manifest list of a version 3 table needs the table's next row id"
+        )
+    counted = [manifest if _is_counted(manifest) else with_counts(io, manifest) for manifest in manifests]
+    numbered, next_row_id = assign_ids(counted, snapshot_id, sequence_number, first_row_id)
+    avro, parsed = manifest_list_schema(format_version)
+    metadata = {
+        "snapshot-id": str(snapshot_id),
+        "parent-snapshot-id": "null" if parent_id is None else str(parent_id),
+        "sequence-number": str(sequence_number),
+        "format-version": str(format_version),
+    }
+    if first_row_id is not None:
+        metadata["first-row-id"] = str(first_row_id)
+    records = [_to_record(manifest, format_version) for manifest in numbered]
+    blocks = [encode_block(parsed, records)] if records else []
+    io.write_bytes(path, write_container(container_header(avro, metadata, _CODEC), _CODEC, blocks))
+    return next_row_id
+
+
+def read_manifest_list(io: FileIO, path: str) -> list[ManifestFile]:
+    """The manifests of a list, in its order. Raises MissingFileError, and DataInvalidError for a damaged file."""
+    file = read_container(io.read_bytes(path), path)
+    try:
+        stored = stored_schema(file.schema_text)
+        return [_from_record(record) for record in file.records(stored.parsed)]
+    except (DataInvalidError, KeyError, TypeError, ValueError) as cause:
+        if isinstance(cause, DataInvalidError) and path in str(cause):
+            raise
+        raise damaged(path, f"{type(cause).__name__}: {cause}") from cause
+
+
+def snapshot_manifests(io: FileIO, snapshot: Snapshot) -> list[ManifestFile]:
+    """The manifests of a snapshot, from its manifest list or, in old v1 metadata, from the paths it embeds."""
+    if snapshot.manifest_list is not None:
+        return read_manifest_list(io, snapshot.manifest_list)
+    return [_embedded(io, path, snapshot) for path in snapshot.manifests or ()]
+
+
+def _embedded(io: FileIO, path: str, snapshot: Snapshot) -> ManifestFile:
+    data = io.read_bytes(path)
+    metadata = read_container(data, path).metadata
+    return ManifestFile(
+        manifest_path=path,
+        manifest_length=len(data),
+        partition_spec_id=int(metadata.get("partition-spec-id", 0)),
+        content=ManifestContent.DATA,
+        sequence_number=0,
+        min_sequence_number=0,
+        added_snapshot_id=snapshot.snapshot_id,
+        added_files_count=None,
+        existing_files_count=None,
+        deleted_files_count=None,
+        added_rows_count=None,
+        existing_rows_count=None,
+        deleted_rows_count=None,
+    )
+
+
+def _is_counted(manifest: ManifestFile) -> bool:
+    return None not in (
+        manifest.added_files_count,
+        manifest.existing_files_count,
+        manifest.deleted_files_count,
+        manifest.added_rows_count,
+        manifest.existing_rows_count,
+        manifest.deleted_rows_count,
+    )
+
+
+def _to_record(manifest: ManifestFile, format_version: int) -> dict[str, Any]:
+    record: dict[str, Any] = {
+        "manifest_path": manifest.manifest_path,
+        "manifest_length": manifest.manifest_length,
+        "partition_spec_id": manifest.partition_spec_id,
+        "content": int(manifest.content),
+        "sequence_number": manifest.sequence_number,
+        "min_sequence_number": manifest.min_sequence_number,
+        "added_snapshot_id": manifest.added_snapshot_id,
+        "added_files_count": manifest.added_files_count,
+        "existing_files_count": manifest.existing_files_count,
+        "deleted_files_count": manifest.deleted_files_count,
+        "added_rows_count": manifest.added_rows_count,
+        "existing_rows_count": manifest.existing_rows_count,
+        "deleted_rows_count": manifest.deleted_rows_count,
+        "partitions": None
+        if manifest.partitions is None
+        else [
+            {
+                "contains_null": summary.contains_null,
+                "contains_nan": summary.contains_nan,
+                "lower_bound": summary.lower_bound,
+                "upper_bound": summary.upper_bound,
+            }
+            for summary in manifest.partitions
+        ],
+        "key_metadata": manifest.key_metadata,
+    }
+    if format_version >= 3:
+        record["first_row_id"] = manifest.first_row_id if manifest.content == ManifestContent.DATA else None
+    return record
+
+
+def _from_record(record: dict[str, Any]) -> ManifestFile:
+    summaries = record.get("partitions")
+    return ManifestFile(
+        manifest_path=record["manifest_path"],
+        manifest_length=record["manifest_length"],
+        partition_spec_id=record.get("partition_spec_id", 0),
+        content=ManifestContent(record.get("content") or 0),
+        sequence_number=record.get("sequence_number") or 0,
+        min_sequence_number=record.get("min_sequence_number") or 0,
+        added_snapshot_id=record.get("added_snapshot_id"),
+        added_files_count=record.get("added_files_count"),
+        existing_files_count=record.get("existing_files_count"),
+        deleted_files_count=record.get("deleted_files_count"),
+        added_rows_count=record.get("added_rows_count"),
+        existing_rows_count=record.get("existing_rows_count"),
+        deleted_rows_count=record.get("deleted_rows_count"),
+        partitions=None
+        if summaries is None
+        else tuple(
+            FieldSummary(
+                summary["contains_null"],
+                summary.get("contains_nan"),
+                summary.get("lower_bound"),
+                summary.get("upper_bound"),
+            )
+            for summary in summaries
+        ),
+        key_metadata=record.get("key_metadata"),
+        first_row_id=record.get("first_row_id"),
+    )

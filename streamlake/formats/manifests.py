@@ -1,0 +1,385 @@
+"""Manifests: entries of data or delete files <-> Avro (spec: Manifests).
+
+Written by checkpoints and commits, read by scans, merges and overwrites. What an entry inherits from the manifest
+list (snapshot id, sequence numbers, first row id) is filled in while reading. Invariant: a manifest is immutable,
+and one that ends early or holds another number of entries than its manifest list says is never taken for whole.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from streamlake.errors import DataInvalidError, FeatureUnsupportedError
+from streamlake.formats.avro_container import (
+    container_header,
+    damaged,
+    encode_block,
+    read_container,
+    write_container,
+)
+from streamlake.formats.avro_schemas import decimal_size
+from streamlake.formats.manifest_schemas import (
+    PartitionField,
+    StoredSchema,
+    manifest_schema,
+    partition_key,
+    stored_schema,
+)
+from streamlake.formats.metrics import uuid_bounds
+from streamlake.spec.data_file import DataFile, FileContent
+from streamlake.spec.manifest import EntryStatus, FieldSummary, ManifestContent, ManifestEntry, ManifestFile
+from streamlake.spec.partition_spec import PartitionSpec, fields_to_json
+from streamlake.spec.schema import Schema
+from streamlake.spec.type_json import schema_to_json
+from streamlake.spec.types import DecimalType, DoubleType, FloatType, IcebergType, StructType, UUIDType
+from streamlake.spec.values import to_bytes, unscaled, uuid_bytes
+from streamlake.storage.file_io import FileIO
+
+WRITTEN_VERSIONS = (2, 3)
+_CODEC = "deflate"
+_ENTRIES_PER_BLOCK = 250
+_CONTENT_NAMES = {ManifestContent.DATA: "data", ManifestContent.DELETES: "deletes"}
+_COUNT_NAMES = {EntryStatus.EXISTING: "existing", EntryStatus.ADDED: "added", EntryStatus.DELETED: "deleted"}
+_STATUSES = tuple(EntryStatus)
+_CONTENTS = tuple(FileContent)
+
+
+def write_manifest(
+    io: FileIO,
+    path: str,
+    entries: Iterable[ManifestEntry],
+    spec: PartitionSpec,
+    schema: Schema,
+    format_version: int,
+    content: ManifestContent,
+    snapshot_id: int | None,
+) -> ManifestFile:
+    """Write entries of one partition spec to `path`; returns the manifest as a manifest list would describe it.
+
+    ADDED entries may leave their ids None, to be inherited; `snapshot_id` None stages a manifest that whatever
+    snapshot commits it. The returned sequence numbers are None where the commit has to assign them. Raises
+    DataInvalidError for an entry that does not belong here, FeatureUnsupportedError for a format version other than
+    2 and 3.
+    """
+    if format_version not in WRITTEN_VERSIONS:
+        raise FeatureUnsupportedError(
+            f"{path}: manifests of format version {format_version} are not written; upgrade the table to version 2"
+        )
+    entries = list(entries)
+    partition_type = spec.partition_type(schema)
+    _, parsed = manifest_schema(format_version, partition_type)
+    encoders = tuple((partition_key(part.field_id), _encoder(part.type)) for part in partition_type.fields)
+    records = [_to_record(entry, path, spec, content, encoders, format_version) for entry in entries]
+    blocks = [
+        encode_block(parsed, records[at : at + _ENTRIES_PER_BLOCK])
+        for at in range(0, len(records), _ENTRIES_PER_BLOCK)
+    ]
+    data = write_container(_header(format_version, spec, schema, content), _CODEC, blocks)
+    io.write_bytes(path, data)
+    return _manifest_file(path, len(data), entries, spec, partition_type, content, snapshot_id)
+
+
+def read_manifest(
+    io: FileIO,
+    manifest: ManifestFile,
+    specs: Mapping[int, PartitionSpec],
+    schema: Schema | None = None,
+    *,
+    with_stats: bool = True,
+    live_only: bool = False,
+) -> list[ManifestEntry]:
+    """The entries of a manifest in file order, with what they inherit.
+
+    `with_stats=False` skips sizes, counts and bounds per column, which is faster; `live_only` leaves out DELETED
+    entries. `schema` is not needed: a manifest knows the types of its partition tuples. Raises MissingFileError,
+    and DataInvalidError for a manifest that is damaged or incomplete.
+    """
+    del schema
+    path = manifest.manifest_path
+    spec = specs.get(manifest.partition_spec_id)
+    if spec is None:
+        raise DataInvalidError(
+            f"{path} was written with partition spec {manifest.partition_spec_id}, which the table's metadata does "
+            "not have; restore an earlier metadata file"
+        )
+    data = io.read_bytes(path)
+    if len(data) < manifest.manifest_length:
+        raise damaged(path, f"it has {len(data)} bytes of {manifest.manifest_length}")
+    file = read_container(data, path)
+    try:
+        stored = stored_schema(file.schema_text, with_stats=with_stats)
+        reader = _EntryReader(manifest, spec, stored)
+        entries = [reader.entry(record) for record in file.records(stored.parsed)]
+    except (DataInvalidError, KeyError, TypeError, ValueError, IndexError) as cause:
+        if isinstance(cause, DataInvalidError) and path in str(cause):
+            raise
+        raise damaged(path, f"{type(cause).__name__}: {cause}") from cause
+    _check_count(manifest, len(entries))
+    return [entry for entry in entries if entry.is_live] if live_only else entries
+
+
+def with_counts(io: FileIO, manifest: ManifestFile) -> ManifestFile:
+    """The manifest with the counts that an old manifest list may lack, taken from its entries."""
+    path = manifest.manifest_path
+    file = read_container(io.read_bytes(path), path)
+    files, rows = [0, 0, 0], [0, 0, 0]
+    try:
+        for record in file.records(stored_schema(file.schema_text, with_stats=False).parsed):
+            files[record["status"]] += 1
+            rows[record["status"]] += record["data_file"]["record_count"]
+    except (DataInvalidError, KeyError, TypeError, IndexError) as cause:
+        raise damaged(path, f"{type(cause).__name__}: {cause}") from cause
+    return replace(manifest, **_counts(files, rows))
+
+
+def _counts(files: Sequence[int], rows: Sequence[int]) -> dict[str, Any]:
+    counts: dict[str, Any] = {}
+    for status, name in _COUNT_NAMES.items():
+        counts[f"{name}_files_count"] = files[status]
+        counts[f"{name}_rows_count"] = rows[status]
+    return counts
+
+
+def _check_count(manifest: ManifestFile, found: int) -> None:
+    counts = (manifest.added_files_count, manifest.existing_files_count, manifest.deleted_files_count)
+    if None in counts:
+        return
+    expected = sum(count or 0 for count in counts)
+    if expected != found:
+        raise damaged(
+            manifest.manifest_path, f"it holds {found} entries, its manifest list counts {expected}"
+        )
+
+
+@lru_cache(maxsize=64)
+def _header(format_version: int, spec: PartitionSpec, schema: Schema, content: ManifestContent) -> bytes:
+    avro, _ = manifest_schema(format_version, spec.partition_type(schema))
+    metadata = {
+        "schema": json.dumps(schema_to_json(schema), separators=(",", ":")),
+        "schema-id": str(schema.schema_id),
+        "partition-spec": json.dumps(fields_to_json(spec), separators=(",", ":")),
+        "partition-spec-id": str(spec.spec_id),
+        "format-version": str(format_version),
+        "content": _CONTENT_NAMES[content],
+    }
+    return container_header(avro, metadata, _CODEC)
+
+
+def _encoder(type_: IcebergType) -> Any:
+    if isinstance(type_, DecimalType):
+        size, scale = decimal_size(type_.precision), type_.scale
+        return lambda value: unscaled(value, scale).to_bytes(size, "big", signed=True)
+    if isinstance(type_, UUIDType):
+        return uuid_bytes
+    return None
+
+
+def _to_record(
+    entry: ManifestEntry,
+    path: str,
+    spec: PartitionSpec,
+    content: ManifestContent,
+    encoders: tuple[tuple[str, Any], ...],
+    format_version: int,
+) -> dict[str, Any]:
+    file = entry.data_file
+    if file.spec_id != spec.spec_id or len(file.partition) != len(encoders):
+        raise DataInvalidError(
+            f"{file.file_path} has the partition {file.partition} of spec {file.spec_id}; it cannot go into {path}, "
+            f"which is of spec {spec.spec_id} with {len(encoders)} fields"
+        )
+    if (file.content == FileContent.DATA) != (content == ManifestContent.DATA):
+        raise DataInvalidError(f"{file.file_path} holds {file.content.name}; it cannot go into {path}")
+    if entry.status != EntryStatus.ADDED and (
+        entry.sequence_number is None or entry.file_sequence_number is None
+    ):
+        raise DataInvalidError(
+            f"{path}: the {entry.status.name} entry of {file.file_path} has no sequence numbers; only ADDED ones inherit"
+        )
+    record = {
+        "content": int(file.content),
+        "file_path": file.file_path,
+        "file_format": file.file_format.upper(),
+        "partition": {
+            key: value if value is None or encode is None else encode(value)
+            for (key, encode), value in zip(encoders, file.partition, strict=True)
+        },
+        "record_count": file.record_count,
+        "file_size_in_bytes": file.file_size_in_bytes,
+        "column_sizes": _pairs(file.column_sizes),
+        "value_counts": _pairs(file.value_counts),
+        "null_value_counts": _pairs(file.null_value_counts),
+        "nan_value_counts": _pairs(file.nan_value_counts),
+        "lower_bounds": _pairs(file.lower_bounds),
+        "upper_bounds": _pairs(file.upper_bounds),
+        "key_metadata": file.key_metadata,
+        "split_offsets": None if file.split_offsets is None else list(file.split_offsets),
+        "equality_ids": None if file.equality_ids is None else list(file.equality_ids),
+        "sort_order_id": file.sort_order_id,
+        "referenced_data_file": file.referenced_data_file,
+    }
+    if format_version >= 3:
+        record["first_row_id"] = file.first_row_id if file.content == FileContent.DATA else None
+        record["content_offset"] = file.content_offset
+        record["content_size_in_bytes"] = file.content_size_in_bytes
+    return {
+        "status": int(entry.status),
+        "snapshot_id": entry.snapshot_id,
+        "sequence_number": entry.sequence_number,
+        "file_sequence_number": entry.file_sequence_number,
+        "data_file": record,
+    }
+
+
+def _pairs(values: Mapping[int, Any] | None) -> list[dict[str, Any]] | None:
+    return None if values is None else [{"key": key, "value": value} for key, value in values.items()]
+
+
+def _manifest_file(
+    path: str,
+    length: int,
+    entries: Sequence[ManifestEntry],
+    spec: PartitionSpec,
+    partition_type: StructType,
+    content: ManifestContent,
+    snapshot_id: int | None,
+) -> ManifestFile:
+    files, rows = [0, 0, 0], [0, 0, 0]
+    for entry in entries:
+        files[entry.status] += 1
+        rows[entry.status] += entry.data_file.record_count
+    live = [entry.sequence_number for entry in entries if entry.is_live]
+    assigned = [number for number in live if number is not None]
+    return ManifestFile(
+        manifest_path=path,
+        manifest_length=length,
+        partition_spec_id=spec.spec_id,
+        content=content,
+        sequence_number=None,
+        min_sequence_number=min(assigned) if assigned else None,
+        added_snapshot_id=snapshot_id,
+        **_counts(files, rows),
+        partitions=partition_summaries(partition_type, [entry.data_file.partition for entry in entries]),
+    )
+
+
+def partition_summaries(
+    partition_type: StructType, partitions: Sequence[tuple[Any, ...]]
+) -> tuple[FieldSummary, ...] | None:
+    """One summary per partition field over partition tuples (spec: Manifest Lists, field_summary).
+
+    None, which means that nothing is known, when UUIDs have no bounds that hold in every reader's order.
+    """
+    distinct = set(partitions)
+    summaries = [
+        _summary(part.type, {values[at] for values in distinct})
+        for at, part in enumerate(partition_type.fields)
+    ]
+    known = tuple(summary for summary in summaries if summary is not None)
+    return known if len(known) == len(summaries) else None
+
+
+def _summary(type_: IcebergType, values: set[Any]) -> FieldSummary | None:
+    present = [value for value in values if value is not None]
+    contains_nan = False
+    order: Any = None
+    if isinstance(type_, (FloatType, DoubleType)):
+        contains_nan = any(math.isnan(value) for value in present)
+        present = [value for value in present if not math.isnan(value)]
+        present = [zero for value in present for zero in ((-0.0, 0.0) if value == 0 else (value,))]
+        order = _total_order
+    elif isinstance(type_, UUIDType):
+        order = uuid_bytes
+    if not present:
+        return FieldSummary(None in values, contains_nan)
+    lower, upper = min(present, key=order), max(present, key=order)
+    if isinstance(type_, UUIDType):
+        lower, upper = uuid_bounds(lower, upper)
+        if lower is None or upper is None:
+            return None
+    return FieldSummary(None in values, contains_nan, to_bytes(type_, lower), to_bytes(type_, upper))
+
+
+def _total_order(value: float) -> tuple[float, float]:
+    """-0.0 before 0.0, everything else as it is."""
+    return value, math.copysign(1.0, value)
+
+
+class _EntryReader:
+    """Turns the records of one manifest into entries, in file order: the first row id depends on it."""
+
+    def __init__(self, manifest: ManifestFile, spec: PartitionSpec, stored: StoredSchema) -> None:
+        self._spec_id = manifest.partition_spec_id
+        self._snapshot_id = manifest.added_snapshot_id
+        self._sequence_number = manifest.sequence_number
+        self._next_row_id = manifest.first_row_id
+        by_id = {part.field_id: part for part in stored.partition}
+        self._partition = tuple(by_id.get(part.field_id) for part in spec.fields)
+
+    def entry(self, record: dict[str, Any]) -> ManifestEntry:
+        status = _STATUSES[record["status"]]
+        snapshot_id = record.get("snapshot_id")
+        sequence_number = record.get("sequence_number")
+        file_sequence_number = record.get("file_sequence_number")
+        if status is EntryStatus.ADDED or self._sequence_number == 0:
+            if sequence_number is None:
+                sequence_number = self._sequence_number
+            if file_sequence_number is None:
+                file_sequence_number = self._sequence_number
+        return ManifestEntry(
+            status,
+            self._snapshot_id if snapshot_id is None else snapshot_id,
+            sequence_number,
+            file_sequence_number,
+            self._data_file(record["data_file"], status),
+        )
+
+    def _data_file(self, record: dict[str, Any], status: EntryStatus) -> DataFile:
+        content = _CONTENTS[record.get("content") or 0]
+        first_row_id = record.get("first_row_id")
+        if (
+            first_row_id is None
+            and self._next_row_id is not None
+            and status is not EntryStatus.DELETED
+            and content is FileContent.DATA
+        ):
+            first_row_id = self._next_row_id
+            self._next_row_id += record["record_count"]
+        stored = record["partition"]
+        offsets, equality_ids = record.get("split_offsets"), record.get("equality_ids")
+        return DataFile(
+            content,
+            record["file_path"],
+            record["file_format"].lower(),
+            self._spec_id,
+            tuple([None if part is None else _value(part, stored) for part in self._partition]),
+            record["record_count"],
+            record["file_size_in_bytes"],
+            _map(record.get("column_sizes")),
+            _map(record.get("value_counts")),
+            _map(record.get("null_value_counts")),
+            _map(record.get("nan_value_counts")),
+            _map(record.get("lower_bounds")),
+            _map(record.get("upper_bounds")),
+            record.get("key_metadata"),
+            None if offsets is None else tuple(offsets),
+            None if equality_ids is None else tuple(equality_ids),
+            record.get("sort_order_id"),
+            first_row_id,
+            record.get("referenced_data_file"),
+            record.get("content_offset"),
+            record.get("content_size_in_bytes"),
+        )
+
+
+def _value(part: PartitionField, stored: Mapping[str, Any]) -> Any:
+    return part.value(stored[part.key])
+
+
+def _map(pairs: list[dict[str, Any]] | None) -> dict[int, Any] | None:
+    return None if pairs is None else {pair["key"]: pair["value"] for pair in pairs}

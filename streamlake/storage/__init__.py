@@ -1,0 +1,1 @@
+"""storage: bytes <-> paths. `FileIO` moves whole files, `TableLocations` knows every path that a table writes."""

@@ -1,0 +1,93 @@
+"""The door to storage: the FileIO protocol, and which implementation serves a location.
+
+Everything above this room reads and writes through a FileIO that travels to executors inside a `WriteTarget`,
+so implementations pickle. Paths are the strings that stand in table metadata, with or without a scheme.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import BinaryIO, Protocol, runtime_checkable
+
+from streamlake.errors import FeatureUnsupportedError
+from streamlake.storage.arrow_fs import ARROW_SCHEMES, ArrowFileIO
+from streamlake.storage.file_info import FileInfo, storage_error, storage_errors
+from streamlake.storage.local import LocalFileIO
+
+__all__ = ["FileIO", "FileInfo", "file_io_for", "scheme_of", "storage_error", "storage_errors"]
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):")
+
+
+@runtime_checkable
+class FileIO(Protocol):
+    """Whole-file access to one storage system.
+
+    Called many times per checkpoint, from the driver and from executors, possibly by several threads. Failures
+    raise StorageError (MissingFileError when the file is not there); streams that were handed out raise plain
+    OSError, to be wrapped in `storage_errors`. Not guaranteed: durability against power loss, unless `sync`.
+    """
+
+    def read_bytes(self, path: str) -> bytes:
+        """The whole content of `path`."""
+        ...
+
+    def open_input(self, path: str) -> BinaryIO:
+        """A seekable binary stream on `path` that pyarrow accepts as a file; the caller closes it."""
+        ...
+
+    def open_output(self, path: str) -> BinaryIO:
+        """A binary stream that (over)writes `path`; missing parent directories are made; the caller closes it.
+
+        The file may be visible before it is complete: only for names that nobody knows yet.
+        """
+        ...
+
+    def write_bytes(self, path: str, data: bytes, *, sync: bool = False) -> None:
+        """Replace `path` by `data`; a reader sees the old content or the new one, nothing in between."""
+        ...
+
+    def create_exclusive(self, path: str, data: bytes, *, sync: bool = False) -> None:
+        """Create `path` with `data` atomically: of several racing callers exactly one succeeds.
+
+        Raises FileExistsError when the path is already there, FeatureUnsupportedError when the storage has no
+        such operation.
+        """
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file at `path`."""
+        ...
+
+    def delete(self, path: str) -> None:
+        """Remove the file at `path`; it is no error when it is not there."""
+        ...
+
+    def list_prefix(self, path: str) -> Iterator[FileInfo]:
+        """Every file below the directory `path`, at any depth, in no order; nothing when it does not exist."""
+        ...
+
+    def size(self, path: str) -> int:
+        """Size of `path` in bytes."""
+        ...
+
+
+def scheme_of(location: str) -> str:
+    """The URI scheme of `location` in lower case, "" for a plain path."""
+    match = _SCHEME.match(location)
+    return match.group(1).lower() if match else ""
+
+
+def file_io_for(location: str, properties: Mapping[str, str] | None = None) -> FileIO:
+    """The FileIO for a table at `location`, configured by Iceberg's property names (`s3.endpoint`, ...).
+
+    Raises FeatureUnsupportedError for a scheme that no implementation serves.
+    """
+    scheme = scheme_of(location)
+    if scheme in ("", "file"):
+        return LocalFileIO()
+    if scheme in ARROW_SCHEMES:
+        return ArrowFileIO(scheme, dict(properties or {}))
+    known = ", ".join(("a plain path", "file:", *(f"{name}://" for name in ARROW_SCHEMES)))
+    raise FeatureUnsupportedError(f"{location}: no storage for the scheme {scheme!r}; known are {known}")

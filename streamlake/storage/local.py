@@ -1,0 +1,201 @@
+"""Files on a local or mounted file system, where commits are made atomic by hard links.
+
+Java's Hadoop LocalFileSystem keeps a checksum of `name` in `.name.crc` beside it and refuses to read a file that
+does not match. Invariant: whenever a file is overwritten or deleted here, its stale side file goes first.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO, cast
+
+import pyarrow as pa
+
+from streamlake.errors import FeatureUnsupportedError, StorageError
+from streamlake.ids import new_uuid
+from streamlake.storage.file_info import FileInfo, storage_error, storage_errors
+
+_NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+
+
+def local_path(path: str) -> str:
+    """The operating system's path of `/p`, `file:/p` or `file:///p`. No percent-decoding, as in Hadoop."""
+    if path.startswith("/"):
+        return path
+    if path[:5].lower() == "file:":
+        rest = path[5:]
+        if rest.startswith("///"):
+            return rest[2:]
+        if rest.startswith("/") and not rest.startswith("//"):
+            return rest
+        if rest.startswith("//localhost/"):
+            return rest[len("//localhost") :]
+    raise StorageError(
+        f"{path}: not an absolute local path; give /path, file:/path or file:///path, "
+        "because a relative one would mean another place in each process"
+    )
+
+
+@dataclass(frozen=True)
+class LocalFileIO:
+    """FileIO over the operating system's files; paths are `/p`, `file:/p` or `file:///p`."""
+
+    def read_bytes(self, path: str) -> bytes:
+        """The whole content of `path`."""
+        with storage_errors("reading", path), open(local_path(path), "rb", buffering=0) as file:
+            return file.read()
+
+    def open_input(self, path: str) -> BinaryIO:
+        """A seekable pyarrow stream on `path`."""
+        with storage_errors("opening", path):
+            return cast(BinaryIO, pa.OSFile(local_path(path), "rb"))
+
+    def open_output(self, path: str) -> BinaryIO:
+        """A pyarrow stream that (over)writes `path`; parent directories are made."""
+        target = local_path(path)
+        with storage_errors("creating", path):
+            _remove(_checksum_path(target))
+            try:
+                return cast(BinaryIO, pa.OSFile(target, "wb"))
+            except FileNotFoundError:
+                os.makedirs(os.path.dirname(target), exist_ok=True)
+                return cast(BinaryIO, pa.OSFile(target, "wb"))
+
+    def write_bytes(self, path: str, data: bytes, *, sync: bool = False) -> None:
+        """Replace `path` by `data` through a temporary file and a rename."""
+        target = local_path(path)
+        with storage_errors("writing", path):
+            temporary = _write_temporary(target, data, sync=sync)
+            try:
+                _remove(_checksum_path(target))
+                os.replace(temporary, target)
+            except OSError:
+                _remove(temporary)
+                raise
+            if sync:
+                _sync_directory(target)
+
+    def create_exclusive(self, path: str, data: bytes, *, sync: bool = False) -> None:
+        """Create `path` with `data`, atomically; raises FileExistsError when it is already there."""
+        target = local_path(path)
+        if os.path.lexists(target):
+            raise FileExistsError(errno.EEXIST, "the file is already there", path)
+        temporary = None
+        try:
+            temporary = _write_temporary(target, data, sync=sync)
+            _remove(_checksum_path(target))
+            _link(temporary, target)
+            if sync:
+                _sync_directory(target)
+        except FileExistsError:
+            raise FileExistsError(errno.EEXIST, "the file is already there", path) from None
+        except OSError as cause:
+            raise storage_error("creating", path, cause) from cause
+        finally:
+            if temporary is not None:
+                _remove(temporary)
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file at `path`."""
+        return os.path.exists(local_path(path))
+
+    def delete(self, path: str) -> None:
+        """Remove the file and its checksum file; it is no error when they are not there."""
+        target = local_path(path)
+        with storage_errors("deleting", path):
+            _remove(_checksum_path(target))
+            _remove(target)
+
+    def list_prefix(self, path: str) -> Iterator[FileInfo]:
+        """Every file below the directory `path`, in the path style of `path`; checksum side files are not shown."""
+        prefix = path.rstrip("/")
+        return _walk(prefix, local_path(prefix or "/"))
+
+    def size(self, path: str) -> int:
+        """Size of `path` in bytes."""
+        with storage_errors("reading the size of", path):
+            return os.stat(local_path(path)).st_size
+
+
+def _walk(shown: str, directory: str) -> Iterator[FileInfo]:
+    with storage_errors("listing", shown):
+        try:
+            entries = list(os.scandir(directory))
+        except FileNotFoundError:
+            return
+    for entry in entries:
+        path = f"{shown}/{entry.name}"
+        if entry.is_dir(follow_symlinks=False):
+            yield from _walk(path, entry.path)
+        elif not (entry.name.startswith(".") and entry.name.endswith(".crc")):
+            try:
+                status = entry.stat()
+            except FileNotFoundError:
+                continue
+            yield FileInfo(path, status.st_size, status.st_mtime_ns // 1_000_000)
+
+
+def _checksum_path(target: str) -> str:
+    directory, name = os.path.split(target)
+    return f"{directory}/.{name}.crc"
+
+
+def _remove(target: str) -> None:
+    try:
+        os.unlink(target)
+    except FileNotFoundError:
+        pass
+    except NotADirectoryError:
+        pass
+
+
+def _write_temporary(target: str, data: bytes, *, sync: bool) -> str:
+    """Write `data` to a new hidden file beside `target` and return its path; leaves nothing when it fails."""
+    directory, name = os.path.split(target)
+    temporary = f"{directory}/.{name[:128]}.{new_uuid()}.tmp"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        descriptor = os.open(temporary, flags, 0o666)
+    except FileNotFoundError:
+        os.makedirs(directory, exist_ok=True)
+        descriptor = os.open(temporary, flags, 0o666)
+    try:
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(descriptor, view) :]
+            if sync:
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError:
+        _remove(temporary)
+        raise
+    return temporary
+
+
+def _link(temporary: str, target: str) -> None:
+    try:
+        os.link(temporary, target)
+    except FileExistsError:
+        # A network file system may repeat a request that has already succeeded: then the link is ours.
+        if not os.path.samefile(temporary, target):
+            raise
+    except OSError as cause:
+        if cause.errno in _NO_HARD_LINKS:
+            raise FeatureUnsupportedError(
+                f"creating {target}: this file system has no hard links, which make the commit atomic; "
+                "put the table on another file system or use a catalog service"
+            ) from cause
+        raise
+
+
+def _sync_directory(target: str) -> None:
+    descriptor = os.open(os.path.dirname(target), os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
