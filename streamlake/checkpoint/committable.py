@@ -47,9 +47,12 @@ def committable_from_bytes(data: bytes, path: str) -> Committable:
                 f"{path} was staged by another version of streamlake; finish it with that version"
             )
         identity = obj.pop("identity")
-        offsets = {key: tuple(identity.pop(key)) for key in ("start_offsets", "end_offsets")}
+        start_offsets, end_offsets = identity.pop("start_offsets"), identity.pop("end_offsets")
         manifests = tuple(_manifest_from_json(manifest) for manifest in obj.pop("manifests"))
-        return Committable(identity=CheckpointIdentity(**identity, **offsets), manifests=manifests, **obj)
+        restored = CheckpointIdentity(
+            **identity, start_offsets=tuple(start_offsets), end_offsets=tuple(end_offsets)
+        )
+        return Committable(identity=restored, manifests=manifests, **obj)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataInvalidError(
             f"the staged checkpoint {path} is damaged ({error!r}); its rows can be written again: "
