@@ -1,0 +1,364 @@
+"""A pipeline file (YAML) becomes frozen values: one source, one sink, a checkpoint, a trigger.
+
+Place in the flow: before the session starts, so that a mistake costs no Spark start. Keys are strict: an unknown
+one is an InvalidOptionError with a suggestion. `${NAME}` and `${NAME:-default}` in any text are taken from the
+environment, so that secrets stay out of the file; messages name keys and never show such values.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import yaml
+
+from streamlake.errors import InvalidOptionError
+from streamlake.options import check_option_names, unknown_option
+
+FILE_FORMATS = ("parquet", "json", "csv", "orc", "text")
+DEFAULT_TRIGGER = {"processingTime": "10 seconds"}
+
+
+@dataclass(frozen=True)
+class KafkaSettings:
+    """`source: kafka`. `options` are the KafkaSource's own, in kebab-case."""
+
+    bootstrap_servers: str
+    topics: tuple[str, ...] | str
+    schema: str | None
+    options: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class FilesSettings:
+    """`source: files`: a directory that files land in, read by Spark's file stream. `options` are the reader's."""
+
+    path: str
+    format: str
+    schema: str | None
+    max_files_per_trigger: int | None
+    options: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class RateSettings:
+    """`source: rate`: made-up rows (`timestamp`, `value`), to try a table or a cluster."""
+
+    rows_per_second: int
+    options: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class SinkSettings:
+    """`sink`: the arguments of IcebergSink under the same names, with dashes."""
+
+    table: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class SparkSettings:
+    """`spark`: how the session is built; `config` holds Spark's own keys."""
+
+    master: str | None = None
+    log_level: str = "ERROR"
+    config: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A whole pipeline file. `select` and `where` are Spark SQL over the source's columns."""
+
+    name: str | None
+    source: KafkaSettings | FilesSettings | RateSettings
+    select: tuple[str, ...]
+    where: str | None
+    sink: SinkSettings
+    checkpoint: str
+    trigger: Mapping[str, Any]
+    spark: SparkSettings
+
+    @property
+    def ends_by_itself(self) -> bool:
+        """True for `trigger: available-now`: the pipeline takes what is there and stops."""
+        return "availableNow" in self.trigger
+
+
+def load_pipeline(path: str | Path, environment: Mapping[str, str] | None = None) -> Pipeline:
+    """The pipeline in a YAML file. Raises InvalidOptionError that names the file and the key."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise InvalidOptionError(f"the pipeline file {path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InvalidOptionError(f"the pipeline file {path} is not UTF-8 text") from error
+    return parse_pipeline(text, str(path), environment)
+
+
+def parse_pipeline(text: str, name: str, environment: Mapping[str, str] | None = None) -> Pipeline:
+    """The pipeline in a YAML text; `name` stands for the text in messages."""
+    try:
+        content = yaml.load(text, Loader=_StrictLoader)
+    except yaml.YAMLError as error:
+        problem = " ".join(str(error).split())
+        raise InvalidOptionError(f"{name} is not valid YAML: {problem}") from error
+    content = _substituted(content, name, os.environ if environment is None else environment)
+    root = _Section(name, "", content)
+    root.only("name", "source", "select", "where", "sink", "checkpoint", "trigger", "spark")
+    source = _source(root.section("source"))
+    select, where = root.texts("select"), root.text("where")
+    if isinstance(source, KafkaSettings) and (select or where):
+        raise root.wrong(
+            "select" if select else "where", "does not apply to the kafka source, which no SQL sees"
+        )
+    return Pipeline(
+        name=root.text("name"),
+        source=source,
+        select=select,
+        where=where,
+        sink=_sink(root.section("sink")),
+        checkpoint=root.required_text("checkpoint"),
+        trigger=_trigger(root),
+        spark=_spark(root),
+    )
+
+
+def _source(section: _Section) -> KafkaSettings | FilesSettings | RateSettings:
+    kinds = ("kafka", "files", "rate")
+    section.only(*kinds)
+    given = [kind for kind in kinds if kind in section.content]
+    if len(given) != 1:
+        raise InvalidOptionError(f"{section.at()}: give exactly one of {', '.join(kinds)}")
+    if given == ["kafka"]:
+        return _kafka(section.section("kafka"))
+    if given == ["files"]:
+        return _files(section.section("files"))
+    return _rate(section.section("rate"))
+
+
+def _kafka(kafka: _Section) -> KafkaSettings:
+    kafka.only("bootstrap-servers", "topics", "topics-pattern", "schema", "options")
+    pattern = kafka.text("topics-pattern")
+    topics = kafka.texts("topics")
+    if bool(topics) == bool(pattern):
+        raise InvalidOptionError(f"{kafka.at()}: give either topics or topics-pattern")
+    return KafkaSettings(
+        bootstrap_servers=",".join(kafka.texts("bootstrap-servers", required=True)),
+        topics=pattern or topics,
+        schema=kafka.text("schema"),
+        options=kafka.mapping("options"),
+    )
+
+
+def _files(files: _Section) -> FilesSettings:
+    files.only("path", "format", "schema", "max-files-per-trigger", "options")
+    return FilesSettings(
+        path=files.required_text("path"),
+        format=files.choice("format", FILE_FORMATS, "parquet"),
+        schema=files.text("schema"),
+        max_files_per_trigger=files.integer("max-files-per-trigger"),
+        options=files.mapping("options"),
+    )
+
+
+def _rate(rate: _Section) -> RateSettings:
+    rate.only("rows-per-second", "options")
+    rows = rate.integer("rows-per-second")
+    return RateSettings(rows_per_second=1_000 if rows is None else rows, options=rate.mapping("options"))
+
+
+def _sink(sink: _Section) -> SinkSettings:
+    readers = {
+        "mode": sink.text,
+        "create": sink.flag,
+        "partition-by": sink.texts,
+        "sort-by": sink.texts,
+        "format-version": sink.integer,
+        "properties": sink.mapping,
+        "key": sink.texts,
+        "sequence-by": sink.texts,
+        "row-kind": sink.text,
+        "delete-mode": sink.text,
+        "branch": sink.text,
+    }
+    sink.only("table", "catalog", *readers)
+    arguments: dict[str, Any] = {}
+    for key, read in readers.items():
+        if sink.content.get(key) is not None:
+            arguments[key.replace("-", "_")] = read(key)
+    catalog = sink.content.get("catalog")
+    if catalog is not None:
+        arguments["catalog"] = (
+            sink.mapping("catalog") if isinstance(catalog, Mapping) else sink.text("catalog")
+        )
+    return SinkSettings(table=sink.required_text("table"), arguments=arguments)
+
+
+def _trigger(root: _Section) -> Mapping[str, Any]:
+    given = root.content.get("trigger")
+    if given is None:
+        return DEFAULT_TRIGGER
+    if isinstance(given, str):
+        if given != "available-now":
+            raise unknown_option(
+                given, ("available-now", "processing-time: 10 seconds"), f"{root.name}: trigger"
+            )
+        return {"availableNow": True}
+    section = root.section("trigger")
+    section.only("available-now", "processing-time")
+    if len(section.content) != 1:
+        raise root.wrong("trigger", "takes either available-now or processing-time")
+    if "available-now" in section.content:
+        if not section.flag("available-now"):
+            raise section.wrong("available-now", "can only be true; leave it out otherwise")
+        return {"availableNow": True}
+    return {"processingTime": section.required_text("processing-time")}
+
+
+def _spark(root: _Section) -> SparkSettings:
+    if root.content.get("spark") is None:
+        return SparkSettings()
+    spark = root.section("spark")
+    spark.only("master", "log-level", "config")
+    return SparkSettings(
+        master=spark.text("master"),
+        log_level=(spark.text("log-level") or "ERROR").upper(),
+        config=spark.mapping("config"),
+    )
+
+
+class _Section:
+    """One mapping of the file, with readers that check types and name the key in every error."""
+
+    def __init__(self, name: str, path: str, content: Any) -> None:
+        self.name, self.path = name, path
+        if content is None:
+            content = {}
+        if not isinstance(content, Mapping):
+            raise InvalidOptionError(f"{self.at()}: a mapping of keys to values is needed here")
+        self.content = cast("Mapping[str, Any]", content)
+
+    def at(self, key: str = "") -> str:
+        return f"{self.name}: {'.'.join(filter(None, (self.path, key)))}".rstrip(": ")
+
+    def wrong(self, key: str, problem: str) -> InvalidOptionError:
+        return InvalidOptionError(f"{self.at(key)} {problem}")
+
+    def only(self, *keys: str) -> None:
+        check_option_names(map(str, self.content), keys, self.at())
+
+    def section(self, key: str) -> _Section:
+        if key not in self.content:
+            raise self.wrong(key, "is missing")
+        return _Section(self.name, ".".join(filter(None, (self.path, key))), self.content[key])
+
+    def required_text(self, key: str) -> str:
+        value = self.text(key)
+        if not value:
+            raise self.wrong(key, "is missing")
+        return value
+
+    def text(self, key: str) -> str | None:
+        value = self.content.get(key)
+        if value is None:
+            return None
+        if isinstance(value, bool | Mapping | list):
+            raise self.wrong(key, "must be a text")
+        return str(value)
+
+    def texts(self, key: str, *, required: bool = False) -> tuple[str, ...]:
+        value = self.content.get(key)
+        if value is None or value == []:
+            if required:
+                raise self.wrong(key, "is missing")
+            return ()
+        values = value if isinstance(value, list) else [value]
+        if any(isinstance(item, bool | Mapping | list) or item is None for item in values):
+            raise self.wrong(key, "must be a text or a list of texts")
+        return tuple(map(str, values))
+
+    def choice(self, key: str, choices: tuple[str, ...], default: str) -> str:
+        value = self.text(key) or default
+        if value not in choices:
+            raise self.wrong(key, f"is '{value}', which is none of {', '.join(choices)}")
+        return value
+
+    def integer(self, key: str) -> int | None:
+        value = self.content.get(key)
+        if value is None:
+            return None
+        try:
+            if isinstance(value, bool | float):
+                raise ValueError
+            number = int(value)
+        except (TypeError, ValueError):
+            raise self.wrong(key, "must be a whole number") from None
+        if number < 1:
+            raise self.wrong(key, f"is {number}; it must be at least 1")
+        return number
+
+    def flag(self, key: str) -> bool:
+        value = self.content.get(key)
+        if isinstance(value, str) and value.lower() in ("true", "false"):
+            return value.lower() == "true"
+        if not isinstance(value, bool):
+            raise self.wrong(key, "must be true or false")
+        return value
+
+    def mapping(self, key: str) -> dict[str, str]:
+        """String keys to texts; booleans become `true` and `false`, as options are written."""
+        section = _Section(self.name, ".".join(filter(None, (self.path, key))), self.content.get(key))
+        found = {}
+        for name, value in section.content.items():
+            if value is None or isinstance(value, Mapping | list):
+                raise section.wrong(str(name), "must be a text, a number, true or false")
+            found[str(name)] = str(value).lower() if isinstance(value, bool) else str(value)
+        return found
+
+
+_VARIABLE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+
+
+def _substituted(value: Any, where: str, environment: Mapping[str, str]) -> Any:
+    """The value with `${NAME}` replaced in every text below it; `$${` stands for a literal `${`."""
+    if isinstance(value, Mapping):
+        return {
+            key: _substituted(item, f"{where}: {key}" if ": " not in where else f"{where}.{key}", environment)
+            for key, item in value.items()
+        }
+    if isinstance(value, list):
+        return [_substituted(item, where, environment) for item in value]
+    if not isinstance(value, str):
+        return value
+
+    def replace(match: re.Match[str]) -> str:
+        if match[1] is None:
+            return "${"
+        found = environment.get(match[1], match[2])
+        if found is None:
+            raise InvalidOptionError(
+                f"{where} needs the environment variable {match[1]}, which is not set; "
+                f"set it, or write ${{{match[1]}:-default}}"
+            )
+        return found
+
+    return _VARIABLE.sub(replace, value)
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """YAML's safe loader, where a key that is given twice is an error."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if key in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key '{key}' is given twice", key_node.start_mark
+                )
+            seen.add(key)
+        return super().construct_mapping(node, deep)
