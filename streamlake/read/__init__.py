@@ -1,0 +1,1 @@
+"""Reading tables: which files a scan needs, and their live rows as Arrow."""

@@ -1,0 +1,109 @@
+"""The live, matching rows of one data file, as the columns that the scan returns.
+
+reader (row groups pruned, residual filter applied) -> minus deleted rows -> output columns. Columns that only the
+filter or an equality delete looks at are read along and left out at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamlake.formats.lineage_columns import ROW_POSITION, RowLineage
+from streamlake.formats.name_mapping import NameMapping
+from streamlake.formats.readers import read_data_file
+from streamlake.read.arrow_filter import to_arrow_filter
+from streamlake.read.column_selection import ColumnSelection
+from streamlake.read.deletes import DeleteReader
+from streamlake.read.metadata_columns import SPEC_ID
+from streamlake.read.planning import FileScanTask
+from streamlake.spec.evaluators import file_may_match
+from streamlake.spec.expressions import TRUE
+from streamlake.spec.schema import Schema
+from streamlake.spec.transforms import Identity
+from streamlake.storage.file_io import FileIO
+
+
+@dataclass(frozen=True)
+class FileRows:
+    """Reads the tasks of one scan. Threads may share it."""
+
+    io: FileIO
+    selection: ColumnSelection
+    deletes: DeleteReader
+    name_mapping: NameMapping | None
+    batch_size: int
+
+    def read(self, task: FileScanTask) -> Iterator[pa.RecordBatch]:
+        """Output batches, none of them empty."""
+        for batch in self._live(task):
+            yield self._output(batch, task)
+
+    def count(self, task: FileScanTask) -> int:
+        """How many rows `read` would return, without making the output."""
+        return sum(batch.num_rows for batch in self._live(task))
+
+    def _live(self, task: FileScanTask) -> Iterator[pa.RecordBatch]:
+        schema = self._read_schema(task)
+        deleted = self.deletes.deleted_rows(task.data_file, task.delete_files) if task.delete_files else None
+        file = task.data_file
+        for batch in read_data_file(
+            self.io,
+            file.file_format,
+            file.file_path,
+            schema,
+            name_mapping=self.name_mapping,
+            row_filter=to_arrow_filter(task.residual, schema),
+            row_group_filter=None if task.residual == TRUE else partial(file_may_match, task.residual),
+            batch_size=self.batch_size,
+            constants=_partition_constants(task),
+            lineage=RowLineage(file.first_row_id, task.sequence_number),
+        ):
+            if deleted is not None:
+                mask = deleted.live(batch, batch.column(ROW_POSITION.name))
+                batch = batch if mask is None else batch.filter(mask)
+            if batch.num_rows:
+                yield batch
+
+    def _read_schema(self, task: FileScanTask) -> Schema:
+        keys = self.deletes.key_columns(task.delete_files)
+        schema = self.selection.read_schema(task.residual, keys)
+        reserved = [part for part in self.selection.metadata_columns if part != SPEC_ID]
+        # Rows need at least one column to be counted by, and a position to be deleted by.
+        if ROW_POSITION not in reserved and (task.delete_files or not (schema.fields or reserved)):
+            reserved.append(ROW_POSITION)
+        return replace(schema, fields=schema.fields + tuple(reserved))
+
+    def _output(self, batch: pa.RecordBatch, task: FileScanTask) -> pa.RecordBatch:
+        arrays = []
+        for part, field in zip(self.selection.output.fields, self.selection.arrow_schema, strict=True):
+            if part == SPEC_ID:
+                arrays.append(pa.repeat(pa.scalar(task.spec.spec_id, pa.int32()), batch.num_rows))
+            else:
+                arrays.append(_narrowed(batch.column(part.name), field.type))
+        return pa.RecordBatch.from_arrays(arrays, schema=self.selection.arrow_schema)
+
+
+def _partition_constants(task: FileScanTask) -> dict[int, object]:
+    """Identity partition values by source field id, for columns that the file does not hold itself."""
+    values = zip(task.spec.fields, task.data_file.partition, strict=True)
+    return {
+        part.source_id: value
+        for part, value in values
+        if isinstance(part.transform, Identity) and value is not None
+    }
+
+
+def _narrowed(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    """A struct without the parts that only the filter or a delete looked at."""
+    if array.type.equals(type_):
+        return array
+    if not pa.types.is_struct(type_):
+        return array.cast(type_)
+    fields = [type_.field(at) for at in range(type_.num_fields)]
+    parts = [_narrowed(pc.struct_field(array, [part.name]), part.type) for part in fields]
+    return pa.StructArray.from_arrays(parts, fields=fields, mask=array.is_null())

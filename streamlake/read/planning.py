@@ -1,0 +1,118 @@
+"""From a snapshot to the files that a scan must read (spec: Scan Planning).
+
+manifest list -> manifests that may hold a match (partition summaries) -> files that may (partition, then metrics)
+-> one `FileScanTask` each, with the part of the filter that is still open for that file. Invariant: a file that may
+hold a matching live row is always planned; a delete file that applies to it is always attached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import chain
+
+from streamlake.formats.manifests import read_manifest
+from streamlake.read.delete_index import DeleteFileIndex
+from streamlake.spec.data_file import DataFile
+from streamlake.spec.evaluators import file_may_match, file_residual, manifest_may_match
+from streamlake.spec.expressions import FALSE, TRUE, Expression
+from streamlake.spec.manifest import ManifestContent, ManifestEntry, ManifestFile
+from streamlake.spec.partition_spec import PartitionSpec
+from streamlake.spec.projection import inclusive_projection, partition_matches, residual
+from streamlake.storage.file_io import FileIO
+
+_READERS = 4
+
+
+@dataclass(frozen=True)
+class FileScanTask:
+    """One data file to read. `residual` is the bound filter that its rows still have to pass; `sequence_number` is
+    the data sequence number of the file."""
+
+    data_file: DataFile
+    spec: PartitionSpec
+    residual: Expression
+    sequence_number: int | None
+    delete_files: tuple[DataFile, ...] = ()
+
+    @property
+    def is_metadata_only(self) -> bool:
+        """Whether all rows of the file are live and match, so that its record count is the answer to a count."""
+        return self.residual == TRUE and not self.delete_files
+
+
+class ScanPlanner:
+    """Plans one bound filter over manifests; projections and residuals are made once per partition spec."""
+
+    def __init__(self, io: FileIO, specs: Mapping[int, PartitionSpec], bound: Expression) -> None:
+        self._io = io
+        self._specs = specs
+        self._bound = bound
+        self._projections: dict[int, Expression] = {}
+
+    def tasks(self, manifests: Iterable[ManifestFile]) -> Iterator[FileScanTask]:
+        """One task per data file, in the order of the manifests."""
+        kept = [manifest for manifest in manifests if self._may_match(manifest)]
+        data = [manifest for manifest in kept if manifest.content == ManifestContent.DATA]
+        if not data:
+            return
+        with_deletes = [manifest for manifest in kept if manifest.content == ManifestContent.DELETES]
+        deletes = DeleteFileIndex(self._specs, chain.from_iterable(self._read(with_deletes)))
+        for entries in self._read(data):
+            for entry in entries:
+                task = self.task(entry)
+                if task is not None:
+                    applied = deletes.deletes_of(task.data_file, task.sequence_number)
+                    yield replace(task, delete_files=applied) if applied else task
+
+    def task(self, entry: ManifestEntry) -> FileScanTask | None:
+        """The task of a data file without its deletes, or None when none of its rows can match."""
+        file, spec = entry.data_file, self._spec(entry.data_file.spec_id)
+        if self._bound != TRUE:
+            if not partition_matches(self._projection(file.spec_id), file.partition):
+                return None
+            if not file_may_match(self._bound, file):
+                return None
+        left = file_residual(residual(self._bound, spec, file.partition), file)
+        return None if left == FALSE else FileScanTask(file, spec, left, entry.sequence_number)
+
+    def _spec(self, spec_id: int) -> PartitionSpec:
+        return self._specs[spec_id]
+
+    def _projection(self, spec_id: int) -> Expression:
+        if spec_id not in self._projections:
+            self._projections[spec_id] = inclusive_projection(self._bound, self._spec(spec_id))
+        return self._projections[spec_id]
+
+    def _may_match(self, manifest: ManifestFile) -> bool:
+        if self._bound == FALSE or not manifest.may_have_live_files:
+            return False
+        if manifest.partition_spec_id not in self._specs:
+            return True  # reading it raises the error that names it
+        return manifest_may_match(self._projection(manifest.partition_spec_id), manifest)
+
+    def _read(self, manifests: Iterable[ManifestFile]) -> Iterator[list[ManifestEntry]]:
+        """Live entries, manifest by manifest in order, a few being fetched ahead."""
+        yield from read_manifests(self._io, manifests, self._specs, with_stats=self._bound != TRUE)
+
+
+def read_manifests(
+    io: FileIO,
+    manifests: Iterable[ManifestFile],
+    specs: Mapping[int, PartitionSpec],
+    *,
+    with_stats: bool,
+) -> Iterator[list[ManifestEntry]]:
+    """The live entries of each manifest, in order; up to a few manifests are in memory at a time."""
+    todo = list(manifests)
+
+    def load(manifest: ManifestFile) -> list[ManifestEntry]:
+        return read_manifest(io, manifest, specs, with_stats=with_stats, live_only=True)
+
+    if len(todo) <= 1:
+        yield from map(load, todo)
+        return
+    with ThreadPoolExecutor(max_workers=_READERS, thread_name_prefix="streamlake-plan") as pool:
+        for at in range(0, len(todo), 2 * _READERS):
+            yield from pool.map(load, todo[at : at + 2 * _READERS])

@@ -1,0 +1,182 @@
+"""A scan of one snapshot: filter and columns are checked when it is made, files are read when rows are asked for.
+
+    scan -> plan_files() -> FileScanTask per data file -> FileRows -> to_batches / to_arrow / count
+
+Invariant: a scan reads the snapshot that it was made for, whatever is committed meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import date, datetime, time, timezone
+
+import pyarrow as pa
+
+from streamlake.errors import InvalidOptionError
+from streamlake.formats.name_mapping import NAME_MAPPING_PROPERTY, NameMapping
+from streamlake.read.column_selection import ColumnSelection, select_columns
+from streamlake.read.deletes import DeleteReader
+from streamlake.read.file_rows import FileRows
+from streamlake.read.metadata_columns import LINEAGE
+from streamlake.read.planning import FileScanTask, ScanPlanner
+from streamlake.read.read_ahead import in_order
+from streamlake.spec.binding import bind
+from streamlake.spec.expressions import TRUE, Expression
+from streamlake.spec.manifest import ManifestContent
+from streamlake.spec.schema import Schema
+from streamlake.spec.snapshot import Snapshot
+from streamlake.spec.values import parse_timestamp
+from streamlake.table.table import Table
+
+DEFAULT_BATCH_SIZE = 65_536
+_WORKERS = 4
+
+Filter = str | Expression | None
+
+
+class Scan:
+    """What a table scan and an incremental scan have in common: a selection, a filter, and files to read."""
+
+    def __init__(self, table: Table, schema: Schema, filter: Filter, columns: Iterable[str] | None) -> None:
+        self.table = table
+        self._schema = schema
+        self._bound = bind(filter, schema)
+        self._selection = select_columns(schema, columns)
+        if not self._selection.output.fields and columns is not None:
+            raise InvalidOptionError(
+                "columns is empty; name at least one column, or leave it out for all of them"
+            )
+        if table.format_version < 3 and any(part in LINEAGE for part in self._selection.metadata_columns):
+            raise InvalidOptionError(
+                f"table {table.name}: row lineage columns (_row_id, _last_updated_sequence_number) need format "
+                f"version 3; this table has {table.format_version}"
+            )
+
+    @property
+    def schema(self) -> Schema:
+        """The schema of the scanned data, before columns are selected."""
+        return self._schema
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """The schema of the rows that the scan returns."""
+        return self._selection.arrow_schema
+
+    @property
+    def filter(self) -> Expression:
+        """The bound filter."""
+        return self._bound
+
+    def plan_files(self) -> Iterator[FileScanTask]:
+        """The files to read, in table order, planned while they are taken."""
+        raise NotImplementedError
+
+    def to_batches(self, batch_size: int = DEFAULT_BATCH_SIZE) -> Iterator[pa.RecordBatch]:
+        """Matching rows as record batches of at most `batch_size` rows, in the order of the files.
+
+        Streams: a few files are read ahead, a few batches each, and no more is held. Closing the iterator early
+        ends the reading.
+        """
+        if batch_size < 1:
+            raise InvalidOptionError(f"batch_size is at least 1, not {batch_size}")
+        rows = self._rows(self._selection, batch_size)
+        return in_order(self.plan_files(), rows.read, workers=_WORKERS)
+
+    def to_arrow(self) -> pa.Table:
+        """Matching rows as one table."""
+        return pa.Table.from_batches(self.to_batches(), self.arrow_schema)
+
+    def to_reader(self, batch_size: int = DEFAULT_BATCH_SIZE) -> pa.RecordBatchReader:
+        """Matching rows as an Arrow stream, which other libraries (DuckDB, polars) take as it is."""
+        return pa.RecordBatchReader.from_batches(self.arrow_schema, self.to_batches(batch_size))
+
+    def count(self) -> int:
+        """The number of matching rows, from metadata wherever that is exact, else by reading the filter's columns."""
+        rows = self._rows(select_columns(self._schema, []), DEFAULT_BATCH_SIZE)
+        total, unsure = 0, []
+        for task in self.plan_files():
+            if task.is_metadata_only:
+                total += task.data_file.record_count
+            else:
+                unsure.append(task)
+        return total + sum(in_order(unsure, lambda task: [rows.count(task)], workers=_WORKERS))
+
+    def _rows(self, selection: ColumnSelection, batch_size: int) -> FileRows:
+        text = self.table.properties.get(NAME_MAPPING_PROPERTY)
+        mapping = None if text is None else NameMapping.from_json(text)
+        schemas = [self._schema, *sorted(self.table.schemas.values(), key=lambda each: -each.schema_id)]
+        deletes = DeleteReader(self.table.io, schemas, mapping)
+        return FileRows(self.table.io, selection, deletes, mapping, batch_size)
+
+
+class TableScan(Scan):
+    """Rows of one snapshot.
+
+    `filter`: text in the filter language or an expression; `columns`: names in output order, nested ones dotted,
+    metadata columns (`_file`, `_pos`, `_spec_id`, and `_row_id`, `_last_updated_sequence_number` of v3 tables) by
+    name. The snapshot is chosen by at most one of `snapshot_id`, `as_of` (epoch milliseconds, a datetime or ISO
+    text, UTC unless it says otherwise; by the snapshot log) and `ref` (branch or tag); without any, the current one.
+    Time travel by id, time or tag reads with the schema of that snapshot, a branch with the table's schema.
+    Raises InvalidOptionError for whatever does not exist or does not parse.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        filter: Filter = None,
+        columns: Iterable[str] | None = None,
+        snapshot_id: int | None = None,
+        as_of: int | str | datetime | date | None = None,
+        ref: str | None = None,
+    ) -> None:
+        as_of_ms = None if as_of is None else epoch_ms(as_of)
+        self.snapshot = table.snapshot_by(snapshot_id=snapshot_id, ref=ref, as_of_ms=as_of_ms)
+        super().__init__(
+            table, _schema_for(table, self.snapshot, ref, snapshot_id, as_of_ms), filter, columns
+        )
+
+    def plan_files(self) -> Iterator[FileScanTask]:
+        planner = ScanPlanner(self.table.io, self.table.specs, self._bound)
+        return planner.tasks(self.table.manifests(self.snapshot))
+
+    def count(self) -> int:
+        if self._bound == TRUE:
+            manifests = [each for each in self.table.manifests(self.snapshot) if each.may_have_live_files]
+            counts = [(each.added_rows_count, each.existing_rows_count) for each in manifests]
+            only_data = all(each.content == ManifestContent.DATA for each in manifests)
+            if only_data and all(None not in pair for pair in counts):
+                return sum((added or 0) + (existing or 0) for added, existing in counts)
+        return super().count()
+
+
+def _schema_for(
+    table: Table, snapshot: Snapshot | None, ref: str | None, snapshot_id: int | None, as_of_ms: int | None
+) -> Schema:
+    """The snapshot's own schema for time travel by id, time or tag; the table's for a branch and for now."""
+    if snapshot is None or snapshot.schema_id is None:
+        return table.schema
+    by_tag = ref is not None and ref in table.refs and table.refs[ref].type == "tag"
+    if snapshot_id is not None or as_of_ms is not None or by_tag:
+        return table.metadata.schema_by_id(snapshot.schema_id)
+    return table.schema
+
+
+def epoch_ms(moment: int | str | datetime | date) -> int:
+    """Milliseconds since 1970-01-01 UTC. Raises InvalidOptionError."""
+    if isinstance(moment, int) and not isinstance(moment, bool):
+        return moment
+    if isinstance(moment, date) and not isinstance(moment, datetime):
+        moment = datetime.combine(moment, time())
+    if isinstance(moment, datetime):
+        moment = (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).isoformat()
+    if isinstance(moment, str):
+        text = moment.strip()
+        if text.isdigit() and len(text) > 8:
+            return int(text)
+        try:
+            return parse_timestamp(f"{text}T00:00:00" if len(text) == 10 else text) // 1000
+        except (ValueError, OverflowError):
+            pass
+    raise InvalidOptionError(
+        f"as_of {moment!r} is not a time; give epoch milliseconds, a datetime, or text such as '2024-01-31T10:00:00Z'"
+    )

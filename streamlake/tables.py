@@ -1,0 +1,180 @@
+"""Tables as users meet them: create one, load one, look at it, scan it.
+
+`LoadedTable` shows one version of a table and moves only by `refresh()`; everything it returns belongs to that
+version. It does not write: that is the sink's business.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from datetime import date, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from streamlake.catalog.open import CatalogOption, create, open_table
+from streamlake.errors import InvalidOptionError
+from streamlake.formats.arrow_schema import schema_from_arrow
+from streamlake.read.incremental import IncrementalAppendScan
+from streamlake.read.scan import Filter, TableScan
+from streamlake.spec.ddl import parse_ddl
+from streamlake.spec.partition_spec import PartitionSpec, parse_partition_by
+from streamlake.spec.schema import Schema
+from streamlake.spec.snapshot import Snapshot, SnapshotLogEntry, SnapshotRef
+from streamlake.spec.sort_order import SortOrder, parse_sort_by
+from streamlake.spec.spark_schema import schema_from_spark_json
+from streamlake.spec.table_metadata import TableMetadata
+from streamlake.table.table import Table
+
+DEFAULT_FORMAT_VERSION = 2
+
+
+def load_table(location: str | os.PathLike[str], catalog: CatalogOption = None) -> LoadedTable:
+    """The table at a path or URI (`catalog=None`), or of a name such as "db.orders" in a catalog.
+
+    `catalog` is a name or a mapping of catalog properties. Raises TableNotFoundError, DataInvalidError.
+    """
+    return LoadedTable(open_table(os.fspath(location), catalog))
+
+
+def create_table(
+    location: str | os.PathLike[str],
+    schema: Any,
+    catalog: CatalogOption = None,
+    partition_by: Iterable[str] = (),
+    sort_by: Iterable[str] = (),
+    format_version: int | None = DEFAULT_FORMAT_VERSION,
+    properties: Mapping[str, str] | None = None,
+) -> LoadedTable:
+    """Create an empty table and load it.
+
+    `schema`: a pyarrow schema, a Spark StructType, a Schema, or DDL text ("id long not null, at timestamp");
+    `partition_by` such as `["day(ts)", "bucket(16, id)"]`, `sort_by` such as `["ts desc"]`. A `format-version`
+    among the properties counts as `format_version`. Raises TableAlreadyExistsError, InvalidOptionError,
+    FeatureUnsupportedError.
+    """
+    if format_version == DEFAULT_FORMAT_VERSION and "format-version" in (properties or {}):
+        format_version = None
+    columns = table_schema(schema)
+    table = create(
+        os.fspath(location),
+        columns,
+        parse_partition_by(partition_by, columns),
+        parse_sort_by(sort_by, columns),
+        format_version,
+        properties,
+        catalog,
+    )
+    return LoadedTable(table)
+
+
+def table_schema(schema: Any) -> Schema:
+    """An Iceberg schema from whatever describes one. Raises InvalidOptionError, FeatureUnsupportedError."""
+    if isinstance(schema, Schema):
+        return schema
+    if isinstance(schema, str):
+        return parse_ddl(schema)
+    if isinstance(schema, pa.Schema):
+        return schema_from_arrow(schema)
+    if callable(getattr(schema, "json", None)) and hasattr(schema, "fields"):
+        return schema_from_spark_json(schema.json())
+    raise InvalidOptionError(
+        f"schema is a pyarrow.Schema, a Spark StructType, or text such as 'id long, at timestamp', not "
+        f"{type(schema).__name__}"
+    )
+
+
+class LoadedTable:
+    """One version of a table."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+
+    def __repr__(self) -> str:
+        current = self.current_snapshot
+        return f"LoadedTable({self.location!r}, snapshot={None if current is None else current.snapshot_id})"
+
+    @property
+    def name(self) -> str:
+        return self.table.name
+
+    @property
+    def location(self) -> str:
+        return self.table.location
+
+    @property
+    def metadata(self) -> TableMetadata:
+        return self.table.metadata
+
+    @property
+    def format_version(self) -> int:
+        return self.table.format_version
+
+    @property
+    def schema(self) -> Schema:
+        return self.table.schema
+
+    @property
+    def spec(self) -> PartitionSpec:
+        return self.table.spec
+
+    @property
+    def specs(self) -> Mapping[int, PartitionSpec]:
+        return self.table.specs
+
+    @property
+    def sort_order(self) -> SortOrder:
+        return self.table.sort_order
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        return self.table.properties
+
+    @property
+    def snapshots(self) -> tuple[Snapshot, ...]:
+        return self.table.snapshots
+
+    @property
+    def current_snapshot(self) -> Snapshot | None:
+        """The newest snapshot of the main branch; None for a table that was never written."""
+        return self.table.current_snapshot
+
+    @property
+    def history(self) -> tuple[SnapshotLogEntry, ...]:
+        """When which snapshot became the current one."""
+        return self.metadata.snapshot_log
+
+    @property
+    def refs(self) -> Mapping[str, SnapshotRef]:
+        return self.table.refs
+
+    def refresh(self) -> LoadedTable:
+        """Move to the table's newest version; returns the same object."""
+        self.table.refresh()
+        return self
+
+    def scan(
+        self,
+        filter: Filter = None,
+        columns: Iterable[str] | None = None,
+        snapshot_id: int | None = None,
+        as_of: int | str | datetime | date | None = None,
+        ref: str | None = None,
+    ) -> TableScan:
+        """A scan with `.to_arrow()`, `.to_batches()`, `.count()`; see `TableScan`."""
+        return TableScan(self.table, filter, columns, snapshot_id, as_of, ref)
+
+    def scan_incremental(
+        self,
+        from_snapshot_id: int | None = None,
+        to_snapshot_id: int | None = None,
+        filter: Filter = None,
+        columns: Iterable[str] | None = None,
+        *,
+        skip_overwrites: bool = False,
+    ) -> IncrementalAppendScan:
+        """Rows appended after one snapshot up to and with another; see `IncrementalAppendScan`."""
+        return IncrementalAppendScan(
+            self.table, from_snapshot_id, to_snapshot_id, filter, columns, skip_overwrites=skip_overwrites
+        )
