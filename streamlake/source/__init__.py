@@ -1,0 +1,1 @@
+"""Kafka: offsets on the driver, raw record batches on the executors. The only room that knows Kafka."""

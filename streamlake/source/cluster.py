@@ -1,0 +1,180 @@
+"""What the driver asks the brokers: which partitions there are, and where their offsets begin and end.
+
+Every question is one request per broker, through kafka-python's admin client. A broker that cannot be reached, or an
+answer that does not come in time, is a SourceError that names the servers; nothing is cached but the connection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Protocol, TypeVar
+
+from kafka import KafkaAdminClient, TopicPartition
+from kafka.errors import KafkaError, TopicAuthorizationFailedError, UnknownTopicOrPartitionError
+from kafka.protocol.consumer import IsolationLevel, OffsetSpec
+
+from streamlake import clock
+from streamlake.errors import SourceError
+from streamlake.source.kafka_source import KafkaSource
+from streamlake.source.offsets import Partition
+
+_Answer = TypeVar("_Answer")
+_UNKNOWN_TOPIC = 3
+_TRANSIENT = frozenset({5, 6, 7, 9, 14, 15, 41, 72, 74, 75})
+_ATTEMPTS = 5
+
+
+@dataclass(frozen=True)
+class Topics:
+    """The partitions that the source reads now, the ids of their topics (where the broker has ids), and the topics
+    of the source's list that do not exist."""
+
+    partitions: tuple[Partition, ...]
+    topic_ids: Mapping[str, str]
+    missing: tuple[str, ...] = ()
+
+
+class Cluster(Protocol):
+    """The questions of the planner; implemented by `KafkaCluster`, and by a double in tests."""
+
+    def topics(self) -> Topics:
+        """The partitions of the source's topics."""
+
+    def earliest(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """First available offset of each; partitions that no longer exist are left out."""
+
+    def latest(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """The offset after the last readable record of each; partitions that no longer exist are left out."""
+
+    def at_time(self, partitions: Iterable[Partition], timestamp_ms: int) -> dict[Partition, int]:
+        """First offset whose record is not older than `timestamp_ms`; the latest where there is none."""
+
+    def close(self) -> None:
+        """Give the connections back; safe to call twice."""
+
+
+class KafkaCluster:
+    """A `Cluster` on real brokers. Connects on first use; use it from one thread."""
+
+    def __init__(self, source: KafkaSource) -> None:
+        self._source = source
+        self._admin: KafkaAdminClient | None = None
+
+    def __enter__(self) -> KafkaCluster:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def topics(self) -> Topics:
+        names = self._source.topics
+        if names is None:
+            pattern = re.compile(self._source.topic_pattern or "")
+            names = tuple(sorted(name for name in self._ask(lambda a: a.list_topics()) if pattern.fullmatch(name)))
+            if not names:
+                return Topics((), {})
+        described = self._describe(tuple(names))
+        missing = tuple(name for name in names if name not in described and self._source.topics is not None)
+        partitions = tuple(
+            (name, part["partition_index"])
+            for name, topic in sorted(described.items())
+            for part in sorted(topic["partitions"], key=lambda part: part["partition_index"])
+        )
+        ids = {name: str(topic["topic_id"]) for name, topic in described.items() if topic.get("topic_id")}
+        return Topics(partitions, ids, missing)
+
+    def earliest(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        return self._offsets(partitions, OffsetSpec.EARLIEST)
+
+    def latest(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        return self._offsets(partitions, OffsetSpec.LATEST)
+
+    def at_time(self, partitions: Iterable[Partition], timestamp_ms: int) -> dict[Partition, int]:
+        wanted = list(partitions)
+        found = self._offsets(wanted, timestamp_ms)
+        late = [part for part, offset in found.items() if offset < 0]
+        return {**found, **self.latest(late)}
+
+    def close(self) -> None:
+        admin, self._admin = self._admin, None
+        if admin is not None:
+            with contextlib.suppress(KafkaError, OSError):
+                admin.close()
+
+    def _describe(self, names: tuple[str, ...]) -> dict[str, Any]:
+        """Topic name -> description; waits a little for topics that are just being made or moved."""
+        for attempt in range(_ATTEMPTS):
+            topics = self._ask(lambda a: a.describe_topics(list(names)))
+            codes = {topic["name"]: topic["error_code"] for topic in topics}
+            if not _TRANSIENT & set(codes.values()):
+                break
+            clock.sleep(0.2 * (attempt + 1))
+        for name, code in codes.items():
+            if code not in (0, _UNKNOWN_TOPIC):
+                raise SourceError(
+                    f"Kafka at {self._source.bootstrap_servers} refuses to describe topic {name} (error code {code})"
+                )
+        return {topic["name"]: topic for topic in topics if topic["error_code"] == 0}
+
+    def _offsets(self, partitions: Iterable[Partition], spec: int) -> dict[Partition, int]:
+        wanted = {TopicPartition(*part): spec for part in partitions}
+        level = (
+            IsolationLevel.READ_COMMITTED
+            if self._source.settings.isolation_level == "read_committed"
+            else IsolationLevel.READ_UNCOMMITTED
+        )
+        if not wanted:
+            return {}
+        try:
+            found = self._ask(lambda a: a.list_partition_offsets(wanted, level))
+        except UnknownTopicOrPartitionError:
+            existing = set(self._existing({part.topic for part in wanted}))
+            wanted = {part: spec for part in wanted if (part.topic, part.partition) in existing}
+            if not wanted:
+                return {}
+            found = self._ask(lambda a: a.list_partition_offsets(wanted, level))
+        return {(part.topic, part.partition): answer.offset for part, answer in found.items()}
+
+    def _existing(self, names: set[str]) -> Iterable[Partition]:
+        for name, topic in self._describe(tuple(sorted(names))).items():
+            for part in topic["partitions"]:
+                yield name, part["partition_index"]
+
+    def _ask(self, question: Callable[[KafkaAdminClient], _Answer]) -> _Answer:
+        """One question; after a broken connection it is asked once more on a new one."""
+        for attempt in (1, 2):
+            try:
+                if self._admin is None:
+                    self._admin = KafkaAdminClient(
+                        **admin_arguments(self._source),
+                    )
+                return question(self._admin)
+            except UnknownTopicOrPartitionError:
+                raise
+            except TopicAuthorizationFailedError as error:
+                raise SourceError(
+                    f"Kafka at {self._source.bootstrap_servers} does not let this user read {error}"
+                ) from error
+            except (KafkaError, OSError, ValueError, AssertionError) as error:
+                self.close()
+                if attempt == 2 or not getattr(error, "retriable", False):
+                    raise SourceError(
+                        f"Kafka at {self._source.bootstrap_servers} cannot be asked: {type(error).__name__}: {error}; "
+                        "check that the broker runs, that its advertised address can be reached from here, and the "
+                        "kafka.security options"
+                    ) from error
+        raise AssertionError("unreachable")
+
+
+def admin_arguments(source: KafkaSource) -> dict[str, Any]:
+    """kafka-python keywords of an admin client for `source`: those of its client options that an admin client has."""
+    given = {
+        key: value for key, value in source.settings.client.items() if key in KafkaAdminClient.DEFAULT_CONFIG
+    }
+    return {"client_id": "streamlake", **given, "bootstrap_servers": source.bootstrap_servers.split(",")}

@@ -1,0 +1,220 @@
+"""KafkaSource: which records to read, from where on, and what their rows look like. A value; it opens nothing.
+
+It travels from the user to the driver's planner and to the executors' fetchers, so it is frozen and pickles.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from streamlake.errors import InvalidOptionError, StreamlakeError
+from streamlake.formats.arrow_schema import schema_from_arrow
+from streamlake.options import suggestion
+from streamlake.source.source_options import SourceOptions, parse_source_options
+from streamlake.spec.ddl import parse_ddl
+from streamlake.spec.schema import Schema, fresh_schema
+from streamlake.spec.types import (
+    BinaryType,
+    IntegerType,
+    ListType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestamptzType,
+)
+
+FORMATS = ("json", "raw")
+METADATA_TYPES: Mapping[str, Any] = {
+    "key": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestamptzType(),
+    "headers": ListType(
+        1,
+        StructType((NestedField(2, "key", StringType(), True), NestedField(3, "value", BinaryType()))),
+    ),
+}
+"""The columns that `include` can add, beside the decoded value."""
+
+_RAW_VALUE = Schema((NestedField(1, "value", BinaryType()),))
+_SECRET = re.compile(r"password|secret|token|jaas", re.IGNORECASE)
+
+
+@dataclass(frozen=True, repr=False)
+class KafkaSource:
+    """Records of Kafka topics as rows.
+
+    `bootstrap_servers` is "host:port,host:port" or a list. Exactly one of `topics` (a name or a list) and
+    `topic_pattern` (a regular expression that the whole name must match) is given.
+
+    `schema` tells the columns of a JSON value: DDL text ("id long not null, name string"), a pyarrow or Spark schema;
+    None means that it is taken from the table where there is one, else inferred from the first records. `format` is
+    "json", or "raw" for the value as it is (one binary column `value`). `include` adds columns from the record
+    itself: key (binary), topic, partition, offset, timestamp (with time zone), headers; the option `include-prefix`
+    goes before their names.
+
+    `options`: starting-offsets (earliest, latest, timestamp, or JSON), starting-timestamp, max-offsets-per-trigger,
+    min-partitions, fail-on-data-loss, isolation-level, fetch-timeout-ms, partition-discovery-interval-ms,
+    inference-sample-size, json.* for the decoder, and kafka.* for the client (kafka.security.protocol, ...).
+
+    Raises InvalidOptionError when something is unknown or contradicts itself; nothing is contacted.
+    """
+
+    bootstrap_servers: str | Iterable[str]
+    topics: str | Iterable[str] | None = None
+    topic_pattern: str | None = None
+    schema: Any = None
+    format: str = "json"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    include: str | Iterable[str] = ()
+
+    def __post_init__(self) -> None:
+        set_ = object.__setattr__
+        set_(self, "bootstrap_servers", ",".join(_names(self.bootstrap_servers)))
+        set_(self, "topics", None if self.topics is None else tuple(dict.fromkeys(_names(self.topics))))
+        set_(self, "include", _names(self.include))
+        set_(self, "options", {str(key): _text(value) for key, value in dict(self.options).items()})
+        if not self.bootstrap_servers:
+            raise InvalidOptionError("KafkaSource: bootstrap_servers is empty; give host:port")
+        self._check_topics()
+        if self.format not in FORMATS:
+            raise InvalidOptionError(
+                f"KafkaSource: the format '{self.format}' is not known; it can be {', '.join(FORMATS)}"
+            )
+        for name in self.include:
+            if name not in METADATA_TYPES:
+                near = suggestion(name, METADATA_TYPES)
+                hint = f"did you mean '{near}'?" if near else f"it can hold {', '.join(METADATA_TYPES)}"
+                raise InvalidOptionError(f"KafkaSource: include holds '{name}'; {hint}")
+        set_(self, "schema", self._value_schema())
+        _ = self.settings
+        if self.schema is not None:
+            self._check_names(self.schema)
+
+    @cached_property
+    def settings(self) -> SourceOptions:
+        """The options, parsed."""
+        return parse_source_options(self.options)
+
+    @property
+    def table_schema(self) -> Schema:
+        """The rows' schema with ids from 1: the decoded columns, then the included ones.
+
+        Raises InvalidOptionError while the schema is still to be inferred.
+        """
+        if self.schema is None:
+            raise InvalidOptionError(f"{self}: the schema is not known yet; it is inferred when the stream starts")
+        value: Schema = self.schema
+        return fresh_schema(Schema((*value.fields, *self._metadata_fields(value.highest_field_id))))
+
+    @property
+    def metadata_columns(self) -> dict[str, str]:
+        """Included column name -> which part of the record it holds."""
+        return {f"{self.settings.include_prefix}{name}": name for name in self.include}
+
+    def with_schema(self, schema: Any) -> KafkaSource:
+        """The same source with `schema` for its values; columns that `include` provides are taken out of it."""
+        known = _as_schema(schema)
+        kept = tuple(part for part in known.fields if part.name not in self.metadata_columns)
+        return replace(self, schema=Schema(kept))
+
+    def __reduce__(self) -> Any:
+        arguments = (
+            self.bootstrap_servers,
+            self.topics,
+            self.topic_pattern,
+            self.schema,
+            self.format,
+            self.options,
+            self.include,
+        )
+        return KafkaSource, arguments
+
+    def __repr__(self) -> str:
+        shown = {key: "***" if _SECRET.search(key) else value for key, value in self.options.items()}
+        topics = f"topic_pattern={self.topic_pattern!r}" if self.topics is None else f"topics={list(self.topics)}"
+        return f"KafkaSource(bootstrap_servers={self.bootstrap_servers!r}, {topics}, options={shown})"
+
+    def _check_topics(self) -> None:
+        if (self.topics is None) == (self.topic_pattern is None):
+            raise InvalidOptionError("KafkaSource: give exactly one of topics and topic_pattern")
+        if self.topics is not None and not self.topics:
+            raise InvalidOptionError("KafkaSource: topics is empty")
+        if self.topic_pattern is not None:
+            try:
+                re.compile(self.topic_pattern)
+            except re.error as error:
+                raise InvalidOptionError(
+                    f"KafkaSource: topic_pattern {self.topic_pattern!r} is not a regular expression: {error}"
+                ) from error
+
+    def _value_schema(self) -> Schema | None:
+        if self.format == "raw":
+            if self.schema is not None and not (
+                isinstance(self.schema, Schema) and self.schema.column_names == _RAW_VALUE.column_names
+            ):
+                raise InvalidOptionError("KafkaSource: format 'raw' has no schema; leave it out")
+            return _RAW_VALUE
+        return None if self.schema is None else _as_schema(self.schema)
+
+    def _check_names(self, schema: Schema) -> None:
+        taken = [name for name in self.metadata_columns if schema.find(name) is not None]
+        if taken:
+            raise InvalidOptionError(
+                f"KafkaSource: the schema and include both have the column '{taken[0]}'; "
+                "set the option include-prefix, for example to 'kafka_'"
+            )
+
+    def _metadata_fields(self, highest_id: int) -> tuple[NestedField, ...]:
+        # Ids only have to differ here: `table_schema` makes them anew.
+        fields = []
+        for at, (column, name) in enumerate(self.metadata_columns.items()):
+            type_ = METADATA_TYPES[name]
+            if name == "headers":
+                base = highest_id + len(METADATA_TYPES)
+                entry = StructType(
+                    (
+                        NestedField(base + 3, "key", StringType(), True),
+                        NestedField(base + 4, "value", BinaryType()),
+                    )
+                )
+                type_ = ListType(base + 2, entry)
+            fields.append(NestedField(highest_id + 1 + at, column, type_))
+        return tuple(fields)
+
+
+def _names(given: str | Iterable[str]) -> tuple[str, ...]:
+    parts = given.split(",") if isinstance(given, str) else given
+    return tuple(str(part).strip() for part in parts if str(part).strip())
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return json.dumps(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _as_schema(schema: Any) -> Schema:
+    try:
+        if isinstance(schema, Schema):
+            return schema
+        if isinstance(schema, str):
+            return parse_ddl(schema)
+        if isinstance(schema, pa.Schema):
+            return schema_from_arrow(schema)
+        if hasattr(schema, "simpleString"):
+            return parse_ddl(schema.simpleString())
+    except StreamlakeError as error:
+        raise InvalidOptionError(f"KafkaSource: the schema cannot be used: {error}") from error
+    raise InvalidOptionError(
+        f"KafkaSource: the schema is a {type(schema).__name__}; give DDL text, a pyarrow or a Spark schema"
+    )

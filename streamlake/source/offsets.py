@@ -1,0 +1,142 @@
+"""Offsets as values: how far a stream has come, the ranges between two such points, and their JSON.
+
+Spark writes the JSON into the checkpoint's offset log, so it is a format that outlives a release. Invariant: equal
+offsets have equal JSON (keys are sorted), because Spark tells by the text whether there is anything new.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from streamlake.errors import SourceError
+
+Partition = tuple[str, int]
+"""(topic, partition number)."""
+
+PartitionOffsets = Mapping[Partition, int]
+
+
+@dataclass(frozen=True)
+class OffsetRange:
+    """Offsets `start` up to, not including, `until` of one topic partition. Holes are allowed (compaction)."""
+
+    topic: str
+    partition: int
+    start: int
+    until: int
+
+    @property
+    def size(self) -> int:
+        return self.until - self.start
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition} [{self.start}, {self.until})"
+
+
+@dataclass(frozen=True)
+class SourceOffsets:
+    """The next offset to read of every partition.
+
+    `positions` is that offset; `first` is where reading begins in a partition that the offsets before these do not
+    know (found while running, or of a topic made anew); `topic_ids` are the ids of the topics, where the broker has
+    them: another id under the same name is another topic. Never changed after it was made.
+    """
+
+    positions: PartitionOffsets
+    first: PartitionOffsets = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON object that Spark keeps: {"offsets": {topic: {partition: offset}}, "first": ..., "topic-ids": ...}."""
+        value: dict[str, Any] = {"offsets": nest(self.positions)}
+        if self.first:
+            value["first"] = nest(self.first)
+        if self.topic_ids:
+            value["topic-ids"] = dict(sorted(self.topic_ids.items()))
+        return value
+
+    def to_text(self) -> str:
+        """The text that Spark's offset log holds for `to_json()`."""
+        return json.dumps(self.to_json())
+
+    @staticmethod
+    def from_json(value: Any) -> SourceOffsets:
+        """Raises SourceError when `value` is not what `to_json` makes."""
+        try:
+            return SourceOffsets(
+                flatten(value["offsets"]), flatten(value.get("first", {})), dict(value.get("topic-ids", {}))
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise SourceError(
+                f"the checkpoint holds source offsets that are not streamlake's: {json.dumps(value)[:200]}; "
+                "it belongs to another source: use another checkpoint location"
+            ) from error
+
+    def reaches(self, target: SourceOffsets) -> bool:
+        """True when nothing up to `target` is left to read."""
+        return all(
+            self.topic_ids.get(part[0]) == target.topic_ids.get(part[0])
+            and self.positions.get(part, -1) >= offset
+            for part, offset in target.positions.items()
+        )
+
+
+def nest(offsets: PartitionOffsets) -> dict[str, dict[str, int]]:
+    """{topic: {"0": offset}} in a fixed order."""
+    nested: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        nested.setdefault(topic, {})[str(partition)] = offset
+    return nested
+
+
+def flatten(nested: Mapping[str, Mapping[str, Any]]) -> dict[Partition, int]:
+    """The inverse of `nest`. Raises ValueError or TypeError for anything else."""
+    flat: dict[Partition, int] = {}
+    for topic, partitions in nested.items():
+        for partition, offset in partitions.items():
+            if isinstance(offset, bool) or not isinstance(offset, int):
+                raise TypeError(f"the offset of {topic}-{partition} is not an integer: {offset!r}")
+            flat[(str(topic), int(partition))] = offset
+    return flat
+
+
+def limited(start: PartitionOffsets, end: PartitionOffsets, limit: int | None) -> dict[Partition, int]:
+    """End offsets with at most `limit` offsets between `start` and them, shared in proportion to the backlogs.
+
+    `start` has every partition of `end`. Partitions with a backlog advance by at least one offset while the limit
+    allows, so that none starves behind a large neighbour; what rounding leaves over goes to the largest remainders.
+    """
+    backlog = {part: max(0, offset - start[part]) for part, offset in end.items()}
+    total = sum(backlog.values())
+    if limit is None or total <= limit:
+        return {part: max(offset, start[part]) for part, offset in end.items()}
+    exact = {part: size * limit / total for part, size in backlog.items()}
+    share = {part: min(backlog[part], int(size)) for part, size in exact.items()}
+    left = limit - sum(share.values())
+    waiting = sorted(
+        (part for part in backlog if share[part] < backlog[part]),
+        key=lambda part: (share[part] > 0, share[part] - exact[part], part),
+    )
+    for part in waiting[: max(0, left)]:
+        share[part] += 1
+    return {part: start[part] + share[part] for part in end}
+
+
+def split(ranges: Iterable[OffsetRange], min_partitions: int | None) -> list[OffsetRange]:
+    """The ranges cut so that there are about `min_partitions` of them, large ones first; empty ones are left out."""
+    kept = [piece for piece in ranges if piece.size > 0]
+    if not kept or min_partitions is None or len(kept) >= min_partitions:
+        return kept
+    total = sum(piece.size for piece in kept)
+    pieces: list[OffsetRange] = []
+    for whole in kept:
+        parts = min(whole.size, max(1, round(whole.size / total * min_partitions)))
+        bounds = [whole.start + whole.size * at // parts for at in range(parts + 1)]
+        pieces += [
+            OffsetRange(whole.topic, whole.partition, low, high)
+            for low, high in zip(bounds, bounds[1:], strict=False)
+        ]
+    return pieces

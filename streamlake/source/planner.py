@@ -1,0 +1,220 @@
+"""Which offsets the next micro-batch takes: the driver's part of the source, decided before any record is read.
+
+Called by the streaming source for each trigger: `initial` once per checkpoint, `latest` per trigger, `ranges` per
+micro-batch (again for a replay). Invariant: the ranges of a micro-batch are a function of its two offsets alone, so
+that a replay reads the same records; and where records between them are gone, that is an error, never silence.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from streamlake import clock
+from streamlake.errors import DataLossError, SourceError
+from streamlake.source.cluster import Cluster, Topics
+from streamlake.source.kafka_source import KafkaSource
+from streamlake.source.offsets import OffsetRange, Partition, PartitionOffsets, SourceOffsets, limited, split
+from streamlake.source.source_options import EARLIEST, LATEST
+
+_LOG = logging.getLogger(__name__)
+_WAYS_OUT = (
+    "To go on without the missing records set fail-on-data-loss=false for this run; to start anew use a new "
+    "checkpoint location and starting-offsets"
+)
+
+
+class OffsetPlanner:
+    """Plans offsets for one query; remembers only when it last looked for new partitions."""
+
+    def __init__(self, source: KafkaSource, cluster: Cluster) -> None:
+        self._source = source
+        self._settings = source.settings
+        self._cluster = cluster
+        self._topics: Topics | None = None
+        self._looked_at = 0.0
+
+    def initial(self) -> SourceOffsets:
+        """Where a new checkpoint starts, by starting-offsets. Raises SourceError when nothing can be read."""
+        topics = self._current_topics(fresh=True)
+        self._check_missing(None, topics)
+        mode = self._settings.starting_offsets
+        if mode == "latest":
+            positions = self._cluster.latest(topics.partitions)
+        elif mode == "timestamp":
+            positions = self._cluster.at_time(topics.partitions, self._settings.starting_timestamp_ms or 0)
+        elif mode == "explicit":
+            positions = self._explicit(topics.partitions)
+        else:
+            positions = self._cluster.earliest(topics.partitions)
+        return SourceOffsets(positions, topic_ids=topics.topic_ids)
+
+    def latest(self, known: SourceOffsets | None) -> SourceOffsets:
+        """The end of everything that can be read now.
+
+        `known` is how far the query has come; None when nobody told (a source that was just restarted). Partitions
+        outside of it start at their earliest offset, which is kept in `first`. A partition of `known` that has
+        vanished keeps its position. Raises DataLossError where the log ends before `known`, was made anew, or lacks
+        a partition, unless fail-on-data-loss is false.
+        """
+        topics = self._current_topics(fresh=False)
+        ends = self._cluster.latest(topics.partitions)
+        old = known.positions if known is not None else {}
+        if known is not None and any(old.get(part) != end for part, end in ends.items()):
+            # There is news: make sure that it comes from the topics that the checkpoint means.
+            fresh = self._current_topics(fresh=True)
+            if fresh != topics:
+                topics, ends = fresh, self._cluster.latest(fresh.partitions)
+        self._check_missing(known, topics)
+        if known is not None:
+            self._check_known(known, topics, ends)
+        remade = _remade(known, topics)
+        unknown = [part for part, end in ends.items() if part[0] in remade or end < old.get(part, end + 1)]
+        kept = {part: at for part, at in old.items() if part not in ends and part[0] not in remade}
+        ids = {**(known.topic_ids if known is not None else {}), **topics.topic_ids}
+        return SourceOffsets({**kept, **ends}, self._cluster.earliest(unknown), ids)
+
+    def up_to(self, known: SourceOffsets, target: SourceOffsets) -> SourceOffsets:
+        """The end of the next micro-batch: `target`, or as far towards it as max-offsets-per-trigger allows."""
+        starts = {part: _start(known, target, part) for part in target.positions}
+        ends = limited(starts, target.positions, self._settings.max_offsets_per_trigger)
+        if all(ends[part] == known.positions.get(part) for part in ends) and _same_ids(known, target):
+            return known
+        first = {part: offset for part, offset in target.first.items() if _is_new(known, target, part)}
+        remade = _remade(known, target)
+        kept = {part: offset for part, offset in known.positions.items() if part[0] not in remade}
+        return SourceOffsets({**kept, **ends}, first, {**known.topic_ids, **target.topic_ids})
+
+    def ranges(self, start: SourceOffsets, end: SourceOffsets) -> list[OffsetRange]:
+        """The ranges to read between two offsets, cut for min-partitions.
+
+        Raises DataLossError when the beginning of one is no longer there, unless fail-on-data-loss is false: then it
+        is cut to what is left.
+        """
+        self._check_known(start, end, end.positions)
+        whole = [
+            OffsetRange(part[0], part[1], _start(start, end, part), until)
+            for part, until in sorted(end.positions.items())
+        ]
+        due = [piece for piece in whole if piece.size > 0]
+        available = self._cluster.earliest((piece.topic, piece.partition) for piece in due)
+        kept = []
+        for piece in due:
+            earliest = available.get((piece.topic, piece.partition))
+            if earliest is None:
+                self._data_loss(f"{piece} cannot be read: the partition no longer exists")
+            elif earliest > piece.start:
+                self._data_loss(
+                    f"{piece.topic}-{piece.partition}: offsets {piece.start} to {min(earliest, piece.until) - 1} "
+                    f"are no longer in Kafka (the first available is {earliest}); retention has removed them"
+                )
+                if earliest < piece.until:
+                    kept.append(OffsetRange(piece.topic, piece.partition, earliest, piece.until))
+            else:
+                kept.append(piece)
+        return split(kept, self._settings.min_partitions)
+
+    def _current_topics(self, *, fresh: bool) -> Topics:
+        interval = self._settings.partition_discovery_interval_ms / 1000
+        if self._topics is None or fresh or clock.monotonic() - self._looked_at >= interval:
+            self._topics = self._cluster.topics()
+            self._looked_at = clock.monotonic()
+        return self._topics
+
+    def _explicit(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        given = self._settings.explicit_offsets
+        existing = set(partitions)
+        absent = sorted(part for part in given if part not in existing)
+        if absent:
+            raise SourceError(
+                f"starting-offsets names partitions that Kafka does not have: {_listed(absent)}; correct it"
+            )
+        missing = sorted(part for part in existing if part not in given)
+        if missing:
+            raise SourceError(
+                f"starting-offsets leaves out {_listed(missing)}; give every partition an offset "
+                "(-2 earliest, -1 latest)"
+            )
+        earliest, latest = self._cluster.earliest(given), self._cluster.latest(given)
+        positions = {}
+        for part, offset in given.items():
+            position = (
+                earliest[part] if offset == EARLIEST else latest[part] if offset == LATEST else offset
+            )
+            if not earliest[part] <= position <= latest[part]:
+                raise SourceError(
+                    f"starting-offsets: offset {offset} of {part[0]}-{part[1]} does not exist; "
+                    f"available are {earliest[part]} to {latest[part]}"
+                )
+            positions[part] = position
+        return positions
+
+    def _check_missing(self, known: SourceOffsets | None, topics: Topics) -> None:
+        read = {topic for topic, _ in known.positions} if known is not None else set()
+        missing = [topic for topic in topics.missing if topic not in read]
+        if missing:
+            raise SourceError(
+                f"Kafka at {self._source.bootstrap_servers} has no topic {', '.join(missing)} (or this user may not "
+                "see it); create it or correct the name"
+            )
+
+    def _check_known(self, known: SourceOffsets, now: _Identified, ends: PartitionOffsets) -> None:
+        """Report what of `known` is gone: topics that were made anew, partitions that vanished, logs cut short."""
+        remade = _remade(known, now)
+        if remade:
+            self._data_loss(
+                f"topic {', '.join(sorted(remade))} was deleted and made anew since the last checkpoint: offsets of "
+                "the old topic mean nothing in the new one"
+            )
+        for part, offset in sorted(known.positions.items()):
+            if part[0] in remade:
+                continue
+            if part not in ends:
+                self._data_loss(f"partition {part[0]}-{part[1]}, read up to offset {offset}, no longer exists")
+            elif ends[part] < offset:
+                self._data_loss(
+                    f"{part[0]}-{part[1]} ends at offset {ends[part]}, before the checkpoint's offset {offset}: "
+                    "the topic was made anew, or its log was truncated"
+                )
+
+    def _data_loss(self, what: str) -> None:
+        if self._settings.fail_on_data_loss:
+            raise DataLossError(f"{what}. {_WAYS_OUT}")
+        _LOG.warning("%s; going on, because fail-on-data-loss is false", what)
+
+
+class _Identified(Protocol):
+    """Whatever knows the ids of topics: offsets, or what the broker answered."""
+
+    @property
+    def topic_ids(self) -> Mapping[str, str]: ...
+
+
+def _remade(known: _Identified | None, now: _Identified) -> set[str]:
+    """Topics that have another id now than when `known` was written."""
+    before = {} if known is None else known.topic_ids
+    return {topic for topic, now_id in now.topic_ids.items() if before.get(topic, now_id) != now_id}
+
+
+def _same_ids(known: SourceOffsets, target: SourceOffsets) -> bool:
+    return all(known.topic_ids.get(topic) == topic_id for topic, topic_id in target.topic_ids.items())
+
+
+def _is_new(known: SourceOffsets, target: SourceOffsets, part: Partition) -> bool:
+    """True where `known` says nothing about the partition that `target` means."""
+    return (
+        part not in known.positions
+        or part[0] in _remade(known, target)
+        or (part in target.first and target.positions[part] < known.positions[part])
+    )
+
+
+def _start(known: SourceOffsets, target: SourceOffsets, part: Partition) -> int:
+    if _is_new(known, target, part):
+        return target.first.get(part, 0)
+    return known.positions[part]
+
+
+def _listed(partitions: Iterable[Partition]) -> str:
+    return ", ".join(f"{topic}-{partition}" for topic, partition in partitions)

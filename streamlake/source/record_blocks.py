@@ -1,0 +1,207 @@
+"""A Kafka record batch as one value, and many of them as one Arrow record batch, without a Python object per record.
+
+Sits between the consumer, which hands over `RecordBlock`s, and the fetcher, which hands on Arrow. Kafka's record
+format (KIP-98, "Record" in the message format of version 2) is a chain of length-prefixed records: only the chain is
+walked record by record; the fields are read for all records at once.
+
+Invariant: every byte of a block belongs to exactly one of its records, or the block is refused as corrupt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamlake.errors import SourceError
+from streamlake.records import HEADERS_TYPE, RAW_RECORDS
+
+_Array = Any
+_OPTIONAL_COLUMNS = ("key", "headers")
+
+
+@dataclass(frozen=True)
+class RecordBlock:
+    """The records of one Kafka record batch, uncompressed but not yet parsed.
+
+    `first_timestamp_ms` is the base of the records' timestamp deltas; when `append_time_ms` is given, it is the
+    timestamp of all of them (LogAppendTime).
+    """
+
+    base_offset: int
+    last_offset: int
+    count: int
+    payload: bytes | bytearray
+    first_timestamp_ms: int
+    append_time_ms: int | None
+
+    def __len__(self) -> int:
+        return len(self.payload)
+
+
+def parse_blocks(
+    blocks: Sequence[RecordBlock],
+    topic: str,
+    partition: int,
+    columns: Collection[str] = RAW_RECORDS.names,
+) -> pa.RecordBatch:
+    """All records of `blocks` as one batch of schema RAW_RECORDS; "key" and "headers" are null unless in `columns`.
+
+    Raises SourceError, which names the topic partition and the first offset, when the bytes are not records.
+    """
+    blocks = [block for block in blocks if block.count]
+    if not blocks:
+        return pa.RecordBatch.from_pylist([], schema=RAW_RECORDS)
+    where = f"{topic}-{partition} from offset {blocks[0].base_offset}"
+    counts = np.array([block.count for block in blocks], dtype=np.int64)
+    payload = b"".join([block.payload for block in blocks])
+    ends = np.cumsum([len(block.payload) for block in blocks], dtype=np.int64)
+    if len(payload) > 2_000_000_000:
+        raise SourceError(f"{where}: {len(payload)} bytes of records at once are more than one batch can hold")
+    try:
+        begins = _chain(payload, int(counts.sum()))
+    except (IndexError, ValueError) as error:
+        raise SourceError(f"{where}: the record chain is damaged: {error}") from error
+    data = np.frombuffer(payload, dtype=np.uint8)
+    length, starts = _varints(data, begins)
+    stops = starts + length
+    if not np.array_equal(stops[np.cumsum(counts) - 1], ends):
+        raise SourceError(f"{where}: records do not fill their batch exactly; the data is damaged")
+    timestamp_delta, at = _varints(data, starts + 1)
+    offset_delta, at = _varints(data, at)
+    key_length, key_start = _varints(data, at)
+    key_end = key_start + np.maximum(key_length, 0)
+    value_length, value_start = _varints(data, key_end)
+    value_end = value_start + np.maximum(value_length, 0)
+    header_count, header_start = _varints(data, value_end)
+    if np.any(header_start > stops) or np.any(header_start[header_count == 0] != stops[header_count == 0]):
+        raise SourceError(f"{where}: a record's fields do not fill its length; the data is damaged")
+    buffer = pa.py_buffer(payload)
+    offsets = np.repeat(np.array([block.base_offset for block in blocks], dtype=np.int64), counts) + offset_delta
+    rows = len(offsets)
+    key = (
+        _slices(buffer, key_start, key_end, key_length < 0, pa.binary())
+        if "key" in columns
+        else pa.nulls(rows, pa.binary())
+    )
+    headers = (
+        _headers(data, buffer, header_start, header_count)
+        if "headers" in columns
+        else pa.nulls(rows, HEADERS_TYPE)
+    )
+    return pa.RecordBatch.from_arrays(
+        [
+            key,
+            _slices(buffer, value_start, value_end, value_length < 0, pa.binary()),
+            pa.repeat(pa.scalar(topic, pa.string()), rows),
+            pa.repeat(pa.scalar(partition, pa.int32()), rows),
+            pa.array(offsets),
+            _timestamps(blocks, counts, timestamp_delta),
+            headers,
+        ],
+        schema=RAW_RECORDS,
+    )
+
+
+def _chain(payload: bytes, count: int) -> _Array:
+    """Where each of `count` records begins: the one walk that goes record by record."""
+    begins: list[int] = []
+    append = begins.append
+    at = 0
+    for _ in range(count):
+        append(at)
+        low = payload[at]
+        if low < 128:
+            at += 1 + (low >> 1)
+            continue
+        high = payload[at + 1]
+        if high < 128:
+            at += 2 + ((low & 127 | high << 7) >> 1)
+            continue
+        length, size = low & 127 | (high & 127) << 7, 2
+        while high > 127:
+            high = payload[at + size]
+            length |= (high & 127) << 7 * size
+            size += 1
+        at += size + (length >> 1)
+    if at != len(payload):
+        raise ValueError(f"{count} records end at byte {at} of {len(payload)}")
+    return np.array(begins, dtype=np.int64)
+
+
+def _varints(data: _Array, at: _Array) -> tuple[_Array, _Array]:
+    """Zigzag variable-length integers that start at `at`; their values and the places after them."""
+    if not len(at):
+        return at, at
+    if int(at.max()) >= len(data):
+        raise SourceError("a record field lies behind the end of its batch; the data is damaged")
+    byte = data[at].astype(np.int64)
+    raw = byte & 127
+    at = at + 1
+    more = np.flatnonzero(byte > 127)
+    shift = 7
+    while len(more):
+        if shift > 63 or int(at[more].max()) >= len(data):
+            raise SourceError("a record field is not a variable-length integer; the data is damaged")
+        byte = data[at[more]].astype(np.int64)
+        raw[more] |= (byte & 127) << shift
+        at[more] += 1
+        more = more[byte > 127]
+        shift += 7
+    # Zigzag on the unsigned pattern: a negative `raw` is a value of 64 bits, so the shift must not keep its sign.
+    return (raw.view(np.uint64) >> np.uint64(1)).astype(np.int64) ^ -(raw & 1), at
+
+
+def _slices(buffer: pa.Buffer, start: _Array, end: _Array, null: _Array, type_: pa.DataType) -> pa.Array:
+    """Byte ranges of `buffer` as an array of `type_`. Ranges lie in order: what is between them is skipped."""
+    rows = len(start)
+    bounds = np.empty(2 * rows, dtype=np.int32)
+    bounds[0::2] = start
+    bounds[1::2] = end
+    if rows == 0:
+        return pa.array([], type_)
+    pieces = pa.Array.from_buffers(type_, 2 * rows - 1, [None, pa.py_buffer(bounds), buffer])
+    chosen = pa.array(np.arange(0, 2 * rows, 2, dtype=np.int32), mask=null if null.any() else None)
+    return pc.take(pieces, chosen)
+
+
+def _timestamps(blocks: Sequence[RecordBlock], counts: _Array, delta: _Array) -> pa.Array:
+    base = np.repeat(np.array([block.first_timestamp_ms for block in blocks], dtype=np.int64), counts) + delta
+    if any(block.append_time_ms is not None for block in blocks):
+        fixed = [block.append_time_ms is not None for block in blocks]
+        times = [block.append_time_ms or 0 for block in blocks]
+        base = np.where(np.repeat(fixed, counts), np.repeat(np.array(times, dtype=np.int64), counts), base)
+    missing = base < 0
+    return pa.array(base * 1000, mask=missing if missing.any() else None).cast(RAW_RECORDS.field("timestamp").type)
+
+
+def _headers(data: _Array, buffer: pa.Buffer, at: _Array, count: _Array) -> pa.Array:
+    """Header lists, read in rounds: the first header of every record that has one, then the second, ..."""
+    at = at.copy()
+    rounds: list[tuple[_Array, ...]] = []
+    left = np.flatnonzero(count > 0)
+    number = 0
+    while len(left):
+        key_length, key_start = _varints(data, at[left])
+        key_end = key_start + key_length
+        value_length, value_start = _varints(data, key_end)
+        value_end = value_start + np.maximum(value_length, 0)
+        rounds.append((left, key_start, key_end, value_start, value_end, value_length < 0))
+        at[left] = value_end
+        number += 1
+        left = left[count[left] > number]
+    offsets = pa.array(np.concatenate([[0], np.cumsum(np.maximum(count, 0))]).astype(np.int32))
+    element = HEADERS_TYPE.value_type
+    if not rounds:
+        return pa.ListArray.from_arrays(offsets, pa.array([], element)).cast(HEADERS_TYPE)
+    columns = [np.concatenate(parts) for parts in zip(*rounds, strict=True)]
+    order = np.argsort(columns[0], kind="stable")
+    _, key_start, key_end, value_start, value_end, null = (column[order] for column in columns)
+    keys = _slices(buffer, key_start, key_end, np.zeros(len(order), dtype=bool), pa.string())
+    values = _slices(buffer, value_start, value_end, null, pa.binary())
+    entries = pa.StructArray.from_arrays([keys, values], fields=list(element))
+    return pa.ListArray.from_arrays(offsets, entries).cast(HEADERS_TYPE)
