@@ -229,7 +229,7 @@ def _truncate_decimals(array: pa.Array, width: int) -> pa.Array:
         limb = (words[:, half] >> np.uint64(shift)) & np.uint64(0xFFFFFFFF)
         rest = ((rest << np.uint64(32)) | limb) % modulus
     negative = words[:, 1] >> np.uint64(63) == 1
-    rest: Array = np.where(negative, (rest + modulus - np.uint64((1 << 128) % width)) % modulus, rest)
+    rest = np.where(negative, (rest + modulus - np.uint64((1 << 128) % width)) % modulus, rest)
     low = words[:, 0] - rest
     high = words[:, 1] - (words[:, 0] < rest)
     packed = np.ascontiguousarray(np.stack([low, high], axis=1))

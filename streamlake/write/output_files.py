@@ -1,0 +1,52 @@
+"""The files of one task attempt: their names, and their removal when the attempt fails.
+
+Invariant: a name is unique by checkpoint run, task and attempt, and every name that was handed out is remembered
+until the attempt has ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from typing import Any
+
+from streamlake.errors import StreamlakeError
+from streamlake.storage.locations import data_file_name
+from streamlake.write.target import WriteTarget
+
+
+class OutputFiles:
+    """Names new files `{partition:05d}-{task}-{uuid}-{count:05d}.{format}` under the table's data directory.
+
+    The uuid is made of the target's operation uuid, the checkpoint, the task and the attempt: it tells attempts
+    apart even where an engine counts its tasks from zero again.
+    """
+
+    def __init__(self, target: WriteTarget, partition_id: int, task_id: int, attempt: int) -> None:
+        self._target = target
+        self._partition_id = partition_id
+        self._task_id = task_id
+        identity = f"{target.operation_uuid}/{target.job_id}/{target.checkpoint_id}/{partition_id}/{task_id}/{attempt}"
+        self._uuid = str(uuid.uuid5(uuid.NAMESPACE_OID, identity))
+        self._paths: list[str] = []
+
+    @property
+    def count(self) -> int:
+        """Names handed out so far."""
+        return len(self._paths)
+
+    def new_path(self, partition: tuple[Any, ...]) -> str:
+        """The path of a new file of a partition (spec: Appendix F; hive-style directories)."""
+        target = self._target
+        name = data_file_name(
+            self._partition_id, self._task_id, self._uuid, len(self._paths) + 1, target.options.file_format
+        )
+        path = target.locations.data_file(target.spec.partition_path(partition, target.schema), name)
+        self._paths.append(path)
+        return path
+
+    def delete_all(self) -> None:
+        """Remove every file of this attempt; what cannot be removed is left for orphan removal."""
+        for path in self._paths:
+            with contextlib.suppress(StreamlakeError, OSError):
+                self._target.io.delete(path)

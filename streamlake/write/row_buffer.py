@@ -1,0 +1,84 @@
+"""Rows of many partitions that wait for their files, in bounded memory.
+
+The buffer keeps whole tables ("stretches") and, per partition, where in them its rows are; nothing is copied or even
+sliced until the rows are taken. Taking some partitions leaves holes, which `compact` closes. Invariant: after
+`compact`, the memory held is that of the waiting rows.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from streamlake.write.partitioner import PartitionRun
+
+
+class RowBuffer:
+    """Waiting rows by partition number. Bytes of a partition are its share of rows in the bytes of a stretch."""
+
+    def __init__(self) -> None:
+        self._stretches: list[pa.Table] = []
+        self._places: dict[int, list[tuple[int, int, int]]] = {}
+        self._bytes: dict[int, float] = {}
+        self._held_bytes = 0
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory that the buffer keeps alive, holes included."""
+        return self._held_bytes
+
+    @property
+    def waiting_bytes(self) -> float:
+        """Bytes of the rows that wait."""
+        return sum(self._bytes.values())
+
+    def partitions(self) -> list[int]:
+        """Numbers of the partitions that have rows, in the order in which they came."""
+        return list(self._places)
+
+    def largest_first(self) -> list[tuple[int, float]]:
+        """(partition number, bytes) of all partitions, the largest first."""
+        return sorted(self._bytes.items(), key=lambda item: -item[1])
+
+    def add(self, rows: pa.Table, runs: list[PartitionRun]) -> None:
+        """Keep `rows`, which consist of `runs`."""
+        if not rows.num_rows:
+            return
+        at = len(self._stretches)
+        self._stretches.append(rows)
+        size = rows.nbytes
+        self._held_bytes += size
+        per_row = size / rows.num_rows
+        for run in runs:
+            self._places.setdefault(run.number, []).append((at, run.start, run.stop))
+            self._bytes[run.number] = self._bytes.get(run.number, 0.0) + (run.stop - run.start) * per_row
+
+    def take(self, number: int) -> pa.Table:
+        """Remove a partition's rows and return them, in the order in which they came."""
+        del self._bytes[number]
+        return self._slices(self._places.pop(number))
+
+    def compact(self) -> None:
+        """Copy the rows that still wait, so that the memory of those that were taken is freed."""
+        if not self._places:
+            self._stretches, self._held_bytes = [], 0
+            return
+        places, self._places = self._places, {}
+        kept: list[pa.Table] = []
+        runs, start = [], 0
+        for number, found in places.items():
+            rows = self._slices(found)
+            kept.append(rows)
+            runs.append(PartitionRun(number, start, start + rows.num_rows))
+            start += rows.num_rows
+        # A take of all rows copies, where combining a single chunk would keep the memory it is a slice of.
+        table = pa.concat_tables(kept).combine_chunks()
+        if len(kept) == 1 and len(places[runs[0].number]) == 1:
+            table = table.take(pa.array(np.arange(table.num_rows)))
+        self._stretches, self._bytes, self._held_bytes = [], {}, 0
+        self.add(table, runs)
+
+    def _slices(self, places: list[tuple[int, int, int]]) -> pa.Table:
+        return pa.concat_tables(
+            [self._stretches[at].slice(start, stop - start) for at, start, stop in places]
+        )

@@ -1,0 +1,85 @@
+"""The WriteTarget: everything that a writer task needs to know, frozen, made on the driver, pickled to executors.
+
+Invariant: it is the same for every task and every attempt of a checkpoint; what differs (partition, task, attempt)
+comes from the task itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from streamlake.errors import InvalidOptionError
+from streamlake.spec.partition_spec import UNPARTITIONED, PartitionSpec
+from streamlake.spec.schema import Schema
+from streamlake.spec.sort_order import UNSORTED, SortOrder
+from streamlake.spec.table_metadata import TableMetadata
+from streamlake.storage.file_io import FileIO
+from streamlake.storage.locations import TableLocations
+from streamlake.write.options import WriteOptions
+
+FANOUT = "fanout"
+CLUSTERED = "clustered"
+
+
+@dataclass(frozen=True)
+class WriteTarget:
+    """A table as its writers see it, and the checkpoint they write for.
+
+    `operation_uuid` is fresh for every run of a checkpoint, so that files of a replay never meet those of the first
+    run. `input_order` is "fanout" (rows of partitions in any order) or "clustered" (all rows of a partition of a
+    task come together, and a partition that returns is an error).
+    """
+
+    locations: TableLocations
+    io: FileIO
+    schema: Schema
+    job_id: str
+    checkpoint_id: int
+    operation_uuid: str
+    spec: PartitionSpec = UNPARTITIONED
+    sort_order: SortOrder = UNSORTED
+    format_version: int = 2
+    options: WriteOptions = field(default_factory=WriteOptions)
+    input_order: str = FANOUT
+
+    def __post_init__(self) -> None:
+        if self.input_order not in (FANOUT, CLUSTERED):
+            raise InvalidOptionError(
+                f"input_order is '{self.input_order}'; it is '{FANOUT}' or '{CLUSTERED}'"
+            )
+
+    @property
+    def location(self) -> str:
+        """The table's location, for messages."""
+        return self.locations.location
+
+    @staticmethod
+    def for_table(
+        metadata: TableMetadata,
+        *,
+        io: FileIO,
+        job_id: str,
+        checkpoint_id: int,
+        operation_uuid: str,
+        input_order: str = FANOUT,
+        properties: Mapping[str, str] | None = None,
+    ) -> WriteTarget:
+        """The target for a table's current schema, spec and sort order.
+
+        `properties` override the table's own. Raises InvalidOptionError for a property that makes no sense.
+        """
+        merged = {**metadata.properties, **(properties or {})}
+        return WriteTarget(
+            locations=TableLocations(metadata.location, merged),
+            io=io,
+            schema=metadata.schema,
+            job_id=job_id,
+            checkpoint_id=checkpoint_id,
+            operation_uuid=operation_uuid,
+            spec=metadata.spec,
+            sort_order=metadata.sort_order,
+            format_version=metadata.format_version,
+            options=WriteOptions.from_properties(merged),
+            input_order=input_order,
+        )
