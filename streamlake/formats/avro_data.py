@@ -1,0 +1,152 @@
+"""Avro data files: writer and reader (spec: Appendix A, Avro).
+
+Columns are converted in bulk; between them and fastavro stand Python lists of records, one conversion per batch, which
+is what makes this format several times slower than Parquet. Invariant: a file consists of whole blocks of about
+`_BLOCK_BYTES`, each written as soon as it is full.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io as streams
+import json
+import uuid
+from collections.abc import Callable
+from itertools import islice
+from typing import BinaryIO
+
+import fastavro
+import pyarrow as pa
+
+from streamlake.errors import StreamlakeError
+from streamlake.formats.arrow_schema import schema_to_arrow
+from streamlake.formats.avro_container import (
+    container_block,
+    container_header,
+    parse_schema,
+    read_container,
+)
+from streamlake.formats.avro_encoding import encode_long
+from streamlake.formats.avro_file_schema import AvroFileSchema, without_logical_types
+from streamlake.formats.avro_schemas import record_schema
+from streamlake.formats.avro_values import stored_type, to_stored
+from streamlake.formats.file_batches import FileBatches, RowGroupFilter, Split, in_split, read_errors
+from streamlake.formats.file_rows import shaped_rows
+from streamlake.formats.format_options import FormatOptions
+from streamlake.formats.leaves import schema_leaves
+from streamlake.formats.metrics import ArrowStats, FileMetrics, file_metrics
+from streamlake.formats.nested_arrays import converted_array
+from streamlake.ids import new_uuid
+from streamlake.spec.schema import Schema
+from streamlake.spec.type_json import schema_to_json
+from streamlake.storage.file_io import FileIO, storage_errors
+
+_BLOCK_BYTES = 256 * 1024
+_CODECS = {"gzip": "deflate", "zstd": "zstandard", "snappy": "snappy", "uncompressed": "null"}
+
+
+class AvroFileWriter:
+    """Writes one Avro file. `write` any number of times, then `close` or `abort`."""
+
+    def __init__(self, io: FileIO, path: str, schema: Schema, options: FormatOptions) -> None:
+        self._io, self._path, self._schema = io, path, schema
+        self._arrow_schema = schema_to_arrow(schema)
+        self._avro_schema = record_schema(schema.struct, "table")
+        self._encoder = parse_schema(without_logical_types(self._avro_schema))
+        self._stored = stored_type(schema.struct)
+        self._leaves = schema_leaves(schema)
+        self._modes = options.metrics.modes(schema)
+        self._stats = ArrowStats(self._leaves, self._modes)
+        self._codec = _CODECS[options.avro_codec]
+        self._sync = uuid.UUID(new_uuid()).bytes
+        self._rows = 0
+        self._sink: BinaryIO | None = None
+
+    @property
+    def record_count(self) -> int:
+        """Rows taken so far."""
+        return self._rows
+
+    @property
+    def bytes_written(self) -> int:
+        """How large the file is now."""
+        return 0 if self._sink is None else self._sink.tell()
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Always 0: rows are written when they are taken."""
+        return 0
+
+    def write(self, data: pa.Table | pa.RecordBatch) -> None:
+        """Encode and write rows."""
+        if not data.num_rows:
+            return
+        rows = shaped_rows(data, self._arrow_schema, self._path)
+        per_block = max(1, min(rows.num_rows, _BLOCK_BYTES * rows.num_rows // max(1, rows.nbytes)))
+        with storage_errors("writing", self._path):
+            sink = self._open()
+            for batch in rows.to_batches(max_chunksize=per_block):
+                sink.write(container_block(self._codec, *self._encoded(batch), self._sync))
+        self._stats.update(rows)
+        self._rows += rows.num_rows
+
+    def flush(self) -> None:
+        """Nothing: no rows are held."""
+
+    def close(self) -> FileMetrics:
+        """Finish the file. Returns its metrics; column sizes do not exist in a row format."""
+        with storage_errors("writing", self._path):
+            sink = self._open()
+            size = sink.tell()
+            sink.close()
+        return file_metrics(self._rows, size, self._leaves, self._modes, self._stats.columns)
+
+    def abort(self) -> None:
+        """Give the file up and remove it."""
+        if self._sink is not None:
+            with contextlib.suppress(OSError):
+                self._sink.close()
+            with contextlib.suppress(StreamlakeError):
+                self._io.delete(self._path)
+
+    def _open(self) -> BinaryIO:
+        if self._sink is None:
+            self._sink = self._io.open_output(self._path)
+            metadata = {"iceberg.schema": json.dumps(schema_to_json(self._schema))}
+            self._sink.write(
+                container_header(json.dumps(self._avro_schema), metadata, self._codec) + self._sync
+            )
+        return self._sink
+
+    def _encoded(self, batch: pa.RecordBatch) -> tuple[int, bytes]:
+        whole = pa.StructArray.from_arrays(batch.columns, fields=list(self._arrow_schema))
+        stored = converted_array(whole, self._schema.struct, self._stored, to_stored)
+        block = streams.BytesIO()
+        fastavro.schemaless_writer(block, self._encoder.writer, stored.to_pylist(maps_as_pydicts="strict"))
+        # The encoder's schema is an array of records, whose count in front and end mark a block does not have.
+        return len(batch), block.getvalue()[len(encode_long(len(batch))) : -1]
+
+
+def read_avro_file(
+    io: FileIO,
+    path: str,
+    schema: Schema,
+    *,
+    with_ids: Callable[[pa.Schema], pa.Schema],
+    batch_size: int,
+    row_group_filter: RowGroupFilter | None,
+    split: Split | None,
+    use_threads: bool,
+) -> FileBatches:
+    """Batches of all columns with the position of their first row."""
+    if not in_split(0, split):
+        return
+    file = read_container(io.read_bytes(path), path)
+    layout = AvroFileSchema.parse(file.schema_text, path)
+    records = file.records(layout.decoder)
+    position = 0
+    while rows := list(islice(records, batch_size)):
+        with read_errors(path):
+            batch = layout.batch(rows)
+        yield position, batch
+        position += len(rows)

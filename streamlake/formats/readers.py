@@ -1,0 +1,96 @@
+"""The door to reading data files: any of the three formats, as Arrow batches of a projected table schema.
+
+The read and maintain rooms call it once per file (or per split of one). Which rows are deleted is not its business;
+with `_pos` in the projection its caller can tell. Invariant: batches come in file order, and a row is left out only
+when `row_filter` is not true for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamlake.errors import DataInvalidError, FeatureUnsupportedError
+from streamlake.formats.avro_data import read_avro_file
+from streamlake.formats.file_batches import FileBatches, RowGroupFilter, Split
+from streamlake.formats.lineage_columns import LineageColumns, RowLineage, stored_schema
+from streamlake.formats.name_mapping import NameMapping, has_field_ids
+from streamlake.formats.orc_reader import read_orc_file
+from streamlake.formats.parquet_reader import read_parquet_file
+from streamlake.formats.projection import Projection
+from streamlake.spec.schema import Schema
+from streamlake.storage.file_io import FileIO
+
+DEFAULT_BATCH_ROWS = 65_536
+
+_READERS: dict[str, Callable[..., FileBatches]] = {
+    "parquet": read_parquet_file,
+    "avro": read_avro_file,
+    "orc": read_orc_file,
+}
+
+
+def read_data_file(
+    io: FileIO,
+    file_format: str,
+    path: str,
+    schema: Schema,
+    *,
+    name_mapping: NameMapping | None = None,
+    row_filter: pc.Expression | None = None,
+    row_group_filter: RowGroupFilter | None = None,
+    batch_size: int = DEFAULT_BATCH_ROWS,
+    constants: Mapping[int, Any] | None = None,
+    lineage: RowLineage | None = None,
+    split: Split | None = None,
+    use_threads: bool = False,
+) -> Iterator[pa.RecordBatch]:
+    """Read a data file as batches of `schema`.
+
+    `schema` is the projection: fields by id, nested ones too, and reserved metadata columns where wanted.
+    `name_mapping` serves files without field ids. `row_filter` speaks of the projected columns; `row_group_filter`
+    is shown the statistics of each Parquet row group as a DataFile and says whether to read it. `constants` holds
+    identity partition values by source field id, for columns that the file lacks. `split` (offset, length in bytes)
+    restricts the read to row groups that start inside of it; an Avro or ORC file belongs to the split at its start.
+
+    Raises DataInvalidError for a damaged file or one that contradicts the schema, StorageError when it cannot be read.
+    """
+    reader = _READERS.get(file_format.lower())
+    if reader is None:
+        raise FeatureUnsupportedError(f"{path}: data files in the format {file_format!r} are not read")
+    stored = stored_schema(schema)
+    mapping = name_mapping
+
+    def with_ids(file_schema: pa.Schema) -> pa.Schema:
+        if has_field_ids(file_schema):
+            return file_schema
+        if mapping is None:
+            raise DataInvalidError(
+                f"{path}: the file has no field ids and the table no name mapping; set the table property "
+                "schema.name-mapping.default"
+            )
+        return mapping.assign_ids(file_schema)
+
+    batches = reader(
+        io,
+        path,
+        stored,
+        with_ids=with_ids,
+        batch_size=batch_size,
+        row_group_filter=row_group_filter,
+        split=split,
+        use_threads=use_threads,
+    )
+    lines = LineageColumns(schema, path, lineage or RowLineage())
+    projection: Projection | None = None
+    for position, batch in batches:
+        if projection is None:
+            projection = Projection(with_ids(batch.schema), stored, path, constants)
+        projected = lines.fill(projection.apply(batch), position)
+        if row_filter is not None:
+            projected = projected.filter(row_filter)
+        if projected.num_rows:
+            yield projected
