@@ -1,7 +1,7 @@
 """Avro object container files: header, blocks, codecs (Avro specification, Object Container Files).
 
-The frame around the records that fastavro encodes and decodes; manifests and manifest lists are such files. Framing
-is done here so that a schema is parsed once per process and not once per file, and so that values stay what is
+The frame around encoded records; manifests and manifest lists are such files. Records are decoded by fastavro, the
+frame is read here, so that a schema is parsed once per process and not once per file, and so that values stay what is
 stored: logical types (dates, timestamps) are left as numbers. Invariant: damage is a DataInvalidError that names the
 file, whatever byte is wrong.
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import bz2
 import io
-import json
 import lzma
 import uuid
 import zlib
@@ -22,6 +21,7 @@ import fastavro
 import pyarrow as pa
 
 from streamlake.errors import DataInvalidError, FeatureUnsupportedError
+from streamlake.formats.avro_encoding import encode_long
 from streamlake.ids import new_uuid
 
 _MAGIC = b"Obj\x01"
@@ -145,11 +145,11 @@ def _read_header(data: bytes) -> tuple[dict[str, bytes], int]:
             header[key.decode("utf-8")] = value
 
 
-def container_header(schema: Json, metadata: Mapping[str, str], codec: str) -> bytes:
+def container_header(schema_text: str, metadata: Mapping[str, str], codec: str) -> bytes:
     """The part of a file before its sync marker; the same for all files of one schema and metadata."""
     entries = {
         **{key: value.encode("utf-8") for key, value in metadata.items()},
-        "avro.schema": json.dumps(schema, separators=(",", ":")).encode("utf-8"),
+        "avro.schema": schema_text.encode("utf-8"),
         "avro.codec": codec.encode("utf-8"),
     }
     parts = [_MAGIC, encode_long(len(entries))]
@@ -162,30 +162,13 @@ def container_header(schema: Json, metadata: Mapping[str, str], codec: str) -> b
 def write_container(header: bytes, codec: str, blocks: Iterable[tuple[int, bytes]]) -> bytes:
     """A whole file from `container_header` and encoded blocks (record count, uncompressed bytes)."""
     sync = uuid.UUID(new_uuid()).bytes
-    compress = _COMPRESS[codec]
-    parts = [header, sync]
-    for count, payload in blocks:
-        body = compress(payload)
-        parts += (encode_long(count), encode_long(len(body)), body, sync)
-    return b"".join(parts)
+    return b"".join((header, sync, *(container_block(codec, *block, sync) for block in blocks)))
 
 
-def encode_block(parsed: ParsedSchema, records: list[Any]) -> tuple[int, bytes]:
-    """Encode records into one block for `write_container`."""
-    stream = io.BytesIO()
-    fastavro.schemaless_writer(stream, parsed.writer, records)
-    return len(records), stream.getvalue()[len(encode_long(len(records))) : -1]
-
-
-def encode_long(value: int) -> bytes:
-    """Avro's variable-length zig-zag encoding of a long."""
-    number = (value << 1) ^ (value >> 63)
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
+def container_block(codec: str, count: int, payload: bytes, sync: bytes) -> bytes:
+    """One block (record count, uncompressed bytes) as it stands in a file after header and sync marker."""
+    body = _COMPRESS[codec](payload)
+    return b"".join((encode_long(count), encode_long(len(body)), body, sync))
 
 
 def decode_long(data: bytes, at: int) -> tuple[int, int]:

@@ -14,7 +14,6 @@ from streamlake.errors import DataInvalidError, FeatureUnsupportedError
 from streamlake.formats.avro_container import (
     container_header,
     damaged,
-    encode_block,
     read_container,
     write_container,
 )
@@ -83,7 +82,7 @@ def write_manifest_list(
         )
     counted = [manifest if _is_counted(manifest) else with_counts(io, manifest) for manifest in manifests]
     numbered, next_row_id = assign_ids(counted, snapshot_id, sequence_number, first_row_id)
-    avro, parsed = manifest_list_schema(format_version)
+    schema = manifest_list_schema(format_version)
     metadata = {
         "snapshot-id": str(snapshot_id),
         "parent-snapshot-id": "null" if parent_id is None else str(parent_id),
@@ -92,9 +91,9 @@ def write_manifest_list(
     }
     if first_row_id is not None:
         metadata["first-row-id"] = str(first_row_id)
-    records = [_to_record(manifest, format_version) for manifest in numbered]
-    blocks = [encode_block(parsed, records)] if records else []
-    io.write_bytes(path, write_container(container_header(avro, metadata, _CODEC), _CODEC, blocks))
+    payload = b"".join([schema.encode(_to_record(manifest, format_version)) for manifest in numbered])
+    blocks = [(len(numbered), payload)] if numbered else []
+    io.write_bytes(path, write_container(container_header(schema.text, metadata, _CODEC), _CODEC, blocks))
     return next_row_id
 
 
@@ -148,37 +147,32 @@ def _is_counted(manifest: ManifestFile) -> bool:
     )
 
 
-def _to_record(manifest: ManifestFile, format_version: int) -> dict[str, Any]:
-    record: dict[str, Any] = {
-        "manifest_path": manifest.manifest_path,
-        "manifest_length": manifest.manifest_length,
-        "partition_spec_id": manifest.partition_spec_id,
-        "content": int(manifest.content),
-        "sequence_number": manifest.sequence_number,
-        "min_sequence_number": manifest.min_sequence_number,
-        "added_snapshot_id": manifest.added_snapshot_id,
-        "added_files_count": manifest.added_files_count,
-        "existing_files_count": manifest.existing_files_count,
-        "deleted_files_count": manifest.deleted_files_count,
-        "added_rows_count": manifest.added_rows_count,
-        "existing_rows_count": manifest.existing_rows_count,
-        "deleted_rows_count": manifest.deleted_rows_count,
-        "partitions": None
-        if manifest.partitions is None
-        else [
-            {
-                "contains_null": summary.contains_null,
-                "contains_nan": summary.contains_nan,
-                "lower_bound": summary.lower_bound,
-                "upper_bound": summary.upper_bound,
-            }
-            for summary in manifest.partitions
-        ],
-        "key_metadata": manifest.key_metadata,
-    }
-    if format_version >= 3:
-        record["first_row_id"] = manifest.first_row_id if manifest.content == ManifestContent.DATA else None
-    return record
+def _to_record(manifest: ManifestFile, format_version: int) -> tuple[Any, ...]:
+    """The manifest in the order of `manifest_list_schema`."""
+    summaries = manifest.partitions and [
+        (summary.contains_null, summary.contains_nan, summary.lower_bound, summary.upper_bound)
+        for summary in manifest.partitions
+    ]
+    record = (
+        manifest.manifest_path,
+        manifest.manifest_length,
+        manifest.partition_spec_id,
+        manifest.content,
+        manifest.sequence_number,
+        manifest.min_sequence_number,
+        manifest.added_snapshot_id,
+        manifest.added_files_count,
+        manifest.existing_files_count,
+        manifest.deleted_files_count,
+        manifest.added_rows_count,
+        manifest.existing_rows_count,
+        manifest.deleted_rows_count,
+        summaries,
+        manifest.key_metadata,
+    )
+    if format_version < 3:
+        return record
+    return *record, manifest.first_row_id if manifest.content == ManifestContent.DATA else None
 
 
 def _from_record(record: dict[str, Any]) -> ManifestFile:

@@ -1,8 +1,8 @@
 """The Avro schemas of manifests and manifest lists, for writing (v2, v3) and for reading (whatever was written).
 
-Fields are found by id, never by name, because writers have named some of them differently over the years. For
-coding, schemas lose their logical types: dates stay days, decimals stay bytes. Invariant: one parse per distinct
-schema and process.
+Stored fields are found by id, never by name, because writers have named some of them differently over the years. For
+decoding, schemas lose their logical types: dates stay days, decimals stay bytes. Invariant: each distinct schema is
+prepared once per process.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from uuid import UUID
 
 from streamlake.errors import DataInvalidError
 from streamlake.formats.avro_container import ParsedSchema, parse_schema
+from streamlake.formats.avro_encoding import Encoder, encoder_of
 from streamlake.formats.avro_schemas import record_schema
 from streamlake.spec.types import (
     BinaryType,
@@ -125,9 +126,17 @@ _NAMES = {
 }
 
 
+@dataclass(frozen=True, eq=False)
+class WrittenSchema:
+    """The schema text of a file to write, and the encoder of its records: tuples in the order of the fields."""
+
+    text: str
+    encode: Encoder
+
+
 @lru_cache(maxsize=64)
-def manifest_schema(format_version: int, partition: StructType) -> tuple[dict[str, Json], ParsedSchema]:
-    """The schema of `manifest_entry` as it stands in the file, and the one that encodes raw values by name."""
+def manifest_schema(format_version: int, partition: StructType) -> WrittenSchema:
+    """How `manifest_entry` is written in a format version, for partition tuples of type `partition`."""
     data_file = StructType(
         (
             *_DATA_FILE_HEAD,
@@ -136,15 +145,17 @@ def manifest_schema(format_version: int, partition: StructType) -> tuple[dict[st
         )
     )
     entry = StructType((*_ENTRY_HEAD, _field(2, "data_file", data_file, required=True)))
-    schema = record_schema(entry, "manifest_entry")
-    return schema, parse_schema(_raw(schema, frozenset()))
+    return _written(entry, "manifest_entry")
 
 
 @lru_cache(maxsize=4)
-def manifest_list_schema(format_version: int) -> tuple[dict[str, Json], ParsedSchema]:
-    """The schema of `manifest_file` as it stands in the file, and the one that encodes raw values by name."""
-    schema = record_schema(StructType(_MANIFEST_FILE_BY_VERSION[format_version]), "manifest_file")
-    return schema, parse_schema(_raw(schema, frozenset()))
+def manifest_list_schema(format_version: int) -> WrittenSchema:
+    """How `manifest_file` is written in a format version."""
+    return _written(StructType(_MANIFEST_FILE_BY_VERSION[format_version]), "manifest_file")
+
+
+def _written(struct: StructType, name: str) -> WrittenSchema:
+    return WrittenSchema(json.dumps(record_schema(struct, name), separators=(",", ":")), encoder_of(struct))
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,8 +198,7 @@ def stored_schema(schema_text: str, *, with_stats: bool = True) -> StoredSchema:
         raise DataInvalidError(f"its Avro schema makes no sense ({cause})") from cause
 
 
-def partition_key(field_id: int) -> str:
-    """The key of a partition value in an encoded or decoded record."""
+def _partition_key(field_id: int) -> str:
     return f"p{field_id}"
 
 
@@ -217,7 +227,7 @@ def _raw(schema: Json, leave_out: frozenset[int], *, in_partition: bool = False)
 def _raw_field(part: dict[str, Json], leave_out: frozenset[int], *, in_partition: bool) -> dict[str, Json]:
     field_id = part.get("field-id")
     name = (
-        partition_key(field_id)
+        _partition_key(field_id)
         if in_partition and field_id is not None
         else _NAMES.get(-1 if field_id is None else field_id, part["name"])
     )
@@ -242,7 +252,7 @@ def _partition_fields(schema: Json) -> tuple[PartitionField, ...]:
         fields.append(
             PartitionField(
                 field_id=field_id,
-                key=partition_key(field_id) if "field-id" in part else part["name"],
+                key=_partition_key(field_id) if "field-id" in part else part["name"],
                 logical_type=definition.get("logicalType"),
                 scale=definition.get("scale", 0),
             )

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -18,16 +19,14 @@ from streamlake.errors import DataInvalidError, FeatureUnsupportedError
 from streamlake.formats.avro_container import (
     container_header,
     damaged,
-    encode_block,
     read_container,
     write_container,
 )
-from streamlake.formats.avro_schemas import decimal_size
+from streamlake.formats.avro_encoding import Encoder
 from streamlake.formats.manifest_schemas import (
     PartitionField,
     StoredSchema,
     manifest_schema,
-    partition_key,
     stored_schema,
 )
 from streamlake.formats.metrics import uuid_bounds
@@ -36,8 +35,8 @@ from streamlake.spec.manifest import EntryStatus, FieldSummary, ManifestContent,
 from streamlake.spec.partition_spec import PartitionSpec, fields_to_json
 from streamlake.spec.schema import Schema
 from streamlake.spec.type_json import schema_to_json
-from streamlake.spec.types import DecimalType, DoubleType, FloatType, IcebergType, StructType, UUIDType
-from streamlake.spec.values import to_bytes, unscaled, uuid_bytes
+from streamlake.spec.types import DoubleType, FloatType, IcebergType, StructType, UUIDType
+from streamlake.spec.values import to_bytes, uuid_bytes
 from streamlake.storage.file_io import FileIO
 
 WRITTEN_VERSIONS = (2, 3)
@@ -72,13 +71,8 @@ def write_manifest(
         )
     entries = list(entries)
     partition_type = spec.partition_type(schema)
-    _, parsed = manifest_schema(format_version, partition_type)
-    encoders = tuple((partition_key(part.field_id), _encoder(part.type)) for part in partition_type.fields)
-    records = [_to_record(entry, path, spec, content, encoders, format_version) for entry in entries]
-    blocks = [
-        encode_block(parsed, records[at : at + _ENTRIES_PER_BLOCK])
-        for at in range(0, len(records), _ENTRIES_PER_BLOCK)
-    ]
+    encode = manifest_schema(format_version, partition_type).encode
+    blocks = _encoded(entries, path, spec, content, encode, format_version)
     data = write_container(_header(format_version, spec, schema, content), _CODEC, blocks)
     io.write_bytes(path, data)
     return _manifest_file(path, len(data), entries, spec, partition_type, content, snapshot_id)
@@ -158,7 +152,7 @@ def _check_count(manifest: ManifestFile, found: int) -> None:
 
 @lru_cache(maxsize=64)
 def _header(format_version: int, spec: PartitionSpec, schema: Schema, content: ManifestContent) -> bytes:
-    avro, _ = manifest_schema(format_version, spec.partition_type(schema))
+    text = manifest_schema(format_version, spec.partition_type(schema)).text
     metadata = {
         "schema": json.dumps(schema_to_json(schema), separators=(",", ":")),
         "schema-id": str(schema.schema_id),
@@ -167,31 +161,37 @@ def _header(format_version: int, spec: PartitionSpec, schema: Schema, content: M
         "format-version": str(format_version),
         "content": _CONTENT_NAMES[content],
     }
-    return container_header(avro, metadata, _CODEC)
+    return container_header(text, metadata, _CODEC)
 
 
-def _encoder(type_: IcebergType) -> Any:
-    if isinstance(type_, DecimalType):
-        size, scale = decimal_size(type_.precision), type_.scale
-        return lambda value: unscaled(value, scale).to_bytes(size, "big", signed=True)
-    if isinstance(type_, UUIDType):
-        return uuid_bytes
-    return None
-
-
-def _to_record(
-    entry: ManifestEntry,
+def _encoded(
+    entries: Sequence[ManifestEntry],
     path: str,
     spec: PartitionSpec,
     content: ManifestContent,
-    encoders: tuple[tuple[str, Any], ...],
+    encode: Encoder,
     format_version: int,
-) -> dict[str, Any]:
+) -> Iterator[tuple[int, bytes]]:
+    for at in range(0, len(entries), _ENTRIES_PER_BLOCK):
+        block = entries[at : at + _ENTRIES_PER_BLOCK]
+        parts = []
+        for entry in block:
+            _check_entry(entry, path, spec, content)
+            try:
+                parts.append(encode(_to_record(entry, format_version)))
+            except (TypeError, ValueError, AttributeError, OverflowError, struct.error) as cause:
+                raise DataInvalidError(
+                    f"{path}: the entry of {entry.data_file.file_path} holds a value of the wrong type: {cause}"
+                ) from cause
+        yield len(block), b"".join(parts)
+
+
+def _check_entry(entry: ManifestEntry, path: str, spec: PartitionSpec, content: ManifestContent) -> None:
     file = entry.data_file
-    if file.spec_id != spec.spec_id or len(file.partition) != len(encoders):
+    if file.spec_id != spec.spec_id or len(file.partition) != len(spec.fields):
         raise DataInvalidError(
             f"{file.file_path} has the partition {file.partition} of spec {file.spec_id}; it cannot go into {path}, "
-            f"which is of spec {spec.spec_id} with {len(encoders)} fields"
+            f"which is of spec {spec.spec_id} with {len(spec.fields)} fields"
         )
     if (file.content == FileContent.DATA) != (content == ManifestContent.DATA):
         raise DataInvalidError(f"{file.file_path} holds {file.content.name}; it cannot go into {path}")
@@ -201,43 +201,35 @@ def _to_record(
         raise DataInvalidError(
             f"{path}: the {entry.status.name} entry of {file.file_path} has no sequence numbers; only ADDED ones inherit"
         )
-    record = {
-        "content": int(file.content),
-        "file_path": file.file_path,
-        "file_format": file.file_format.upper(),
-        "partition": {
-            key: value if value is None or encode is None else encode(value)
-            for (key, encode), value in zip(encoders, file.partition, strict=True)
-        },
-        "record_count": file.record_count,
-        "file_size_in_bytes": file.file_size_in_bytes,
-        "column_sizes": _pairs(file.column_sizes),
-        "value_counts": _pairs(file.value_counts),
-        "null_value_counts": _pairs(file.null_value_counts),
-        "nan_value_counts": _pairs(file.nan_value_counts),
-        "lower_bounds": _pairs(file.lower_bounds),
-        "upper_bounds": _pairs(file.upper_bounds),
-        "key_metadata": file.key_metadata,
-        "split_offsets": None if file.split_offsets is None else list(file.split_offsets),
-        "equality_ids": None if file.equality_ids is None else list(file.equality_ids),
-        "sort_order_id": file.sort_order_id,
-        "referenced_data_file": file.referenced_data_file,
-    }
+
+
+def _to_record(entry: ManifestEntry, format_version: int) -> tuple[Any, ...]:
+    """The entry in the order of `manifest_schema`."""
+    file = entry.data_file
+    lineage: tuple[Any, ...] = (file.referenced_data_file,)
     if format_version >= 3:
-        record["first_row_id"] = file.first_row_id if file.content == FileContent.DATA else None
-        record["content_offset"] = file.content_offset
-        record["content_size_in_bytes"] = file.content_size_in_bytes
-    return {
-        "status": int(entry.status),
-        "snapshot_id": entry.snapshot_id,
-        "sequence_number": entry.sequence_number,
-        "file_sequence_number": entry.file_sequence_number,
-        "data_file": record,
-    }
-
-
-def _pairs(values: Mapping[int, Any] | None) -> list[dict[str, Any]] | None:
-    return None if values is None else [{"key": key, "value": value} for key, value in values.items()]
+        first_row_id = file.first_row_id if file.content == FileContent.DATA else None
+        lineage = (first_row_id, *lineage, file.content_offset, file.content_size_in_bytes)
+    record = (
+        file.content,
+        file.file_path,
+        file.file_format.upper(),
+        file.partition,
+        file.record_count,
+        file.file_size_in_bytes,
+        file.column_sizes,
+        file.value_counts,
+        file.null_value_counts,
+        file.nan_value_counts,
+        file.lower_bounds,
+        file.upper_bounds,
+        file.key_metadata,
+        file.split_offsets,
+        file.equality_ids,
+        file.sort_order_id,
+        *lineage,
+    )
+    return entry.status, entry.snapshot_id, entry.sequence_number, entry.file_sequence_number, record
 
 
 def _manifest_file(
