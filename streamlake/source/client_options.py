@@ -76,7 +76,9 @@ def client_options(options: Mapping[str, str]) -> dict[str, Any]:
         if keyword in _OWNED:
             raise InvalidOptionError(f"the Kafka option '{key}' cannot be set: {_OWNED[keyword]}")
         if keyword not in KNOWN:
-            names = [PREFIX + known.replace("_", ".") for known in KNOWN] + [PREFIX + known for known in _ALIASES]
+            names = [PREFIX + known.replace("_", ".") for known in KNOWN] + [
+                PREFIX + known for known in _ALIASES
+            ]
             raise unknown_option(key, names, "KafkaSource")
         parsed[keyword] = _typed(key, keyword, str(value))
     return parsed

@@ -76,7 +76,9 @@ class KafkaCluster:
         names = self._source.topics
         if names is None:
             pattern = re.compile(self._source.topic_pattern or "")
-            names = tuple(sorted(name for name in self._ask(lambda a: a.list_topics()) if pattern.fullmatch(name)))
+            names = tuple(
+                sorted(name for name in self._ask(lambda a: a.list_topics()) if pattern.fullmatch(name))
+            )
             if not names:
                 return Topics((), {})
         described = self._describe(tuple(names))
@@ -177,4 +179,4 @@ def admin_arguments(source: KafkaSource) -> dict[str, Any]:
     given = {
         key: value for key, value in source.settings.client.items() if key in KafkaAdminClient.DEFAULT_CONFIG
     }
-    return {"client_id": "streamlake", **given, "bootstrap_servers": source.bootstrap_servers.split(",")}
+    return {"client_id": "streamlake", **given, "bootstrap_servers": source.servers}

@@ -58,7 +58,7 @@ def consumer_arguments(source: KafkaSource) -> dict[str, Any]:
         **_FETCH_BYTES,
         "metrics_enabled": False,
         **settings.client,
-        "bootstrap_servers": source.bootstrap_servers.split(","),  # type: ignore[union-attr]
+        "bootstrap_servers": source.servers,
         "group_id": None,
         "enable_auto_commit": False,
         "auto_offset_reset": "none",

@@ -157,7 +157,9 @@ def _failed(source: KafkaSource, piece: OffsetRange, position: int, error: Kafka
             "python -m pip install 'kafka-python[crc32c,lz4,snappy,zstd]'"
         )
     if isinstance(error, CorruptRecordError):
-        return SourceError(f"damaged records in {where}: {error}; compare with another replica of the partition")
+        return SourceError(
+            f"damaged records in {where}: {error}; compare with another replica of the partition"
+        )
     if isinstance(error, TopicAuthorizationFailedError):
         return SourceError(f"this user may not read {where}: {error}")
     return SourceError(f"cannot read {where}: {type(error).__name__}: {error}")

@@ -106,13 +106,20 @@ class KafkaSource:
         return parse_source_options(self.options)
 
     @property
+    def servers(self) -> list[str]:
+        """The bootstrap servers, one by one."""
+        return str(self.bootstrap_servers).split(",")
+
+    @property
     def table_schema(self) -> Schema:
         """The rows' schema with ids from 1: the decoded columns, then the included ones.
 
         Raises InvalidOptionError while the schema is still to be inferred.
         """
         if self.schema is None:
-            raise InvalidOptionError(f"{self}: the schema is not known yet; it is inferred when the stream starts")
+            raise InvalidOptionError(
+                f"{self}: the schema is not known yet; it is inferred when the stream starts"
+            )
         value: Schema = self.schema
         return fresh_schema(Schema((*value.fields, *self._metadata_fields(value.highest_field_id))))
 
@@ -141,7 +148,9 @@ class KafkaSource:
 
     def __repr__(self) -> str:
         shown = {key: "***" if _SECRET.search(key) else value for key, value in self.options.items()}
-        topics = f"topic_pattern={self.topic_pattern!r}" if self.topics is None else f"topics={list(self.topics)}"
+        topics = (
+            f"topic_pattern={self.topic_pattern!r}" if self.topics is None else f"topics={list(self.topics)}"
+        )
         return f"KafkaSource(bootstrap_servers={self.bootstrap_servers!r}, {topics}, options={shown})"
 
     def _check_topics(self) -> None:

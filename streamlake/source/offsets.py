@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from streamlake.errors import SourceError
@@ -135,8 +136,5 @@ def split(ranges: Iterable[OffsetRange], min_partitions: int | None) -> list[Off
     for whole in kept:
         parts = min(whole.size, max(1, round(whole.size / total * min_partitions)))
         bounds = [whole.start + whole.size * at // parts for at in range(parts + 1)]
-        pieces += [
-            OffsetRange(whole.topic, whole.partition, low, high)
-            for low, high in zip(bounds, bounds[1:], strict=False)
-        ]
+        pieces += [OffsetRange(whole.topic, whole.partition, low, high) for low, high in pairwise(bounds)]
     return pieces

@@ -139,9 +139,7 @@ class OffsetPlanner:
         earliest, latest = self._cluster.earliest(given), self._cluster.latest(given)
         positions = {}
         for part, offset in given.items():
-            position = (
-                earliest[part] if offset == EARLIEST else latest[part] if offset == LATEST else offset
-            )
+            position = earliest[part] if offset == EARLIEST else latest[part] if offset == LATEST else offset
             if not earliest[part] <= position <= latest[part]:
                 raise SourceError(
                     f"starting-offsets: offset {offset} of {part[0]}-{part[1]} does not exist; "
@@ -171,7 +169,9 @@ class OffsetPlanner:
             if part[0] in remade:
                 continue
             if part not in ends:
-                self._data_loss(f"partition {part[0]}-{part[1]}, read up to offset {offset}, no longer exists")
+                self._data_loss(
+                    f"partition {part[0]}-{part[1]}, read up to offset {offset}, no longer exists"
+                )
             elif ends[part] < offset:
                 self._data_loss(
                     f"{part[0]}-{part[1]} ends at offset {ends[part]}, before the checkpoint's offset {offset}: "

@@ -35,7 +35,7 @@ class RecordBlock:
     base_offset: int
     last_offset: int
     count: int
-    payload: bytes | bytearray
+    payload: bytes | bytearray | memoryview
     first_timestamp_ms: int
     append_time_ms: int | None
 
@@ -61,7 +61,9 @@ def parse_blocks(
     payload = b"".join([block.payload for block in blocks])
     ends = np.cumsum([len(block.payload) for block in blocks], dtype=np.int64)
     if len(payload) > 2_000_000_000:
-        raise SourceError(f"{where}: {len(payload)} bytes of records at once are more than one batch can hold")
+        raise SourceError(
+            f"{where}: {len(payload)} bytes of records at once are more than one batch can hold"
+        )
     try:
         begins = _chain(payload, int(counts.sum()))
     except (IndexError, ValueError) as error:
@@ -81,7 +83,9 @@ def parse_blocks(
     if np.any(header_start > stops) or np.any(header_start[header_count == 0] != stops[header_count == 0]):
         raise SourceError(f"{where}: a record's fields do not fill its length; the data is damaged")
     buffer = pa.py_buffer(payload)
-    offsets = np.repeat(np.array([block.base_offset for block in blocks], dtype=np.int64), counts) + offset_delta
+    offsets = (
+        np.repeat(np.array([block.base_offset for block in blocks], dtype=np.int64), counts) + offset_delta
+    )
     rows = len(offsets)
     key = (
         _slices(buffer, key_start, key_end, key_length < 0, pa.binary())
@@ -159,7 +163,7 @@ def _varints(data: _Array, at: _Array) -> tuple[_Array, _Array]:
 def _slices(buffer: pa.Buffer, start: _Array, end: _Array, null: _Array, type_: pa.DataType) -> pa.Array:
     """Byte ranges of `buffer` as an array of `type_`. Ranges lie in order: what is between them is skipped."""
     rows = len(start)
-    bounds = np.empty(2 * rows, dtype=np.int32)
+    bounds: _Array = np.empty(2 * rows, dtype=np.int32)
     bounds[0::2] = start
     bounds[1::2] = end
     if rows == 0:
@@ -176,7 +180,9 @@ def _timestamps(blocks: Sequence[RecordBlock], counts: _Array, delta: _Array) ->
         times = [block.append_time_ms or 0 for block in blocks]
         base = np.where(np.repeat(fixed, counts), np.repeat(np.array(times, dtype=np.int64), counts), base)
     missing = base < 0
-    return pa.array(base * 1000, mask=missing if missing.any() else None).cast(RAW_RECORDS.field("timestamp").type)
+    return pa.array(base * 1000, mask=missing if missing.any() else None).cast(
+        RAW_RECORDS.field("timestamp").type
+    )
 
 
 def _headers(data: _Array, buffer: pa.Buffer, at: _Array, count: _Array) -> pa.Array:

@@ -1,0 +1,187 @@
+"""A block of JSON records as Arrow columns, in one pass of Arrow's own JSON reader.
+
+Gives exactly what `json_values` would give for every record, or raises NotBulkError. Arrow reads a stream of
+documents and knows nothing of records, so this module proves that each record is one document: every value begins
+with `{` and ends with `}`, values are joined by a newline, which no JSON text contains inside a string; so every joint
+is a joint between documents, each record holds at least one, and equal counts mean exactly one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+
+from streamlake.decode import text_columns
+from streamlake.decode.json_options import JsonOptions
+from streamlake.decode.json_values import RESOLUTION_NANOS
+from streamlake.decode.text_columns import NotBulkError
+from streamlake.formats.arrow_schema import arrow_type
+from streamlake.spec.types import (
+    BinaryType,
+    DateType,
+    FixedType,
+    FloatType,
+    IcebergType,
+    ListType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimeType,
+    UUIDType,
+    children,
+)
+
+_OPEN, _CLOSE = ord("{"), ord("}")
+_AS_TEXT = (DateType, TimeType, StringType, UUIDType, BinaryType, FixedType)
+
+
+def has_map(type_: IcebergType) -> bool:
+    """True for types that Arrow's JSON reader cannot read: a map, or anything that holds one."""
+    return isinstance(type_, MapType) or any(has_map(part.type) for part in children(type_))
+
+
+class JsonColumns:
+    """Reads blocks of records into the columns of `fields`, none of which may hold a map."""
+
+    def __init__(self, fields: Sequence[NestedField], options: JsonOptions, *, strict_names: bool) -> None:
+        self._fields = tuple(fields)
+        self._options = options
+        self._parse = pj.ParseOptions(
+            explicit_schema=pa.schema([self._read_field(part) for part in fields]),
+            newlines_in_values=True,
+            unexpected_field_behavior="error" if strict_names else "ignore",
+        )
+
+    def read(self, values: pa.Array) -> list[pa.Array]:
+        """One array per field for a binary array without nulls. Raises NotBulkError."""
+        if not len(values):
+            return [pa.nulls(0, arrow_type(part.type)) for part in self._fields]
+        joined = _joined(values)
+        try:
+            table = pj.read_json(
+                pa.BufferReader(joined),
+                read_options=pj.ReadOptions(use_threads=False, block_size=joined.size + 1),
+                parse_options=self._parse,
+            )
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise NotBulkError from error
+        if table.num_rows != len(values):
+            raise NotBulkError
+        columns = []
+        for part in self._fields:
+            column = table.column(part.name)
+            array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+            columns.append(self._field(array, part))
+        return columns
+
+    def _read_field(self, part: NestedField) -> pa.Field:
+        return pa.field(part.name, self._read_type(part.type))
+
+    def _read_type(self, type_: IcebergType) -> pa.DataType:
+        """What Arrow's reader is asked for: the type itself where it reads it losslessly, else text or a number."""
+        if isinstance(type_, _AS_TEXT):
+            return pa.string()
+        if type(type_) in RESOLUTION_NANOS and self._options.epoch_nanos is not None:
+            return pa.int64()
+        if isinstance(type_, StructType):
+            return pa.struct([self._read_field(part) for part in type_.fields])
+        if isinstance(type_, ListType):
+            return pa.list_(self._read_field(type_.element))
+        return arrow_type(type_)
+
+    def _field(self, array: pa.Array, part: NestedField) -> pa.Array:
+        if part.required and array.null_count:
+            raise NotBulkError
+        return self._convert(array, part.type)
+
+    def _convert(self, array: pa.Array, type_: IcebergType) -> pa.Array:
+        if isinstance(type_, StructType):
+            return self._struct(array, type_)
+        if isinstance(type_, ListType):
+            return self._list(array, type_)
+        if isinstance(type_, StringType):
+            return _valid_text(array)
+        if isinstance(type_, FloatType):
+            # A number that is too large for 32 bits becomes infinite without an error.
+            if pc.any(pc.is_inf(array), min_count=0).as_py():
+                raise NotBulkError
+            return array
+        if type(type_) in RESOLUTION_NANOS and self._options.epoch_nanos is not None:
+            return text_columns.epoch_timestamps(array, self._options.epoch_nanos, arrow_type(type_))
+        if isinstance(type_, DateType):
+            return text_columns.dates(array)
+        if isinstance(type_, TimeType):
+            return text_columns.times(array)
+        if isinstance(type_, UUIDType):
+            return text_columns.uuids(_valid_text(array))
+        if isinstance(type_, (BinaryType, FixedType)):
+            length = type_.length if isinstance(type_, FixedType) else None
+            return text_columns.base64_values(_valid_text(array), length)
+        return array
+
+    def _struct(self, array: pa.Array, type_: StructType) -> pa.Array:
+        present = array.is_valid()
+        parts = []
+        for at, part in enumerate(type_.fields):
+            child = array.field(at)
+            if part.required and pc.any(pc.and_(present, child.is_null()), min_count=0).as_py():
+                raise NotBulkError
+            parts.append(self._convert(child, part.type))
+        mask = pc.invert(present) if array.null_count else None
+        fields = list(arrow_type(type_))
+        return pa.StructArray.from_arrays(parts, fields=fields, mask=mask)
+
+    def _list(self, array: pa.Array, type_: ListType) -> pa.Array:
+        lengths = array.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+        elements = self._field(array.flatten(), type_.element)
+        mask = array.is_null() if array.null_count else None
+        return pa.ListArray.from_arrays(pa.array(offsets), elements, type=arrow_type(type_), mask=mask)
+
+
+def _joined(values: pa.Array) -> pa.Buffer:
+    """The records with a newline between them. Raises NotBulkError when one does not look like an object."""
+    if not _are_objects(values):
+        try:
+            values = pc.ascii_trim_whitespace(values.cast(pa.string())).cast(pa.binary())
+        except pa.ArrowInvalid as error:
+            raise NotBulkError from error
+        if not _are_objects(values):
+            raise NotBulkError
+    whole = pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
+    return pc.binary_join(whole, b"\n").buffers()[2]
+
+
+def _are_objects(values: pa.Array) -> bool:
+    _, offset_buffer, data_buffer = values.buffers()
+    offsets = np.frombuffer(offset_buffer, dtype=np.int32)[values.offset : values.offset + len(values) + 1]
+    if (offsets[1:] == offsets[:-1]).any():
+        return False
+    data = np.frombuffer(data_buffer, dtype=np.uint8)
+    return bool((data[offsets[:-1]] == _OPEN).all() and (data[offsets[1:] - 1] == _CLOSE).all())
+
+
+def _valid_text(array: pa.Array) -> pa.Array:
+    """Arrow's reader copies bytes without looking: text that is not UTF-8 must not get further."""
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise NotBulkError from error
+    return array
+
+
+def blocks(values: pa.Array, limit: int) -> Iterator[tuple[int, int]]:
+    """Bounds of runs of records of at most `limit` bytes together (a longer record is a run of its own)."""
+    _, offset_buffer, _ = values.buffers()
+    offsets = np.frombuffer(offset_buffer, dtype=np.int32)[values.offset : values.offset + len(values) + 1]
+    low = 0
+    while low < len(values):
+        high = int(np.searchsorted(offsets, int(offsets[low]) + limit, side="right")) - 1
+        high = min(len(values), max(high, low + 1))
+        yield low, high
+        low = high

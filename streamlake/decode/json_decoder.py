@@ -1,0 +1,111 @@
+"""JSON values -> the columns of a schema: in bulk, and record by record only where the bulk way fails.
+
+Called by the row decoder for every raw batch. A block that fails as a whole is halved until the records that cannot
+be read in bulk stand alone; those go through `json_values`, which reads them or says what is wrong. So one bad record
+among millions costs a few extra passes over its block, and is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from streamlake.decode.json_columns import JsonColumns, blocks, has_map
+from streamlake.decode.json_options import JsonOptions
+from streamlake.decode.json_values import field_value, parse_object, row
+from streamlake.decode.text_columns import NotBulkError
+from streamlake.errors import FeatureUnsupportedError
+from streamlake.formats.arrow_schema import arrow_type
+from streamlake.spec.schema import Schema
+from streamlake.spec.types import GeographyType, GeometryType, NestedField, UnknownType, VariantType
+
+_BLOCK_BYTES = 64 << 20
+_ALONE = 8
+_UNREADABLE = (VariantType, GeometryType, GeographyType, UnknownType)
+
+Failure = Callable[[int, str], Exception]
+"""(record's index in the batch, reason) -> the error to raise."""
+
+
+class JsonDecoder:
+    """Decodes to the columns of `schema`, whose missing fields become null.
+
+    Raises FeatureUnsupportedError for a type that JSON has no form for here.
+    """
+
+    def __init__(self, schema: Schema, options: JsonOptions) -> None:
+        for part in schema.fields_by_id.values():
+            if isinstance(part.type, _UNREADABLE):
+                raise FeatureUnsupportedError(
+                    f"column '{schema.name_of(part.field_id)}' is {part.type}, which is not decoded from JSON; "
+                    "leave it out of the schema"
+                )
+        self._fields = schema.fields
+        self._options = options
+        self._types = {part.name: arrow_type(part.type) for part in schema.fields}
+        plain = [part for part in schema.fields if not has_map(part.type)]
+        self._slow = [part for part in schema.fields if has_map(part.type)]
+        strict = options.unknown_fields == "fail"
+        # With maps there are fields that only the slow way knows, so unknown ones can only be told there.
+        self._columns = None if self._slow and strict else JsonColumns(plain, options, strict_names=strict)
+        self._plain = plain
+
+    def decode(self, values: pa.Array, failure: Failure) -> list[pa.Array]:
+        """One array per field of the schema, for a binary array without nulls.
+
+        Raises what `failure` makes of the index and the reason of the first record that cannot be decoded.
+        """
+        runs = [self._block(values, low, high, failure) for low, high in blocks(values, _BLOCK_BYTES)]
+        if len(runs) == 1:
+            return runs[0]
+        return [
+            pa.concat_arrays([run[at] for run in runs]) if runs else pa.nulls(0, self._types[part.name])
+            for at, part in enumerate(self._fields)
+        ]
+
+    def _block(self, values: pa.Array, low: int, high: int, failure: Failure) -> list[pa.Array]:
+        if self._columns is not None:
+            try:
+                bulk = self._columns.read(values.slice(low, high - low))
+            except NotBulkError:
+                pass
+            else:
+                return self._with_slow(bulk, values, low, high, failure)
+        if self._columns is None or high - low <= _ALONE:
+            return self._one_by_one(values, low, high, failure)
+        middle = (low + high) // 2
+        left = self._block(values, low, middle, failure)
+        right = self._block(values, middle, high, failure)
+        return [pa.concat_arrays([first, second]) for first, second in zip(left, right, strict=True)]
+
+    def _with_slow(
+        self, bulk: list[pa.Array], values: pa.Array, low: int, high: int, failure: Failure
+    ) -> list[pa.Array]:
+        """The bulk columns and, at their places, the columns that hold maps."""
+        if not self._slow:
+            return bulk
+        found: dict[str, list[object]] = {part.name: [] for part in self._slow}
+        for at in range(low, high):
+            try:
+                record = parse_object(values[at].as_py())
+                for part in self._slow:
+                    found[part.name].append(field_value(record, part, self._options))
+            except ValueError as error:
+                raise failure(at, str(error)) from error
+        columns = dict(zip((part.name for part in self._plain), bulk, strict=True))
+        for part in self._slow:
+            columns[part.name] = self._array(part, found[part.name])
+        return [columns[part.name] for part in self._fields]
+
+    def _one_by_one(self, values: pa.Array, low: int, high: int, failure: Failure) -> list[pa.Array]:
+        rows = []
+        for at in range(low, high):
+            try:
+                rows.append(row(parse_object(values[at].as_py()), self._fields, self._options))
+            except ValueError as error:
+                raise failure(at, str(error)) from error
+        return [self._array(part, [record[part.name] for record in rows]) for part in self._fields]
+
+    def _array(self, part: NestedField, found: list[object]) -> pa.Array:
+        return pa.array(found, self._types[part.name])

@@ -1,0 +1,137 @@
+"""Whole columns of text as values of an Iceberg type, without a Python object per value.
+
+Each function gives what `text_values` would give for every element, or raises `NotBulkError`; then the caller goes
+record by record. Nulls stay nulls.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_Array = Any
+
+_HEX: _Array = np.full(256, 255, dtype=np.uint8)
+_HEX[np.frombuffer(b"0123456789abcdef", dtype=np.uint8)] = np.arange(16, dtype=np.uint8)
+_HEX[np.frombuffer(b"ABCDEF", dtype=np.uint8)] = np.arange(10, 16, dtype=np.uint8)
+_BASE64: _Array = np.full(256, 255, dtype=np.uint8)
+_BASE64[
+    np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", dtype=np.uint8)
+] = np.arange(64, dtype=np.uint8)
+_PAD = ord("=")
+_UUID_DASHES = (8, 13, 18, 23)
+_UUID_DIGITS = [at for at in range(36) if at not in _UUID_DASHES]
+
+
+class NotBulkError(Exception):
+    """The column or the block cannot be taken as a whole; nothing is said yet about any single record."""
+
+
+def dates(text: pa.Array) -> pa.Array:
+    """ISO dates as date32."""
+    try:
+        return text.cast(pa.date32())
+    except pa.ArrowInvalid as error:
+        raise NotBulkError from error
+
+
+def times(text: pa.Array) -> pa.Array:
+    """ISO times as time64 in microseconds."""
+    try:
+        return text.cast(pa.time64("us"))
+    except pa.ArrowInvalid as error:
+        raise NotBulkError from error
+
+
+def uuids(text: pa.Array) -> pa.Array:
+    """Canonical UUIDs as 16 fixed bytes."""
+    present = text.drop_null() if text.null_count else text
+    data, offsets = _bytes(present)
+    if not (np.diff(offsets) == 36).all():
+        raise NotBulkError
+    letters = data.reshape(-1, 36)
+    if not (letters[:, _UUID_DASHES] == ord("-")).all():
+        raise NotBulkError
+    digits = _HEX[letters[:, _UUID_DIGITS]]
+    if (digits > 15).any():
+        raise NotBulkError
+    packed = (digits[:, 0::2] << 4 | digits[:, 1::2]).astype(np.uint8)
+    values = pa.Array.from_buffers(pa.binary(16), len(present), [None, pa.py_buffer(packed.tobytes())])
+    return _spread(values, text)
+
+
+def base64_values(text: pa.Array, length: int | None) -> pa.Array:
+    """Base64 with padding as binary, or as fixed bytes of `length`."""
+    present = text.drop_null() if text.null_count else text
+    data, offsets = _bytes(present)
+    sizes = np.diff(offsets)
+    if (sizes % 4).any():
+        raise NotBulkError
+    filled = sizes > 0
+    ends = offsets[1:]
+    padding: _Array = np.zeros(len(sizes), dtype=np.int64)
+    padding[filled] += data[ends[filled] - 1] == _PAD
+    padding[filled] += (data[ends[filled] - 2] == _PAD) & (padding[filled] == 1)
+    six = _BASE64[data]
+    pads = np.flatnonzero(data == _PAD)
+    if len(pads) != padding.sum() or (np.delete(six, pads) > 63).any():
+        raise NotBulkError
+    six[pads] = 0
+    quads = six.reshape(-1, 4).astype(np.uint32)
+    words = quads[:, 0] << 18 | quads[:, 1] << 12 | quads[:, 2] << 6 | quads[:, 3]
+    triples = (
+        np.stack([words >> 16 & 255, words >> 8 & 255, words & 255], axis=1).astype(np.uint8).reshape(-1)
+    )
+    out_ends = ends // 4 * 3
+    keep: _Array = np.ones(len(triples), dtype=bool)
+    keep[out_ends[padding >= 1] - 1] = False
+    keep[out_ends[padding == 2] - 2] = False
+    if triples[~keep].any():
+        raise NotBulkError  # bits in the padding: not how an encoder writes it
+    lengths = sizes // 4 * 3 - padding
+    payload = pa.py_buffer(triples[keep].tobytes())
+    if length is not None:
+        if (lengths != length).any():
+            raise NotBulkError
+        return _spread(pa.Array.from_buffers(pa.binary(length), len(present), [None, payload]), text)
+    bounds = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    values = pa.Array.from_buffers(pa.binary(), len(present), [None, pa.py_buffer(bounds.tobytes()), payload])
+    return _spread(values, text)
+
+
+def epoch_timestamps(numbers: pa.Array, unit_nanos: int, type_: pa.TimestampType) -> pa.Array:
+    """Whole numbers of `unit_nanos` nanoseconds since 1970 as timestamps of `type_` ("us" or "ns")."""
+    resolution = 1_000 if type_.unit == "us" else 1
+    try:
+        if unit_nanos >= resolution:
+            scaled = pc.multiply_checked(numbers, pa.scalar(unit_nanos // resolution, pa.int64()))
+        else:
+            factor = pa.scalar(resolution // unit_nanos, pa.int64())
+            scaled = pc.divide(numbers, factor)
+            if not pc.all(pc.equal(pc.multiply(scaled, factor), numbers), min_count=0).as_py():
+                raise NotBulkError
+    except pa.ArrowInvalid as error:
+        raise NotBulkError from error
+    return scaled.cast(type_)
+
+
+def _bytes(text: pa.Array) -> tuple[_Array, _Array]:
+    """The letters of a column without nulls, as one array of bytes, and the offsets into it, from 0."""
+    _, offset_buffer, data_buffer = text.buffers()
+    if not len(text):
+        return np.empty(0, dtype=np.uint8), np.zeros(1, dtype=np.int64)
+    offsets = np.frombuffer(offset_buffer, dtype=np.int32)[text.offset : text.offset + len(text) + 1]
+    data = np.frombuffer(data_buffer or b"", dtype=np.uint8)[offsets[0] : offsets[-1]]
+    return data, (offsets - offsets[0]).astype(np.int64)
+
+
+def _spread(values: pa.Array, like: pa.Array) -> pa.Array:
+    """`values` of the elements that are not null in `like`, at their places."""
+    if not like.null_count:
+        return values
+    valid = pc.is_valid(like).to_numpy(zero_copy_only=False)
+    places = pa.array(np.cumsum(valid) - 1, mask=~valid)
+    return values.take(places)

@@ -1,0 +1,126 @@
+"""One piece of text as one value of an Iceberg type, exactly or not at all.
+
+The word on what a text means. The bulk conversions in `text_columns` either give the same or fail, and then these
+functions decide. All raise ValueError with the reason.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from datetime import date
+from decimal import Decimal, InvalidOperation
+from uuid import UUID
+
+_DATE = re.compile(r"(\d{4})-(\d{2})-(\d{2})")
+_TIME = re.compile(r"(\d{2}):(\d{2})(?::(\d{2})(?:\.(\d{1,30}))?)?")
+_TIMESTAMP = re.compile(
+    r"(\d{4}-\d{2}-\d{2})(?:[T ](\d{2}(?::\d{2}(?::\d{2}(?:\.\d{1,30})?)?)?)(Z|[+-]\d{2}(?::?\d{2})?)?)?"
+)
+_DECIMAL = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,4})?")
+_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_EPOCH = date(1970, 1, 1).toordinal()
+_SECONDS_PER_DAY = 86_400
+_INT64 = 1 << 63
+
+
+def days(text: str) -> int:
+    """ISO date "2024-05-01" -> days since 1970."""
+    match = _DATE.fullmatch(text)
+    if match is None:
+        raise ValueError("a date looks like 2024-05-01")
+    year, month, day = (int(part) for part in match.groups())
+    return date(year, month, day).toordinal() - _EPOCH
+
+
+def time_micros(text: str) -> int:
+    """ "12:30", "12:30:15" or "12:30:15.123456" -> microseconds since midnight."""
+    return _nanos_of_day(text, 1_000) // 1_000
+
+
+def timestamp_nanos(text: str, resolution: int) -> int:
+    """ISO timestamp -> nanoseconds since 1970; without a zone it is taken as UTC, with one it is brought to UTC.
+
+    `resolution` is the column's unit in nanoseconds: digits below it must be zeros, because they would be lost.
+    """
+    match = _TIMESTAMP.fullmatch(text)
+    if match is None:
+        raise ValueError("a timestamp looks like 2024-05-01T12:30:15.123456Z")
+    day, time, zone = match.groups()
+    if time is not None and len(time) == 2:
+        time += ":00"
+    nanos = days(day) * _SECONDS_PER_DAY * 1_000_000_000
+    if time is not None:
+        nanos += _nanos_of_day(time, resolution)
+    if zone not in (None, "Z"):
+        digits = zone[1:].replace(":", "").ljust(4, "0")
+        hours, minutes = int(digits[:2]), int(digits[2:])
+        if hours > 23 or minutes > 59:
+            raise ValueError(f"there is no zone offset {zone}")
+        offset = (hours * 60 + minutes) * 60 * 1_000_000_000
+        nanos += -offset if zone[0] == "+" else offset
+    if not -_INT64 <= nanos // resolution < _INT64:
+        raise ValueError("the time is outside of what the column can hold")
+    return nanos
+
+
+def exact_decimal(value: Decimal, precision: int, scale: int) -> Decimal:
+    """`value` with exactly `scale` digits; refused when it needs more digits than the column has."""
+    if not value.is_finite():
+        raise ValueError("it is not a finite number")
+    sign, digits, exponent = value.as_tuple()
+    assert isinstance(exponent, int)
+    stripped = list(digits)
+    while stripped and stripped[-1] == 0 and exponent < -scale:
+        stripped.pop()
+        exponent += 1
+    if not any(stripped):
+        return Decimal((sign, (0,), -scale))
+    if exponent < -scale:
+        raise ValueError(f"it has more than {scale} digits after the point")
+    if len(stripped) + exponent + scale > precision:
+        raise ValueError(f"it has more than {precision - scale} digits before the point")
+    return Decimal((sign, (*stripped, *([0] * (exponent + scale))), -scale))
+
+
+def decimal(text: str) -> Decimal:
+    """Decimal digits, perhaps with an exponent."""
+    if _DECIMAL.fullmatch(text) is None:
+        raise ValueError("it is not a number")
+    try:
+        return Decimal(text)
+    except InvalidOperation as error:
+        raise ValueError("it is not a number") from error
+
+
+def uuid_bytes(text: str) -> bytes:
+    """Canonical UUID text -> 16 bytes."""
+    if _UUID.fullmatch(text) is None:
+        raise ValueError("a uuid looks like f79c3e09-677c-4bbd-a479-3f349cb785e7")
+    return UUID(text).bytes
+
+
+def base64_bytes(text: str, length: int | None) -> bytes:
+    """Base64 with padding -> bytes; `length` is demanded unless it is None."""
+    try:
+        data = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise ValueError("bytes are written in base64 with padding") from error
+    if length is not None and len(data) != length:
+        raise ValueError(f"it holds {len(data)} bytes instead of {length}")
+    return data
+
+
+def _nanos_of_day(text: str, resolution: int) -> int:
+    match = _TIME.fullmatch(text)
+    if match is None:
+        raise ValueError("a time looks like 12:30:15.123456")
+    hour, minute, second = (int(part or 0) for part in match.groups()[:3])
+    if hour > 23 or minute > 59 or second > 59:
+        raise ValueError(f"there is no time {text}")
+    fraction = (match[4] or "").rstrip("0")
+    digits = 9 - len(str(resolution)) + 1
+    if len(fraction) > digits:
+        raise ValueError(f"it has more than {digits} digits of a second, which the column would lose")
+    return ((hour * 60 + minute) * 60 + second) * 1_000_000_000 + int(fraction.ljust(9, "0") or 0)
