@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -19,6 +19,7 @@ import yaml
 from streamlake.errors import InvalidOptionError
 from streamlake.options import check_option_names, unknown_option
 
+KAFKA_FORMATS = ("json", "raw")
 FILE_FORMATS = ("parquet", "json", "csv", "orc", "text")
 DEFAULT_TRIGGER = {"processingTime": "10 seconds"}
 
@@ -27,9 +28,12 @@ DEFAULT_TRIGGER = {"processingTime": "10 seconds"}
 class KafkaSettings:
     """`source: kafka`. `options` are the KafkaSource's own, in kebab-case."""
 
-    bootstrap_servers: str
-    topics: tuple[str, ...] | str
+    bootstrap_servers: tuple[str, ...]
+    topics: tuple[str, ...]
+    topic_pattern: str | None
     schema: str | None
+    format: str
+    include: tuple[str, ...]
     options: Mapping[str, str]
 
 
@@ -141,15 +145,17 @@ def _source(section: _Section) -> KafkaSettings | FilesSettings | RateSettings:
 
 
 def _kafka(kafka: _Section) -> KafkaSettings:
-    kafka.only("bootstrap-servers", "topics", "topics-pattern", "schema", "options")
-    pattern = kafka.text("topics-pattern")
-    topics = kafka.texts("topics")
+    kafka.only("bootstrap-servers", "topics", "topic-pattern", "schema", "format", "include", "options")
+    topics, pattern = kafka.texts("topics"), kafka.text("topic-pattern")
     if bool(topics) == bool(pattern):
-        raise InvalidOptionError(f"{kafka.at()}: give either topics or topics-pattern")
+        raise InvalidOptionError(f"{kafka.at()}: give either topics or topic-pattern")
     return KafkaSettings(
-        bootstrap_servers=",".join(kafka.texts("bootstrap-servers", required=True)),
-        topics=pattern or topics,
+        bootstrap_servers=kafka.texts("bootstrap-servers", required=True),
+        topics=topics,
+        topic_pattern=pattern,
         schema=kafka.text("schema"),
+        format=kafka.choice("format", KAFKA_FORMATS, "json"),
+        include=kafka.texts("include"),
         options=kafka.mapping("options"),
     )
 
@@ -172,7 +178,7 @@ def _rate(rate: _Section) -> RateSettings:
 
 
 def _sink(sink: _Section) -> SinkSettings:
-    readers = {
+    readers: dict[str, Callable[[str], Any]] = {
         "mode": sink.text,
         "create": sink.flag,
         "partition-by": sink.texts,
@@ -184,6 +190,7 @@ def _sink(sink: _Section) -> SinkSettings:
         "row-kind": sink.text,
         "delete-mode": sink.text,
         "branch": sink.text,
+        "max-continuous-empty-commits": sink.integer,
     }
     sink.only("table", "catalog", *readers)
     arguments: dict[str, Any] = {}
