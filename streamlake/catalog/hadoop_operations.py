@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from streamlake.catalog.commit_turn import commit_turn
 from streamlake.catalog.metadata_versions import MetadataVersions
@@ -28,6 +28,7 @@ from streamlake.spec.snapshot import MetadataLogEntry
 from streamlake.spec.table_metadata import TableMetadata
 from streamlake.storage.file_io import FileIO, scheme_of
 from streamlake.storage.local import local_path
+from streamlake.table.metadata_changes import changed
 from streamlake.table.options import MetadataOptions
 
 _READ_ATTEMPTS = 5
@@ -156,7 +157,7 @@ class HadoopTableOperations:
         # The name follows the base: writers that race from one base, one of them changing the codec, must meet.
         path = self._versions.path(seen.number + 1, gzip=MetadataOptions.parse(base.properties).gzip)
         kept = (*base.metadata_log, MetadataLogEntry(base.last_updated_ms, seen.path))
-        new = replace(new, metadata_log=kept[-options.previous_versions_max :])
+        new = changed(new, metadata_log=kept[-options.previous_versions_max :])
         taken = f"{self._name}: another writer committed version {seen.number + 1} first"
         if self._versions.existing_path(seen.number + 1) is not None:
             raise CommitConflictError(taken)

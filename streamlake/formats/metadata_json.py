@@ -11,17 +11,21 @@ import gzip as gzip_module
 import json
 import weakref
 import zlib
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from streamlake.errors import DataInvalidError, FeatureUnsupportedError
-from streamlake.spec.snapshot import Snapshot, snapshot_to_json
+from streamlake.spec.snapshot import Snapshot, SnapshotLogEntry, snapshot_to_json
 from streamlake.spec.table_metadata import TableMetadata, metadata_from_json, metadata_to_json
 from streamlake.storage.file_io import FileIO
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _GZIP_LEVEL = 4
 _SEPARATORS = (",", ":")
+_ITEMS_TAKEN_BACK = 4
+_JOINED_TEXTS_KEPT = 16
 
 
 def read_metadata(io: FileIO, path: str) -> TableMetadata:
@@ -59,24 +63,61 @@ def parse_metadata(data: bytes, path: str) -> TableMetadata:
 def metadata_bytes(metadata: TableMetadata, *, gzip: bool = False) -> bytes:
     """The content of a metadata file."""
     rest = metadata_to_json(replace(metadata, snapshots=(), snapshot_log=()), with_snapshots=False)
-    members = []
+    parts: list[bytes | bytearray] = []
     for key, value in rest.items():
+        parts.append(f"{',' if parts else '{'}{json.dumps(key)}:".encode())
         if key == "snapshots":
-            text = f"[{','.join(map(_snapshot_text, metadata.snapshots))}]"
+            parts += (b"[", _joined(metadata.table_uuid, key).text_of(metadata.snapshots), b"]")
         elif key == "snapshot-log":
-            text = f"[{','.join(_log_texts(metadata))}]"
+            parts += (b"[", _joined(metadata.table_uuid, key).text_of(metadata.snapshot_log), b"]")
         else:
-            text = json.dumps(value, separators=_SEPARATORS)
-        members.append(f"{json.dumps(key)}:{text}")
-    data = f"{{{','.join(members)}}}".encode()
+            parts.append(json.dumps(value, separators=_SEPARATORS).encode())
+    data = b"".join((*parts, b"}"))
     return gzip_module.compress(data, _GZIP_LEVEL, mtime=0) if gzip else data
 
 
-def _log_texts(metadata: TableMetadata) -> list[str]:
-    return [
-        f'{{"timestamp-ms":{entry.timestamp_ms},"snapshot-id":{entry.snapshot_id}}}'
-        for entry in metadata.snapshot_log
-    ]
+class _JoinedText:
+    """The comma-separated JSON of a tuple that grows at its end, extended by what each commit adds."""
+
+    def __init__(self, to_text: Callable[[Any], str]) -> None:
+        self._to_text = to_text
+        self._items: tuple[Any, ...] = ()
+        self._ends: list[int] = []
+        self._text = bytearray()
+
+    def text_of(self, items: tuple[Any, ...]) -> bytearray:
+        """The text of `items`, as it is until the next call."""
+        known = len(self._items)
+        # A retry replaces the last item; whatever differs earlier (snapshots that expired) starts anew.
+        for kept in range(known, max(0, known - _ITEMS_TAKEN_BACK) - 1, -1):
+            if items[:kept] == self._items[:kept]:
+                break
+        else:
+            kept = 0
+        del self._ends[kept:]
+        del self._text[self._ends[-1] if self._ends else 0 :]
+        for item in items[kept:]:
+            self._text += f"{',' if self._ends else ''}{self._to_text(item)}".encode()
+            self._ends.append(len(self._text))
+        self._items = items
+        return self._text
+
+
+_joined_texts: dict[tuple[str, str], _JoinedText] = {}
+
+
+def _joined(table_uuid: str, key: str) -> _JoinedText:
+    found = _joined_texts.pop((table_uuid, key), None)
+    if found is None:
+        found = _JoinedText(_snapshot_text if key == "snapshots" else _log_text)
+        while len(_joined_texts) >= _JOINED_TEXTS_KEPT:
+            del _joined_texts[next(iter(_joined_texts))]
+    _joined_texts[table_uuid, key] = found
+    return found
+
+
+def _log_text(entry: SnapshotLogEntry) -> str:
+    return f'{{"timestamp-ms":{entry.timestamp_ms},"snapshot-id":{entry.snapshot_id}}}'
 
 
 # Snapshots compare by content, so the key is the object's id; the reference tells whether it is still that object.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from streamlake import clock
 from streamlake.errors import ConflictValidationError, FeatureUnsupportedError, InvalidOptionError
@@ -28,6 +29,19 @@ RESERVED_PROPERTIES = frozenset(
         "default-sort-order",
     }
 )
+
+
+def changed(base: TableMetadata, **fields: Any) -> TableMetadata:
+    """`dataclasses.replace`, keeping the index of snapshots where they stay the same: building it for each version
+    would make a commit cost what the table's history costs."""
+    new = replace(base, **fields)
+    if "snapshots" not in fields:
+        _keep_index(new, base.snapshots_by_id)
+    return new
+
+
+def _keep_index(metadata: TableMetadata, index: dict[int, Snapshot]) -> None:
+    vars(metadata)["snapshots_by_id"] = index
 
 
 def change_time_ms(base: TableMetadata) -> int:
@@ -58,24 +72,25 @@ def branch_head(base: TableMetadata, branch: str) -> Snapshot | None:
 def with_snapshot(base: TableMetadata, snapshot: Snapshot, branch: str) -> TableMetadata:
     """`base` with a new snapshot as the head of `branch` (created when missing)."""
     added_rows = snapshot.added_rows or 0
-    new = replace(
+    new = changed(
         base,
         snapshots=(*base.snapshots, snapshot),
         last_sequence_number=max(base.last_sequence_number, snapshot.sequence_number),
         last_updated_ms=max(base.last_updated_ms, snapshot.timestamp_ms),
     )
+    _keep_index(new, {**base.snapshots_by_id, snapshot.snapshot_id: snapshot})
     if base.format_version >= 3:
-        new = replace(new, next_row_id=(base.next_row_id or 0) + added_rows)
+        new = changed(new, next_row_id=(base.next_row_id or 0) + added_rows)
     return _with_head(new, branch, snapshot.snapshot_id, snapshot.timestamp_ms)
 
 
 def _with_head(base: TableMetadata, branch: str, snapshot_id: int, time_ms: int) -> TableMetadata:
     ref = base.refs.get(branch)
     ref = SnapshotRef(snapshot_id, "branch") if ref is None else replace(ref, snapshot_id=snapshot_id)
-    new = replace(base, refs={**base.refs, branch: ref}, last_updated_ms=max(base.last_updated_ms, time_ms))
+    new = changed(base, refs={**base.refs, branch: ref}, last_updated_ms=max(base.last_updated_ms, time_ms))
     if branch == MAIN_BRANCH:
         entry = SnapshotLogEntry(time_ms, snapshot_id)
-        new = replace(new, current_snapshot_id=snapshot_id, snapshot_log=(*base.snapshot_log, entry))
+        new = changed(new, current_snapshot_id=snapshot_id, snapshot_log=(*base.snapshot_log, entry))
     return new
 
 
@@ -93,7 +108,7 @@ def with_ref(base: TableMetadata, name: str, ref: SnapshotRef) -> TableMetadata:
             raise InvalidOptionError("main is always a branch: give the tag another name")
         if base.current_snapshot_id != ref.snapshot_id:
             base = _with_head(base, name, ref.snapshot_id, time_ms)
-    return replace(base, refs={**base.refs, name: ref}, last_updated_ms=time_ms)
+    return changed(base, refs={**base.refs, name: ref}, last_updated_ms=time_ms)
 
 
 def without_ref(base: TableMetadata, name: str) -> TableMetadata:
@@ -103,7 +118,7 @@ def without_ref(base: TableMetadata, name: str) -> TableMetadata:
     if name not in base.refs:
         return base
     refs = {other: ref for other, ref in base.refs.items() if other != name}
-    return replace(base, refs=refs, last_updated_ms=change_time_ms(base))
+    return changed(base, refs=refs, last_updated_ms=change_time_ms(base))
 
 
 def with_properties(
@@ -120,7 +135,7 @@ def with_properties(
     properties.update({key: str(value) for key, value in updates.items()})
     if properties == base.properties:
         return base
-    return replace(base, properties=properties, last_updated_ms=change_time_ms(base))
+    return changed(base, properties=properties, last_updated_ms=change_time_ms(base))
 
 
 def with_format_version(base: TableMetadata, version: int) -> TableMetadata:
@@ -134,6 +149,6 @@ def with_format_version(base: TableMetadata, version: int) -> TableMetadata:
             f"format version {version} is not written here; use one of {WRITABLE_FORMAT_VERSIONS}"
         )
     next_row_id = (base.next_row_id or 0) if version >= 3 else base.next_row_id
-    return replace(
+    return changed(
         base, format_version=version, next_row_id=next_row_id, last_updated_ms=change_time_ms(base)
     )
