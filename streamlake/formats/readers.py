@@ -65,7 +65,7 @@ def read_data_file(
     mapping = name_mapping
 
     def with_ids(file_schema: pa.Schema) -> pa.Schema:
-        if has_field_ids(file_schema):
+        if has_field_ids(file_schema) or not len(file_schema):
             return file_schema
         if mapping is None:
             raise DataInvalidError(
