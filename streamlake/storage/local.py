@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import BinaryIO, cast
 
@@ -57,7 +58,7 @@ class LocalFileIO:
         """A pyarrow stream that (over)writes `path`; parent directories are made."""
         target = local_path(path)
         with storage_errors("creating", path):
-            _remove(_checksum_path(target))
+            _remove_checksum(target)
             try:
                 return cast(BinaryIO, pa.OSFile(target, "wb"))
             except FileNotFoundError:
@@ -70,7 +71,7 @@ class LocalFileIO:
         with storage_errors("writing", path):
             temporary = _write_temporary(target, data, sync=sync)
             try:
-                _remove(_checksum_path(target))
+                _remove_checksum(target)
                 os.replace(temporary, target)
             except OSError:
                 _remove(temporary)
@@ -86,7 +87,7 @@ class LocalFileIO:
         temporary = None
         try:
             temporary = _write_temporary(target, data, sync=sync)
-            _remove(_checksum_path(target))
+            _remove_checksum(target)
             _link(temporary, target)
             if sync:
                 _sync_directory(target)
@@ -106,7 +107,7 @@ class LocalFileIO:
         """Remove the file and its checksum file; it is no error when they are not there."""
         target = local_path(path)
         with storage_errors("deleting", path):
-            _remove(_checksum_path(target))
+            _remove_checksum(target)
             _remove(target)
 
     def list_prefix(self, path: str) -> Iterator[FileInfo]:
@@ -138,24 +139,24 @@ def _walk(shown: str, directory: str) -> Iterator[FileInfo]:
             yield FileInfo(path, status.st_size, status.st_mtime_ns // 1_000_000)
 
 
-def _checksum_path(target: str) -> str:
+def _remove_checksum(target: str) -> None:
     directory, name = os.path.split(target)
-    return f"{directory}/.{name}.crc"
+    try:
+        _remove(f"{directory}/.{name}.crc")
+    except OSError as cause:
+        if cause.errno != errno.ENAMETOOLONG:
+            raise
 
 
 def _remove(target: str) -> None:
-    try:
+    with suppress(FileNotFoundError, NotADirectoryError):
         os.unlink(target)
-    except FileNotFoundError:
-        pass
-    except NotADirectoryError:
-        pass
 
 
 def _write_temporary(target: str, data: bytes, *, sync: bool) -> str:
     """Write `data` to a new hidden file beside `target` and return its path; leaves nothing when it fails."""
     directory, name = os.path.split(target)
-    temporary = f"{directory}/.{name[:128]}.{new_uuid()}.tmp"
+    temporary = f"{directory}/.{name[:48]}.{new_uuid()}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
         descriptor = os.open(temporary, flags, 0o666)
