@@ -69,11 +69,10 @@ def test_an_error_comes_out_in_its_place(workers):
             raise ValueError("broken file")
         yield item
 
-    seen = []
+    batches = in_order(range(20), read, workers=workers)
+    assert [next(batches), next(batches)] == [0, 1]
     with pytest.raises(ValueError, match="broken file"):
-        for batch in in_order(range(20), read, workers=workers):
-            seen.append(batch)
-    assert seen == [0, 1]
+        next(batches)
     assert reading_threads() == []
 
 
