@@ -50,6 +50,8 @@ class Scope:
         if self._matcher is not None:
             # A manifest that only lists removed files counts as well: look at its partitions, not at its counts.
             return not manifest.may_have_live_files or self._matcher.manifest_might_match(manifest, spec)
+        if manifest.content == ManifestContent.DELETES and spec.is_unpartitioned:
+            return True
         return may_contain(manifest, self._tuples.get(spec.spec_id, []), spec, self._base.schema)
 
     def covers(self, file: DataFile) -> bool:
@@ -57,6 +59,11 @@ class Scope:
             if file.content != FileContent.DATA:
                 return not self._matcher.partition_excludes(file, self._base.spec_by_id(file.spec_id))
             return self._matcher.might_match(file, self._base.spec_by_id(file.spec_id))
+        if (
+            file.content == FileContent.EQUALITY_DELETES
+            and self._base.spec_by_id(file.spec_id).is_unpartitioned
+        ):
+            return True
         return partition_key(file.spec_id, file.partition) in self._keys
 
 
