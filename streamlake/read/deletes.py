@@ -26,7 +26,7 @@ from streamlake.spec.schema import Schema
 from streamlake.spec.types import LongType, NestedField, StringType
 from streamlake.storage.file_io import FileIO
 
-_POSITION_SCHEMA = Schema(
+POSITION_DELETES = Schema(
     (
         NestedField(FILE_PATH_ID, "file_path", StringType(), required=True),
         NestedField(2147483545, "pos", LongType(), required=True),
@@ -97,7 +97,13 @@ class DeleteReader:
 
     def _read_positions(self, file: DataFile) -> Mapping[str, list[Any]]:
         found: defaultdict[str, list[Any]] = defaultdict(list)
-        for batch in read_data_file(self._io, file.file_format, file.file_path, _POSITION_SCHEMA):
+        for batch in read_data_file(
+            self._io,
+            file.file_format,
+            file.file_path,
+            POSITION_DELETES,
+            name_mapping=NameMapping.of_schema(POSITION_DELETES),
+        ):
             paths = batch.column(0).dictionary_encode()
             codes = paths.indices.to_numpy()
             positions = batch.column(1).to_numpy()

@@ -58,8 +58,12 @@ class ScanPlanner:
         if not data:
             return
         with_deletes = [manifest for manifest in kept if manifest.content == ManifestContent.DELETES]
-        deletes = DeleteFileIndex(self._specs, chain.from_iterable(self._read(with_deletes)))
-        for entries in self._read(data):
+        # Delete files are told apart by the bounds of their file paths; data files by the filter's columns, if any.
+        deletes = DeleteFileIndex(
+            self._specs,
+            chain.from_iterable(read_manifests(self._io, with_deletes, self._specs, with_stats=True)),
+        )
+        for entries in read_manifests(self._io, data, self._specs, with_stats=self._bound != TRUE):
             for entry in entries:
                 task = self.task(entry)
                 if task is not None:
@@ -91,10 +95,6 @@ class ScanPlanner:
         if manifest.partition_spec_id not in self._specs:
             return True  # reading it raises the error that names it
         return manifest_may_match(self._projection(manifest.partition_spec_id), manifest)
-
-    def _read(self, manifests: Iterable[ManifestFile]) -> Iterator[list[ManifestEntry]]:
-        """Live entries, manifest by manifest in order, a few being fetched ahead."""
-        yield from read_manifests(self._io, manifests, self._specs, with_stats=self._bound != TRUE)
 
 
 def read_manifests(

@@ -1,0 +1,330 @@
+"""Rows that other writers deleted: position deletes, equality deletes, deletion vectors."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+from pyroaring import BitMap
+
+from streamlake.errors import DataInvalidError, MissingFileError
+from streamlake.formats.arrow_schema import schema_to_arrow
+from streamlake.formats.data_files import open_data_writer
+from streamlake.read.delete_index import DeleteFileIndex
+from streamlake.read.deletes import POSITION_DELETES
+from streamlake.spec.data_file import DataFile, FileContent
+from streamlake.spec.manifest import EntryStatus, ManifestEntry
+from streamlake.spec.partition_spec import PartitionSpec
+from streamlake.spec.schema import Schema
+from streamlake.spec.types import LongType, NestedField, StringType
+from streamlake.table.snapshot_producer import SnapshotProducer
+from streamlake.tables import create_table
+from tests.unit.read.written_tables import append, data_files
+
+
+class RowDelta(SnapshotProducer):
+    operation = "overwrite"
+
+    def add(self, *files):
+        for file in files:
+            self._new.add(file, self._table.metadata)
+        self.commit()
+
+
+def delta(table, *files):
+    RowDelta(table.table).add(*files)
+    table.refresh()
+
+
+@pytest.fixture(params=["parquet", "avro", "orc"])
+def file_format(request):
+    return request.param
+
+
+COLUMNS = "id long, category string, st struct<x:long,y:string>"
+
+
+@pytest.fixture
+def table(tmp_path):
+    table = create_table(tmp_path / "t", COLUMNS, partition_by=["category"])
+    append(table, [row(n) for n in range(20)])
+    return table
+
+
+def row(n):
+    return {"id": n, "category": "ab"[n % 2], "st": {"x": n // 2, "y": "even" if n % 2 == 0 else None}}
+
+
+def file_of(table, category):
+    files = [task.data_file for task in table.scan().plan_files()]
+    return next(file for file in files if file.partition == (category,))
+
+
+def delete_file(table, name, rows, schema, file_format="parquet", **fields):
+    path = f"{table.location}/data/{name}.{file_format}"
+    writer = open_data_writer(file_format, table.table.io, path, schema)
+    writer.write(pa.Table.from_pylist(rows, schema=schema_to_arrow(schema)))
+    metrics = writer.close()
+    return DataFile(
+        file_path=path,
+        file_format=file_format,
+        record_count=metrics.record_count,
+        file_size_in_bytes=metrics.file_size_in_bytes,
+        lower_bounds=metrics.lower_bounds,
+        upper_bounds=metrics.upper_bounds,
+        **fields,
+    )
+
+
+def position_deletes(table, name, pairs, partition, file_format="parquet", **fields):
+    rows = [{"file_path": path, "pos": pos} for path, pos in sorted(pairs)]
+    return delete_file(
+        table,
+        name,
+        rows,
+        POSITION_DELETES,
+        file_format,
+        content=FileContent.POSITION_DELETES,
+        spec_id=0,
+        partition=partition,
+        **fields,
+    )
+
+
+def equality_deletes(table, name, rows, columns, partition, spec_id=0, file_format="parquet"):
+    schema = table.schema.select(columns)
+    ids = tuple(table.schema.find(column).field_id for column in columns)
+    return delete_file(
+        table,
+        name,
+        rows,
+        schema,
+        file_format,
+        content=FileContent.EQUALITY_DELETES,
+        spec_id=spec_id,
+        partition=partition,
+        equality_ids=ids,
+    )
+
+
+def ids(scan):
+    return sorted(scan.to_arrow()["id"].to_pylist())
+
+
+def without(*gone):
+    return [n for n in range(20) if n not in gone]
+
+
+def test_position_deletes(table, file_format):
+    path = file_of(table, "a").file_path
+    delta(table, position_deletes(table, "d1", [(path, 0), (path, 3), ("elsewhere", 1)], ("a",), file_format))
+    assert ids(table.scan()) == without(0, 6)
+    assert table.scan().count() == 18
+    assert ids(table.scan("id < 8 and category = 'a'")) == [2, 4]
+    assert table.scan("id < 8 and category = 'a'").count() == 2
+    assert ids(table.scan("category = 'b'")) == list(range(1, 20, 2))
+    kept = table.scan("id < 10 and category = 'a'", columns=["id", "_pos"]).to_arrow().to_pylist()
+    assert kept == [{"id": 2, "_pos": 1}, {"id": 4, "_pos": 2}, {"id": 8, "_pos": 4}]
+    assert ids(table.scan(snapshot_id=table.snapshots[0].snapshot_id)) == list(range(20))
+
+
+def test_position_deletes_apply_to_their_partition_and_their_own_commit(table):
+    added = data_files(table, [row(100), row(102)])
+    path = file_of(table, "a").file_path
+    elsewhere = position_deletes(table, "d1", [(path, 0)], ("b",))
+    own = position_deletes(
+        table, "d2", [(added[0].file_path, 0)], ("a",), referenced_data_file=added[0].file_path
+    )
+    delta(table, *added, elsewhere, own)
+    assert ids(table.scan()) == [*range(20), 102]
+
+
+def test_position_deletes_do_not_reach_later_files(table):
+    delta(table, position_deletes(table, "d1", [(file_of(table, "a").file_path, 1)], ("a",)))
+    append(table, [row(200)])
+    tasks = {task.data_file.record_count: task for task in table.scan("category = 'a'").plan_files()}
+    assert len(tasks[10].delete_files) == 1
+    assert tasks[1].delete_files == ()
+
+
+def test_files_outside_of_the_path_bounds_are_not_burdened(table):
+    path = file_of(table, "a").file_path
+    delta(table, position_deletes(table, "d1", [("aaa", 1)], ("a",)))
+    assert all(not task.delete_files for task in table.scan().plan_files())
+    delta(table, position_deletes(table, "d2", [(path, 1), (path, 2)], ("a",)))
+    assert ids(table.scan()) == without(2, 4)
+
+
+def test_equality_deletes(table, file_format):
+    gone = [{"id": 4}, {"id": 5}, {"id": 1000}]
+    delta(table, equality_deletes(table, "e1", gone, ["id"], ("a",), file_format=file_format))
+    assert ids(table.scan()) == without(4)
+    assert ids(table.scan("category = 'a' and id < 7", columns=["id"])) == [0, 2, 6]
+    assert table.scan(columns=["category"]).to_arrow().num_rows == 19
+    assert table.scan().count() == 19
+    # Strictly older files only.
+    delta(
+        table,
+        *data_files(table, [row(4)]),
+        equality_deletes(table, "e2", [{"id": 6}, {"id": 4}], ["id"], ("a",)),
+    )
+    assert ids(table.scan()) == without(6)
+
+
+def test_equality_deletes_by_several_nullable_and_nested_columns(table):
+    gone = [{"id": 1, "st": {"y": None}}, {"id": 2, "st": {"y": None}}, {"id": 4, "st": {"y": "even"}}]
+    schema_names = ["id", "st.y"]
+    delta(table, equality_deletes(table, "e1", gone, schema_names, ("a",)))
+    delta(table, equality_deletes(table, "e2", gone, schema_names, ("b",)))
+    assert ids(table.scan()) == without(1, 4)
+    found = table.scan("id < 6", columns=["st.x"]).to_arrow()
+    assert found.schema.field("st").type.num_fields == 1
+    assert sorted(each["st"]["x"] for each in found.to_pylist()) == [0, 1, 1, 2]
+
+
+def test_global_equality_deletes(tmp_path):
+    table = create_table(tmp_path / "t", COLUMNS, partition_by=["category"])
+    base = table.metadata
+    table.table.operations.commit(base, replace(base, specs=(*base.specs, PartitionSpec(1))))
+    table.refresh()
+    append(table, [row(n) for n in range(20)])
+    delta(table, equality_deletes(table, "e1", [{"id": 3}, {"id": 4}], ["id"], (), spec_id=1))
+    assert ids(table.scan()) == without(3, 4)
+    assert ids(table.scan("category = 'a'")) == [n for n in without(4) if n % 2 == 0]
+
+
+def test_equality_deletes_by_a_column_that_was_dropped(table):
+    delta(table, equality_deletes(table, "e1", [{"id": 4}], ["id"], ("a",)))
+    base = table.metadata
+    fields = (
+        *(part for part in base.schema.fields if part.name != "id"),
+        NestedField(90, "id", StringType()),
+    )
+    dropped = Schema(fields, schema_id=1)
+    new = replace(base, schemas=(*base.schemas, dropped), current_schema_id=1, last_column_id=90)
+    table.table.operations.commit(base, new)
+    table.refresh()
+    found = table.scan("category = 'a'").to_arrow()
+    assert found.schema.names == ["category", "st", "id"]
+    assert sorted(each["x"] for each in found["st"].to_pylist()) == [0, 1, 3, 4, 5, 6, 7, 8, 9]
+
+
+def deletion_vector(table, target, positions, name="dv", **fields):
+    body = b"\xd1\xd3\x39\x64" + struct.pack("<QI", 1, 0) + BitMap(positions).serialize()
+    blob = struct.pack(">I", len(body)) + body + struct.pack(">I", zlib.crc32(body))
+    path = f"{table.location}/data/{name}.puffin"
+    table.table.io.write_bytes(path, b"PFA1" + blob + b"rest of the file")
+    return DataFile(
+        content=FileContent.POSITION_DELETES,
+        file_path=path,
+        file_format="puffin",
+        spec_id=0,
+        partition=target.partition,
+        record_count=fields.pop("record_count", len(positions)),
+        file_size_in_bytes=len(blob) + 20,
+        referenced_data_file=target.file_path,
+        content_offset=4,
+        content_size_in_bytes=len(blob),
+        **fields,
+    )
+
+
+@pytest.fixture
+def v3_table(tmp_path):
+    table = create_table(tmp_path / "t", COLUMNS, partition_by=["category"], format_version=3)
+    append(table, [row(n) for n in range(20)])
+    return table
+
+
+def test_deletion_vectors(v3_table):
+    target = file_of(v3_table, "a")
+    delta(v3_table, deletion_vector(v3_table, target, [0, 9]))
+    assert ids(v3_table.scan()) == without(0, 18)
+    assert v3_table.scan("id >= 10").count() == 9
+    lineage = v3_table.scan("id < 6 and category = 'a'", columns=["id", "_row_id"]).to_arrow().to_pylist()
+    assert [each["id"] for each in lineage] == [2, 4]
+    assert lineage[1]["_row_id"] - lineage[0]["_row_id"] == 1
+
+
+def test_a_deletion_vector_takes_the_place_of_position_deletes(v3_table):
+    target = file_of(v3_table, "a")
+    vector = ManifestEntry(EntryStatus.ADDED, 1, 3, 3, deletion_vector(v3_table, target, [1]))
+    older = position_deletes(v3_table, "d", [(target.file_path, 0)], ("a",))
+    index = DeleteFileIndex(v3_table.specs, [ManifestEntry(EntryStatus.ADDED, 1, 2, 2, older), vector])
+    assert index.deletes_of(target, 1) == (vector.data_file,)
+
+
+def test_damage_is_never_ignored(v3_table):
+    target = file_of(v3_table, "a")
+    delta(v3_table, deletion_vector(v3_table, target, [0, 9], record_count=3))
+    with pytest.raises(DataInvalidError, match="2 deleted positions, the manifest says 3"):
+        v3_table.scan().to_arrow()
+
+
+def test_two_vectors_for_one_file_are_an_error(v3_table):
+    target = file_of(v3_table, "a")
+    delta(
+        v3_table,
+        deletion_vector(v3_table, target, [0], name="dv1"),
+        deletion_vector(v3_table, target, [1], name="dv2"),
+    )
+    with pytest.raises(DataInvalidError, match="two deletion vectors"):
+        v3_table.scan().to_arrow()
+
+
+def test_a_missing_delete_file_is_an_error(table):
+    file = position_deletes(table, "d1", [(file_of(table, "a").file_path, 0)], ("a",))
+    delta(table, file)
+    table.table.io.delete(file.file_path)
+    with pytest.raises(MissingFileError, match="d1"):
+        table.scan().to_arrow()
+    assert ids(table.scan("category = 'b'")) == list(range(1, 20, 2))
+
+
+def test_an_equality_delete_without_ids_is_an_error(table):
+    file = equality_deletes(table, "e1", [{"id": 4}], ["id"], ("a",))
+    delta(table, replace(file, equality_ids=None))
+    with pytest.raises(DataInvalidError, match="without equality ids"):
+        table.scan().to_arrow()
+
+
+def test_many_deletes_against_brute_force(tmp_path):
+    import random
+
+    random.seed(7)
+    table = create_table(tmp_path / "t", "id long")
+    live = {}
+    for commit in range(6):
+        files = data_files(table, [{"id": n} for n in range(commit * 50, commit * 50 + 50)])
+        delta(table, *files)
+        live.update({(files[0].file_path, n): commit * 50 + n for n in range(50)})
+        gone = random.sample(sorted(live), 15)
+        deleted = delete_file(
+            table,
+            f"d{commit}",
+            [{"file_path": path, "pos": pos} for path, pos in sorted(gone[:10])],
+            POSITION_DELETES,
+            content=FileContent.POSITION_DELETES,
+            spec_id=0,
+            partition=(),
+        )
+        keys = [live[place] for place in gone[10:]]
+        schema = Schema((NestedField(1, "id", LongType()),))
+        by_key = delete_file(
+            table,
+            f"e{commit}",
+            [{"id": key} for key in keys],
+            schema,
+            content=FileContent.EQUALITY_DELETES,
+            spec_id=0,
+            partition=(),
+            equality_ids=(1,),
+        )
+        delta(table, deleted, by_key)
+        for place in gone:
+            del live[place]
+        assert ids(table.scan()) == sorted(live.values())
+        assert table.scan("id > 60").count() == sum(value > 60 for value in live.values())
