@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from threading import Lock
 from typing import Any
 
 from streamlake.errors import DataInvalidError, FeatureUnsupportedError
@@ -64,15 +65,16 @@ def metadata_bytes(metadata: TableMetadata, *, gzip: bool = False) -> bytes:
     """The content of a metadata file."""
     rest = metadata_to_json(replace(metadata, snapshots=(), snapshot_log=()), with_snapshots=False)
     parts: list[bytes | bytearray] = []
-    for key, value in rest.items():
-        parts.append(f"{',' if parts else '{'}{json.dumps(key)}:".encode())
-        if key == "snapshots":
-            parts += (b"[", _joined(metadata.table_uuid, key).text_of(metadata.snapshots), b"]")
-        elif key == "snapshot-log":
-            parts += (b"[", _joined(metadata.table_uuid, key).text_of(metadata.snapshot_log), b"]")
-        else:
-            parts.append(json.dumps(value, separators=_SEPARATORS).encode())
-    data = b"".join((*parts, b"}"))
+    with _joining:
+        for key, value in rest.items():
+            parts.append(f"{',' if parts else '{'}{json.dumps(key)}:".encode())
+            if key == "snapshots":
+                parts += (b"[", _joined(metadata.table_uuid, key).text_of(metadata.snapshots), b"]")
+            elif key == "snapshot-log":
+                parts += (b"[", _joined(metadata.table_uuid, key).text_of(metadata.snapshot_log), b"]")
+            else:
+                parts.append(json.dumps(value, separators=_SEPARATORS).encode())
+        data = b"".join((*parts, b"}"))
     return gzip_module.compress(data, _GZIP_LEVEL, mtime=0) if gzip else data
 
 
@@ -96,6 +98,7 @@ class _JoinedText:
             kept = 0
         del self._ends[kept:]
         del self._text[self._ends[-1] if self._ends else 0 :]
+        self._items = items[:kept]
         for item in items[kept:]:
             self._text += f"{',' if self._ends else ''}{self._to_text(item)}".encode()
             self._ends.append(len(self._text))
@@ -103,6 +106,8 @@ class _JoinedText:
         return self._text
 
 
+# Texts are shared by all threads of the process and change under way: one assembly at a time.
+_joining = Lock()
 _joined_texts: dict[tuple[str, str], _JoinedText] = {}
 
 

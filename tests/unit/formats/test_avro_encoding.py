@@ -1,0 +1,111 @@
+"""Avro schemas and bytes of Iceberg types, held against fastavro as an independent reader."""
+
+from __future__ import annotations
+
+import io
+import json
+import uuid
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from typing import Any
+
+import fastavro
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamlake.errors import FeatureUnsupportedError
+from streamlake.formats.avro_container import decode_long
+from streamlake.formats.avro_encoding import encode_long, encoder_of
+from streamlake.formats.avro_schemas import avro_name, decimal_size, record_schema
+from streamlake.spec.ddl import parse_ddl
+from streamlake.spec.types import GeometryType, NestedField, StructType, VariantType
+
+
+@given(st.integers(-(2**63), 2**63 - 1))
+def test_longs(value: int) -> None:
+    data = encode_long(value)
+    assert decode_long(b"xx" + data + b"yy", 2) == (value, 2 + len(data))
+    assert fastavro.schemaless_reader(io.BytesIO(data), "long", None) == value
+
+
+@pytest.mark.parametrize("precision", range(1, 39))
+def test_decimal_sizes_are_the_smallest_that_hold_the_precision(precision: int) -> None:
+    largest, size = 10**precision - 1, decimal_size(precision)
+    for number in (largest, -largest):
+        number.to_bytes(size, "big", signed=True)
+    with pytest.raises(OverflowError):
+        largest.to_bytes(size - 1, "big", signed=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("plain_1", "plain_1"),
+        ("_x", "_x"),
+        ("9lives", "_9lives"),
+        ("a.b", "a_x2Eb"),
+        ("a b-c", "a_x20b_x2Dc"),
+        ("\u00e4\u65e5", "\u00e4\u65e5"),
+        ("1", "_1"),
+        ("-", "_x2D"),
+        ("a\U0001f600", "a_xD83D_xDE00"),
+    ],
+)
+def test_names_as_iceberg_replaces_them(name: str, expected: str) -> None:
+    assert avro_name(name) == expected
+
+
+def test_every_type_is_read_by_fastavro() -> None:
+    schema = parse_ddl(
+        "a boolean, b int not null, c long, d float, e double, f decimal(20,3), g date, h timestamp, i timestamptz, "
+        "j string, k uuid, l fixed[4], m binary, n array<string>, o map<string,int>, p map<int,array<long>>, "
+        "q struct<x:decimal(20,3),y:uuid>, r timestamp_ns, s time"
+    )
+    values = (
+        True,
+        -5,
+        2**40,
+        1.5,
+        -0.1,
+        Decimal("-12.345"),
+        -1,
+        1_000_000,
+        -1_000_000,
+        "\u65e5",
+        uuid.UUID(int=9),
+        b"1234",
+        b"",
+        ["a", None],
+        {"k": 1, "n": None},
+        {1: [2, None], 3: []},
+        (Decimal("7.000"), None),
+        123,
+        1,
+    )
+    avro = fastavro.parse_schema(json.loads(json.dumps(record_schema(schema.struct, "table"))))
+    read: Any = fastavro.schemaless_reader(io.BytesIO(encoder_of(schema.struct)(values)), avro, None)
+    assert read["a"] is True
+    assert (read["b"], read["c"], read["d"], read["e"]) == (-5, 2**40, 1.5, -0.1)
+    assert read["f"] == Decimal("-12.345")
+    assert read["g"] == date(1969, 12, 31)
+    assert read["h"].replace(tzinfo=None) == datetime(1970, 1, 1, 0, 0, 1)
+    assert read["i"] == datetime(1969, 12, 31, 23, 59, 59, tzinfo=timezone.utc)
+    assert (read["j"], read["l"], read["m"]) == ("\u65e5", b"1234", b"")
+    assert read["k"] in (uuid.UUID(int=9), uuid.UUID(int=9).bytes)
+    assert (read["n"], read["o"]) == (["a", None], {"k": 1, "n": None})
+    assert read["p"] == [{"key": 1, "value": [2, None]}, {"key": 3, "value": []}]
+    assert read["q"] == {"x": Decimal("7.000"), "y": None}
+    nothing = fastavro.schemaless_reader(
+        io.BytesIO(encoder_of(schema.struct)([None, 0] + [None] * 17)), avro, None
+    )
+    assert nothing == {**dict.fromkeys(read), "b": 0}
+
+
+@pytest.mark.parametrize("type_", [VariantType(), GeometryType()])
+def test_types_without_avro_form(type_: VariantType) -> None:
+    struct = StructType((NestedField(1, "x", type_),))
+    with pytest.raises(FeatureUnsupportedError, match=str(type_)):
+        record_schema(struct, "t")
+    with pytest.raises(FeatureUnsupportedError, match=str(type_)):
+        encoder_of(struct)
