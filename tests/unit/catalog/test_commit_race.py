@@ -91,8 +91,6 @@ def finish(process: subprocess.Popen[str]) -> int:
 
 
 def test_of_two_processes_that_race_for_a_version_exactly_one_wins(tmp_path: Path, start: Start) -> None:
-    import time
-
     make_table(tmp_path)
     racers = [start(ONE_SWAP, tmp_path, name) for name in ("a", "b")]
     assert [hear(racer) for racer in racers] == ["ready", "ready"]
