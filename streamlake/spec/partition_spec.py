@@ -56,8 +56,13 @@ class PartitionSpec:
         for part, value in zip(self.fields, partition, strict=True):
             source = schema.field(part.source_id)
             text = part.transform.human(value, source.type if source else StringType())
-            parts.append(f"{quote_plus(part.name)}={quote_plus(text)}")
+            parts.append(f"{_escaped(part.name)}={_escaped(text)}")
         return "/".join(parts)
+
+
+def _escaped(text: str) -> str:
+    """URL-encoded as Java's URLEncoder does it, which leaves `*` alone and escapes `~`."""
+    return quote_plus(text, safe="*").replace("~", "%7E")
 
 
 @lru_cache(maxsize=256)
