@@ -52,12 +52,16 @@ class ValueRange:
 
     def includes(self, value: Any) -> bool:
         if isinstance(value, UUID):
-            return self._in_order(value, _unsigned) and self._in_order(value, _signed)
+            # Writers disagree on the order of uuids (unsigned bytes, or Java's signed halves), and the bounds hold in
+            # the order of their writer only: a value is excluded when no order that they may have been made in has it.
+            possible = [order for order in (_unsigned, _signed) if self._is_range(order)]
+            return not possible or any(self._in_order(value, order) for order in possible)
         return (self.lower is None or self.lower <= value) and (self.upper is None or value <= self.upper)
 
+    def _is_range(self, order: Any) -> bool:
+        return self.lower is None or self.upper is None or bool(order(self.lower) <= order(self.upper))
+
     def _in_order(self, value: UUID, order: Any) -> bool:
-        # Writers disagree on the order of uuids (unsigned bytes, or Java's signed halves): a bound of one order says
-        # nothing in the other, so a value is excluded only by an order in which the bounds are a range.
         low = None if self.lower is None else order(self.lower)
         high = None if self.upper is None else order(self.upper)
         return (low is None or low <= order(value)) and (high is None or order(value) <= high)

@@ -389,3 +389,35 @@ def test_manifests_without_summaries_are_kept():
     assert manifest_may_match(wanted, manifest(()))
     assert not manifest_may_match(wanted, manifest((FieldSummary(False, None, b"b", b"c"),)))
     assert manifest_may_match(wanted, manifest((FieldSummary(False, None, b"a", b"c"),)))
+
+
+def test_uuid_bounds_of_either_order_keep_their_values():
+    small, large = uuid.UUID(int=0), uuid.UUID(int=0xE3 << 120)
+    ref = BoundReference(1, "c", UUIDType())
+    for lower, upper in ((small, large), (large, small)):
+        file = DataFile(
+            FileContent.DATA,
+            "f",
+            "parquet",
+            0,
+            (),
+            2,
+            1,
+            lower_bounds={1: lower.bytes},
+            upper_bounds={1: upper.bytes},
+        )
+        for value in (small, large):
+            assert file_may_match(BoundPredicate(Operation.EQ, ref, (value,)), file)
+        assert file_may_match(BoundPredicate(Operation.IN, ref, (small, large)), file)
+    narrow = DataFile(
+        FileContent.DATA,
+        "f",
+        "parquet",
+        0,
+        (),
+        2,
+        1,
+        lower_bounds={1: small.bytes},
+        upper_bounds={1: small.bytes},
+    )
+    assert not file_may_match(BoundPredicate(Operation.EQ, ref, (large,)), narrow)
