@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from streamlake.catalog.open import open_table
 from streamlake.commit.receipt import CommitReceipt
@@ -18,8 +18,11 @@ from streamlake.errors import (
     TableAlreadyExistsError,
     TableNotFoundError,
 )
+from streamlake.pipeline.direct_query import DirectQuery, direct_stream
+from streamlake.pipeline.direct_reader import range_reader
 from streamlake.pipeline.micro_batch import run_micro_batch
 from streamlake.pipeline.query_identity import checkpoint_identity
+from streamlake.pipeline.sampled_schema import with_inferred_schema
 from streamlake.pipeline.sink_run import Reader, SinkRun
 from streamlake.pipeline.start import start_query
 from streamlake.source.kafka_source import KafkaSource
@@ -107,7 +110,7 @@ class IcebergSink:
         `DataStreamWriter.trigger`, for example `{"availableNow": True}` or `{"processingTime": "10 seconds"}`.
         """
         if isinstance(source, KafkaSource):
-            raise FeatureUnsupportedError("the direct path is not wired yet")
+            return self._start_direct(source, checkpoint_location, trigger, query_name)
         return start_query(
             self,
             source,
@@ -117,6 +120,36 @@ class IcebergSink:
             output_mode=output_mode,
             error=lambda: self.error,
         )
+
+    def _start_direct(
+        self,
+        source: KafkaSource,
+        checkpoint_location: str,
+        trigger: Mapping[str, Any] | None,
+        name: str | None,
+    ) -> DirectQuery:
+        known = self._with_schema(source)
+        read = range_reader(known)
+        stream = direct_stream(SparkSession.builder.getOrCreate(), known, str(checkpoint_location), trigger)
+        query = start_query(
+            lambda frame, at: self._write(frame, at, schema=known.table_schema, read=read),
+            stream.frame,
+            checkpoint_location=checkpoint_location,
+            trigger=stream.trigger,
+            query_name=name,
+            output_mode="append",
+            error=lambda: self.error,
+        )
+        return DirectQuery(query, stream.target)
+
+    def _with_schema(self, source: KafkaSource) -> KafkaSource:
+        """The source with the schema it was given, else the table's, else one inferred from a sample."""
+        if source.schema is not None:
+            return source
+        try:
+            return source.with_schema(open_table(self.table, self.catalog).schema)
+        except TableNotFoundError:
+            return with_inferred_schema(source)
 
     def _write(self, frame: DataFrame, checkpoint_id: int, *, schema: Any, read: Reader | None) -> None:
         try:

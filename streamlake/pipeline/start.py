@@ -50,9 +50,10 @@ class SinkQuery:
     def awaitTermination(self, timeout: float | None = None) -> bool | None:  # noqa: N802
         """Wait for the end, as StreamingQuery does. Raises the sink's error when that is why the query ended."""
         try:
-            return (
-                self._query.awaitTermination() if timeout is None else self._query.awaitTermination(timeout)
-            )
+            if timeout is None:
+                self._query.awaitTermination()
+                return None
+            return bool(self._query.awaitTermination(timeout))
         except StreamingQueryException as failure:
             own = self._error()
             if own is None:
