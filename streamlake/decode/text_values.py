@@ -65,6 +65,17 @@ def timestamp_nanos(text: str, resolution: int) -> int:
     return nanos
 
 
+def timestamp_micros(text: str) -> int:
+    """ISO timestamp -> microseconds since 1970."""
+    return timestamp_nanos(text, 1_000) // 1_000
+
+
+def has_zone(text: str) -> bool:
+    """Whether an ISO timestamp names its zone."""
+    match = _TIMESTAMP.fullmatch(text)
+    return match is not None and match[3] is not None
+
+
 def exact_decimal(value: Decimal, precision: int, scale: int) -> Decimal:
     """`value` with exactly `scale` digits; refused when it needs more digits than the column has."""
     if not value.is_finite():

@@ -20,6 +20,7 @@ from streamlake.options import suggestion
 from streamlake.source.source_options import SourceOptions, parse_source_options
 from streamlake.spec.ddl import parse_ddl
 from streamlake.spec.schema import Schema, fresh_schema
+from streamlake.spec.spark_schema import schema_from_spark_json
 from streamlake.spec.types import (
     BinaryType,
     IntegerType,
@@ -220,8 +221,8 @@ def _as_schema(schema: Any) -> Schema:
             return parse_ddl(schema)
         if isinstance(schema, pa.Schema):
             return schema_from_arrow(schema)
-        if hasattr(schema, "simpleString"):
-            return parse_ddl(schema.simpleString())
+        if callable(getattr(schema, "json", None)) and hasattr(schema, "fields"):
+            return schema_from_spark_json(schema.json())
     except StreamlakeError as error:
         raise InvalidOptionError(f"KafkaSource: the schema cannot be used: {error}") from error
     raise InvalidOptionError(

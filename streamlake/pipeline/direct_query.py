@@ -1,0 +1,135 @@
+"""The direct path's query: a stream of offset ranges, and an end that Spark's available-now trigger cannot give.
+
+Under `availableNow` a Python source that limits itself ends after its first micro-batch. So the end offsets are fixed
+here, once, when the query starts; the query runs on a processing-time trigger in steps of max-offsets-per-trigger; and
+a watcher stops it when the checkpoint has reached them. Invariant: the query is stopped only after Spark has reported
+a micro-batch that ends at the target, when nothing is left that it could be doing.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+from streamlake import clock
+from streamlake.errors import InvalidOptionError, SourceError
+from streamlake.pipeline.checkpoint_offsets import last_offsets
+from streamlake.pipeline.offset_range_source import RANGES_FORMAT, OffsetRangeSource
+from streamlake.pipeline.offset_stream import stream_options
+from streamlake.pipeline.task_outcome import raised_on_executor
+from streamlake.source.cluster import KafkaCluster
+from streamlake.source.kafka_source import KafkaSource
+from streamlake.source.offsets import SourceOffsets
+from streamlake.source.planner import OffsetPlanner
+
+_POLL_SECONDS = 0.05
+
+
+@dataclass(frozen=True)
+class DirectStream:
+    """A streaming DataFrame of offset ranges (one Spark partition each), and how to run it.
+
+    `trigger` is what the query must be started with; `target` is where it ends, None for a query without end.
+    """
+
+    frame: DataFrame
+    trigger: Mapping[str, Any] | None
+    target: SourceOffsets | None
+
+
+def direct_stream(
+    spark: SparkSession,
+    source: KafkaSource,
+    checkpoint_location: str,
+    trigger: Mapping[str, Any] | None = None,
+) -> DirectStream:
+    """The offset ranges of `source` as a stream that goes on where the checkpoint stands.
+
+    Raises SourceError when Kafka does not answer, DataLossError when it no longer has what the checkpoint needs.
+    """
+    if trigger and "continuous" in trigger:
+        raise InvalidOptionError(
+            "the continuous trigger has no micro-batches; use processingTime or availableNow"
+        )
+    known = last_offsets(spark, checkpoint_location)
+    start = target = None
+    with KafkaCluster(source) as cluster:
+        planner = OffsetPlanner(source, cluster)
+        if known is None:
+            start = planner.initial()
+        if trigger and trigger.get("availableNow"):
+            target = planner.latest(known or start)
+            # With nothing left but perhaps a micro-batch to run again, Spark's own trigger ends by itself.
+            here = known or start
+            stepwise = here is not None and not here.reaches(target)
+            trigger = {"processingTime": "0 seconds"} if stepwise else trigger
+    spark.dataSource.register(OffsetRangeSource)
+    options = stream_options(source, start=start, known=known, target=target)
+    frame = spark.readStream.format(RANGES_FORMAT).options(**options).load()
+    return DirectStream(frame, trigger, target)
+
+
+class DirectQuery:
+    """A StreamingQuery that ends at `target`; without one it is the query itself.
+
+    Everything but the end is asked of the Spark query: id, runId, name, isActive, status, lastProgress,
+    recentProgress, processAllAvailable, stop, explain. A failure is raised as the streamlake error that caused it.
+    """
+
+    def __init__(self, query: Any, target: SourceOffsets | None) -> None:
+        self._query = query
+        self._target = target
+        self._reached = threading.Event()
+        if target is not None:
+            threading.Thread(target=self._watch, name="streamlake-available-now", daemon=True).start()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._query, name)
+
+    def awaitTermination(self, timeout: float | None = None) -> bool | None:  # noqa: N802
+        """Wait for the end of the query: of the data when it has a target. Raises the error that ended it.
+
+        With `timeout` (seconds) returns whether it has ended, else None, as StreamingQuery does.
+        """
+        try:
+            ended = (
+                self._query.awaitTermination() if timeout is None else self._query.awaitTermination(timeout)
+            )
+        except StreamingQueryException as failure:
+            if not self._reached.is_set():
+                own = raised_on_executor(failure)
+                if own is None:
+                    raise
+                raise own from failure
+            ended = None if timeout is None else True
+        return ended  # type: ignore[no-any-return]
+
+    def exception(self) -> Any:
+        """The error that ended the query, or None; being stopped at the target is no error."""
+        return None if self._reached.is_set() else self._query.exception()
+
+    def _watch(self) -> None:
+        while self._query.isActive:
+            if self._at_target():
+                self._reached.set()
+                self._query.stop()
+                return
+            clock.sleep(_POLL_SECONDS)
+
+    def _at_target(self) -> bool:
+        progress = self._query.lastProgress
+        if progress is None or self._target is None:
+            return False
+        text = progress["sources"][0]["endOffset"]
+        if not text:
+            return False
+        try:
+            return SourceOffsets.from_json(json.loads(text)).reaches(self._target)
+        except (SourceError, ValueError):
+            return False

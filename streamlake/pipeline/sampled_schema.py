@@ -1,0 +1,45 @@
+"""The schema of a source that was given none: inferred on the driver from the records where reading begins."""
+
+from __future__ import annotations
+
+from streamlake.decode.json_inference import infer_schema
+from streamlake.errors import SourceError
+from streamlake.source.cluster import Cluster, KafkaCluster
+from streamlake.source.fetcher import fetch_range
+from streamlake.source.kafka_source import KafkaSource
+from streamlake.source.offsets import OffsetRange
+from streamlake.source.planner import OffsetPlanner
+
+
+def with_inferred_schema(source: KafkaSource) -> KafkaSource:
+    """`source` itself when its schema is known, else with the schema of a sample (inference-sample-size records).
+
+    The sample is taken from where a new checkpoint would start, and from before that where nothing follows. Raises
+    SourceError when there is no record to look at, DecodeError when the records have no schema in common.
+    """
+    if source.schema is not None:
+        return source
+    with KafkaCluster(source) as cluster:
+        pieces = _sample_ranges(source, cluster)
+    values: list[bytes] = []
+    for piece in pieces:
+        for batch in fetch_range(source, piece, ("value",)):
+            values += [value for value in batch.column("value").to_pylist() if value is not None]
+    if not values:
+        raise SourceError(
+            f"{source}: no schema was given, and there is no record to infer one from; pass schema='id long, ...' "
+            "or create the table first"
+        )
+    return source.with_schema(infer_schema(values))
+
+
+def _sample_ranges(source: KafkaSource, cluster: Cluster) -> list[OffsetRange]:
+    positions = OffsetPlanner(source, cluster).initial().positions
+    earliest, latest = cluster.earliest(positions), cluster.latest(positions)
+    share = max(1, source.settings.inference_sample_size // max(1, len(positions)))
+    pieces = []
+    for (topic, partition), position in sorted(positions.items()):
+        end = latest[topic, partition]
+        start = max(earliest[topic, partition], min(position, end - share))
+        pieces.append(OffsetRange(topic, partition, start, min(end, start + share)))
+    return pieces
