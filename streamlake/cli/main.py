@@ -1,0 +1,150 @@
+"""`streamlake`: parses the command line, hands over to one command, turns errors into one line and an exit code.
+
+Exit codes: 0 success, 1 the command failed, 2 the command line is wrong, 128 + n stopped by signal n before the work
+was done. Commands are loaded on use: `--version` and `inspect` import no Spark.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from typer.main import get_command
+
+import streamlake
+from streamlake.errors import StreamlakeError
+
+FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
+
+app = typer.Typer(
+    name="streamlake",
+    help="Exactly-once stream ingestion into Apache Iceberg tables.",
+    invoke_without_command=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The console script. Never returns: exits with the code of the command."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in given
+    sys.exit(_run([argument for argument in given if argument != "--debug"], debug=debug))
+
+
+def _run(arguments: list[str], *, debug: bool) -> int:
+    try:
+        code = get_command(app).main(args=arguments, prog_name="streamlake", standalone_mode=False)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader of a pipe (`| head`) has what it wanted; nothing more can be said to it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except (KeyboardInterrupt, typer.Abort):
+        return _fail("interrupted", INTERRUPTED)
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        if hasattr(error, "format_message"):
+            return _fail(error.format_message(), int(getattr(error, "exit_code", WRONG_USAGE)))
+        return _fail(describe(error), FAILED)
+    return code if isinstance(code, int) else 0
+
+
+def describe(error: BaseException) -> str:
+    """One line for an error: its message, with the kind in front where the message does not speak for itself."""
+    text = " ".join(str(error).split())
+    if isinstance(error, StreamlakeError):
+        return text
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    kind = type(error).__name__
+    return f"{kind}: {text[:500]} (--debug shows where)" if text else f"{kind} (--debug shows where)"
+
+
+def _fail(message: str, code: int) -> int:
+    sys.stderr.write(f"error: {' '.join(message.split())}\n")
+    return code
+
+
+def _command(name: str) -> Any:
+    """The `run` function of a command's module."""
+    return import_module(f"streamlake.cli.{name}").run
+
+
+def _version(value: bool) -> None:
+    if value:
+        typer.echo(f"streamlake {streamlake.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show a traceback with an error; accepted anywhere.")
+    ] = False,
+) -> None:
+    """Exactly-once stream ingestion into Apache Iceberg tables, on Spark Structured Streaming."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help(), err=True)
+        raise typer.Exit(WRONG_USAGE)
+
+
+@app.command()
+def demo(
+    json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object instead of the picture.")
+    ] = False,
+    warehouse: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Where the table goes (default: ./streamlake-demo).")
+    ] = None,
+    rows: Annotated[int, typer.Option(metavar="N", min=1, help="How many events to stream.")] = 1_000_000,
+) -> None:
+    """Stream a million events into a partitioned table, crash on the way, restart, and check every row."""
+    raise typer.Exit(_command("demo")(as_json=json, warehouse=warehouse, rows=rows))
+
+
+@app.command()
+def run(
+    pipeline: Annotated[str, typer.Argument(metavar="PIPELINE.yaml", help="The pipeline file.")],
+) -> None:
+    """Run a pipeline file: a Kafka topic, a directory of files or a rate source into a table."""
+    raise typer.Exit(_command("run")(pipeline))
+
+
+@app.command()
+def inspect(
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="A table's directory, or a catalog's name.")],
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="[WHAT]", help="snapshots, history, files, manifests, partitions, refs or schema."
+        ),
+    ] = "table",
+    json: Annotated[bool, typer.Option("--json", help="Print JSON with everything there is.")] = False,
+    catalog: Annotated[
+        str | None,
+        typer.Option(help="A catalog's name, or its properties: type=hadoop,warehouse=DIR."),
+    ] = None,
+    ref: Annotated[
+        str | None, typer.Option(help="Files, manifests and partitions of this branch or tag.")
+    ] = None,
+    snapshot_id: Annotated[int | None, typer.Option(help="... of this snapshot instead.")] = None,
+) -> None:
+    """Show a table's metadata."""
+    raise typer.Exit(
+        _command("inspect")(table, what, as_json=json, catalog=catalog, ref=ref, snapshot_id=snapshot_id)
+    )
+
+
+if __name__ == "__main__":
+    main()

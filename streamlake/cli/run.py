@@ -1,0 +1,69 @@
+"""`streamlake run`: one pipeline file, from its first checkpoint until it ends or is stopped."""
+
+from __future__ import annotations
+
+import sys
+
+from streamlake.cli.rendering import human_count, human_size
+from streamlake.commit.receipt import CommitReceipt, Outcome
+from streamlake.pipeline.pipeline_file import load_pipeline
+from streamlake.pipeline.progress import ProgressState
+from streamlake.pipeline.running import PipelineRun, stop_on_signals
+from streamlake.pipeline.session import spark_session
+
+
+def run(path: str) -> int:
+    """Run the pipeline in the file; returns the exit code.
+
+    A pipeline without an end that is stopped by SIGINT or SIGTERM has done its work: 0. One that would have ended by
+    itself has not: 128 + the signal.
+    """
+    pipeline = load_pipeline(path)
+    prepared = PipelineRun(pipeline)
+    name = pipeline.name or path
+    spark = spark_session(
+        name,
+        master=pipeline.spark.master,
+        config=pipeline.spark.config,
+        log_level=pipeline.spark.log_level,
+    )
+    try:
+        with stop_on_signals() as stop:
+            query = prepared.start(spark)
+            say(f"{name}: streaming into {pipeline.sink.table}, checkpoint in {pipeline.checkpoint}")
+            state = prepared.watch(query, stop, report)
+    finally:
+        spark.stop()
+    say(
+        f"{name}: {'stopped' if stop.is_set else 'done'}; {human_count(state.rows)} rows in "
+        f"{state.checkpoints} checkpoints, {human_count(state.rows_per_second)} rows/s"
+    )
+    if stop.signal is not None and pipeline.ends_by_itself:
+        return 128 + stop.signal
+    return 0
+
+
+def report(receipts: list[CommitReceipt], state: ProgressState) -> None:
+    """One line per checkpoint."""
+    for receipt in receipts:
+        say(receipt_line(receipt))
+
+
+def receipt_line(receipt: CommitReceipt) -> str:
+    """What became of a checkpoint, in one line."""
+    head = f"checkpoint {receipt.checkpoint_id}: {receipt.outcome.value}"
+    if receipt.outcome is Outcome.EMPTY:
+        return head
+    if receipt.outcome is Outcome.SKIPPED:
+        return f"{head}, in the table already" + (
+            f" as snapshot {receipt.snapshot_id}" if receipt.snapshot_id else ""
+        )
+    return (
+        f"{head}, {human_count(receipt.rows)} rows, {receipt.data_files} files, {human_size(receipt.bytes)}, "
+        f"snapshot {receipt.snapshot_id}, write {receipt.write_ms} ms, commit {receipt.commit_ms} ms"
+    )
+
+
+def say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()

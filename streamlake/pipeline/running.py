@@ -1,0 +1,169 @@
+"""A pipeline's values become a running query, watched until it ends or is asked to stop.
+
+Place in the flow: the command line and the jobs call `run_pipeline`; what it starts is the same sink and the same
+query that a program would build by hand.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pyspark.errors import AnalysisException, IllegalArgumentException, ParseException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from streamlake.commit.receipt import CommitReceipt
+from streamlake.errors import InvalidOptionError
+from streamlake.formats.arrow_schema import schema_to_arrow
+from streamlake.pipeline.pipeline_file import FilesSettings, KafkaSettings, Pipeline, RateSettings
+from streamlake.pipeline.progress import Progress, ProgressState
+from streamlake.pipeline.sink import IcebergSink
+from streamlake.source.kafka_source import KafkaSource
+from streamlake.spec.ddl import parse_ddl
+
+POLL_SECONDS = 0.2
+
+OnTick = Callable[[list[CommitReceipt], ProgressState], None]
+
+
+class StopRequest:
+    """Set by SIGINT and SIGTERM, or by a program: the query stops and can be restarted from its checkpoint."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self.signal: signal.Signals | None = None
+
+    @property
+    def is_set(self) -> bool:
+        return self._event.is_set()
+
+    def set(self, cause: signal.Signals | None = None) -> None:
+        self.signal = cause
+        self._event.set()
+
+    def wait(self, seconds: float) -> bool:
+        return self._event.wait(seconds)
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[StopRequest]:
+    """A StopRequest that SIGINT and SIGTERM set, for as long as the block runs. Only for the main thread, and after
+    the Spark session has started, because Spark takes SIGINT for itself."""
+    request = StopRequest()
+    signals = (signal.SIGINT, signal.SIGTERM)
+    before = {
+        number: signal.signal(number, lambda got, _: request.set(signal.Signals(got))) for number in signals
+    }
+    try:
+        yield request
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class PipelineRun:
+    """A pipeline that was checked as far as that goes without Spark: its sink and its Kafka source exist.
+
+    Raises InvalidOptionError, FeatureUnsupportedError on construction.
+    """
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self.pipeline = pipeline
+        self.progress = Progress()
+        self.sink = IcebergSink(
+            pipeline.sink.table,
+            pipeline=pipeline.name,
+            on_commit=self.progress.add,
+            **pipeline.sink.arguments,
+        )
+        source = pipeline.source
+        self._kafka = kafka_source(source) if isinstance(source, KafkaSettings) else None
+
+    def start(self, spark: SparkSession) -> Any:
+        """Start the query; it has the StreamingQuery interface. Raises InvalidOptionError where Spark refuses it."""
+        self.progress.begin()
+        try:
+            return self.sink.start(
+                self._kafka if self._kafka is not None else open_stream(spark, self.pipeline),
+                checkpoint_location=self.pipeline.checkpoint,
+                trigger=self.pipeline.trigger,
+                query_name=self.pipeline.name,
+            )
+        except (AnalysisException, IllegalArgumentException, ParseException) as error:
+            raise InvalidOptionError(f"Spark refuses the pipeline: {first_line(error)}") from error
+
+    def watch(self, query: Any, stop: StopRequest, on_tick: OnTick) -> ProgressState:
+        """Report to `on_tick` until the query ends or `stop` is set. Raises the error that ended the query."""
+        while query.isActive and not stop.wait(POLL_SECONDS):
+            on_tick(self.progress.take(), self.progress.state)
+        if stop.is_set:
+            query.stop()
+        else:
+            query.awaitTermination()
+        on_tick(self.progress.take(), self.progress.state)
+        return self.progress.state
+
+
+def run_pipeline(
+    pipeline: Pipeline, spark: SparkSession, *, on_tick: OnTick = lambda receipts, state: None
+) -> ProgressState:
+    """Run a pipeline to its end, or until SIGINT or SIGTERM. Raises the error that ended it."""
+    run = PipelineRun(pipeline)
+    with stop_on_signals() as stop:
+        return run.watch(run.start(spark), stop, on_tick)
+
+
+def kafka_source(settings: KafkaSettings) -> KafkaSource:
+    return KafkaSource(
+        bootstrap_servers=settings.bootstrap_servers,
+        topics=settings.topics or None,
+        topic_pattern=settings.topic_pattern,
+        schema=settings.schema,
+        format=settings.format,
+        include=settings.include,
+        options=settings.options,
+    )
+
+
+def open_stream(spark: SparkSession, pipeline: Pipeline) -> DataFrame:
+    """The streaming DataFrame of a `files` or `rate` source, with `select` and `where` applied."""
+    source = pipeline.source
+    if isinstance(source, FilesSettings):
+        frame = _files(spark, source)
+    elif isinstance(source, RateSettings):
+        reader = spark.readStream.format("rate").option("rowsPerSecond", source.rows_per_second)
+        frame = reader.options(**source.options).load()
+    else:
+        raise InvalidOptionError("a kafka source is read by the sink itself, not as a DataFrame")
+    if pipeline.where:
+        frame = frame.where(pipeline.where)
+    return frame.selectExpr(*pipeline.select) if pipeline.select else frame
+
+
+def _files(spark: SparkSession, source: FilesSettings) -> DataFrame:
+    options = dict(source.options)
+    if source.max_files_per_trigger is not None:
+        options["maxFilesPerTrigger"] = str(source.max_files_per_trigger)
+    path = str(Path(source.path).absolute()) if "://" not in source.path else source.path
+    if source.schema is not None:
+        schema = from_arrow_schema(schema_to_arrow(parse_ddl(source.schema)))
+    else:
+        try:
+            schema = spark.read.format(source.format).options(**source.options).load(path).schema
+        except AnalysisException as error:
+            raise InvalidOptionError(
+                f"source.files: no schema is given and none can be inferred from {path}: {first_line(error)}. "
+                "Give a schema, or put a first file there"
+            ) from error
+    return spark.readStream.schema(schema).format(source.format).options(**options).load(path)
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of a Spark error, which is the readable one."""
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__
