@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-HEADERS_TYPE = pa.list_(pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())]))
+HEADERS_TYPE = pa.list_(
+    pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
+)
 
 RAW_RECORDS = pa.schema(
     [

@@ -13,36 +13,46 @@ from pyspark.sql import SparkSession
 
 from streamlake.errors import SourceError
 from streamlake.source.offsets import SourceOffsets
+from streamlake.storage.file_io import file_io_for
 
 _VERSION = "v1"
+_LOG = "offsets"
 
 
-def last_offsets(spark: SparkSession, checkpoint_location: str) -> SourceOffsets | None:
-    """The offsets of the newest micro-batch in the log, committed or not (Spark runs that one again first).
-
-    None for a checkpoint without any. Raises SourceError when the log is not that of a single streamlake source.
-    """
+def last_offsets_of(spark: SparkSession, checkpoint_location: str) -> SourceOffsets | None:
+    """As `last_offsets`, by way of Spark's own file systems: on the driver, for every location that Spark reaches."""
     jvm: Any = spark._jvm
-    directory = jvm.org.apache.hadoop.fs.Path(str(checkpoint_location), "offsets")
+    directory = jvm.org.apache.hadoop.fs.Path(str(checkpoint_location), _LOG)
     file_system = directory.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
     if not file_system.exists(directory):
         return None
     names = [status.getPath().getName() for status in file_system.listStatus(directory)]
-    batches = [int(name) for name in names if name.isdigit()]
-    if not batches:
+    newest = _newest(names)
+    if newest is None:
         return None
-    newest = jvm.org.apache.hadoop.fs.Path(directory, str(max(batches)))
-    stream = file_system.open(newest)
+    path = jvm.org.apache.hadoop.fs.Path(directory, newest)
+    stream = file_system.open(path)
     try:
-        text = jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
+        return parse_offset_log(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"), str(path))
     finally:
         stream.close()
-    return _parsed(text, str(newest))
 
 
-def _parsed(text: str, path: str) -> SourceOffsets:
-    """One entry of the log: the line "v1", a line of metadata, then a line per source."""
-    lines = text.split("\n")
+def last_offsets(checkpoint_location: str) -> SourceOffsets | None:
+    """The offsets of the newest micro-batch in the log, committed or not (Spark runs that one again first).
+
+    None for a checkpoint without any. Raises SourceError when the log is not that of a single streamlake source.
+    """
+    directory = f"{checkpoint_location.rstrip('/')}/{_LOG}"
+    io = file_io_for(checkpoint_location, {})
+    paths = {info.path.rpartition("/")[2]: info.path for info in io.list_prefix(directory)}
+    newest = _newest(paths)
+    return None if newest is None else parse_offset_log(io.read_bytes(paths[newest]).decode(), paths[newest])
+
+
+def parse_offset_log(text: str, path: str) -> SourceOffsets:
+    """One entry of the log: the line "v1", a line of metadata, then a line per source. Raises SourceError."""
+    lines = text.rstrip("\n").split("\n")
     if lines[0].strip() != _VERSION or len(lines) != 3:
         raise SourceError(
             f"{path} is not the offset log of a query with one source (version {lines[0][:20]!r}, "
@@ -53,3 +63,7 @@ def _parsed(text: str, path: str) -> SourceOffsets:
     except ValueError as error:
         raise SourceError(f"{path} does not end with an offset in JSON: {lines[2][:200]!r}") from error
     return SourceOffsets.from_json(value)
+
+
+def _newest(names: Any) -> str | None:
+    return max((name for name in names if name.isdigit()), key=int, default=None)

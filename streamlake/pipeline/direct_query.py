@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from streamlake import clock
 from streamlake.errors import InvalidOptionError, SourceError
-from streamlake.pipeline.checkpoint_offsets import last_offsets
+from streamlake.pipeline.checkpoint_offsets import last_offsets_of
 from streamlake.pipeline.offset_range_source import RANGES_FORMAT, OffsetRangeSource
 from streamlake.pipeline.offset_stream import stream_options
 from streamlake.pipeline.task_outcome import raised_on_executor
@@ -57,7 +57,7 @@ def direct_stream(
         raise InvalidOptionError(
             "the continuous trigger has no micro-batches; use processingTime or availableNow"
         )
-    known = last_offsets(spark, checkpoint_location)
+    known = last_offsets_of(spark, checkpoint_location)
     start = target = None
     with KafkaCluster(source) as cluster:
         planner = OffsetPlanner(source, cluster)

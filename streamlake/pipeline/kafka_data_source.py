@@ -1,0 +1,149 @@
+"""The streaming source "streamlake-kafka": records as rows of a DataFrame, for those who want SQL in between.
+
+    from streamlake.pipeline.kafka_data_source import register
+    register(spark)
+    df = spark.readStream.format("streamlake-kafka").option("bootstrap-servers", "...").option("topics", "orders") \\
+        .option("schema", "id long, at timestamp").option("starting-offsets", "earliest").load()
+
+Options are those of KafkaSource, and its arguments under the names bootstrap-servers, topics, topic-pattern, schema,
+format and include. Without a schema, and with format "json", one is inferred; without either, rows are Kafka's own
+columns (key, value, topic, partition, offset, timestamp, headers).
+
+Spark does not tell a Python source where a restarted query stood, and has no admission control for it. So
+max-offsets-per-trigger needs the option checkpoint-location, the same as the query's; and under `availableNow` such a
+query ends after one step: leave the limit out there, or use the direct path, which has neither restriction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType as SparkStruct
+
+from streamlake.errors import FeatureUnsupportedError, InvalidOptionError
+from streamlake.formats.arrow_schema import schema_to_arrow
+from streamlake.pipeline.direct_reader import read_range, row_decoder
+from streamlake.pipeline.offset_stream import OffsetStreamReader
+from streamlake.pipeline.sampled_schema import with_inferred_schema
+from streamlake.source.flat_options import source_from_options
+from streamlake.source.kafka_source import METADATA_TYPES, KafkaSource
+from streamlake.source.offsets import OffsetRange
+from streamlake.spec.schema import Schema, assign_fresh_ids
+from streamlake.spec.types import (
+    IcebergType,
+    ListType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampNsType,
+    TimestamptzNsType,
+    TimeType,
+    UUIDType,
+)
+
+KAFKA_FORMAT = "streamlake-kafka"
+_CHECKPOINT = "checkpoint-location"
+_ARROW_ROWS = 10_000
+
+
+def register(spark: SparkSession) -> None:
+    """Make `spark.readStream.format("streamlake-kafka")` known to the session; again is harmless."""
+    spark.dataSource.register(KafkaDataSource)
+
+
+@dataclass
+class RecordPartition(InputPartition):
+    """One range, read by one task."""
+
+    range: OffsetRange
+
+
+class KafkaRecordReader(OffsetStreamReader):
+    """Reads ranges as Arrow batches of `source.table_schema`."""
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        return [RecordPartition(piece) for piece in self.ranges(start, end)]
+
+    def read(self, partition: RecordPartition) -> Iterator[pa.RecordBatch]:
+        for rows in read_range(self.source, row_decoder(self.source), partition.range):
+            # Spark reads many small Arrow batches faster than few large ones.
+            for at in range(0, rows.num_rows, _ARROW_ROWS):
+                yield rows.slice(at, _ARROW_ROWS)
+
+
+class KafkaDataSource(DataSource):
+    """Registered by `register`; Spark makes it of the options of `load()`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return KAFKA_FORMAT
+
+    def schema(self) -> SparkStruct:
+        source = self._source()
+        known = source if source.schema is not None else with_inferred_schema(source)
+        return from_arrow_schema(schema_to_arrow(_for_spark(known).table_schema, field_ids=False))
+
+    def streamReader(self, schema: SparkStruct) -> KafkaRecordReader:  # noqa: N802
+        source = self._source()
+        if source.format != "raw":
+            # What Spark planned with: inferred once, or given with `.schema(...)`.
+            source = source.with_schema(schema)
+        return KafkaRecordReader(_for_spark(source), checkpoint=self._checkpoint(source))
+
+    def _source(self) -> KafkaSource:
+        source = source_from_options(
+            {key: value for key, value in self.options.items() if key != _CHECKPOINT}
+        )
+        if source.format == "raw" and "include" not in self.options:
+            return replace(source, include=tuple(METADATA_TYPES))
+        return source
+
+    def _checkpoint(self, source: KafkaSource) -> str | None:
+        location: str | None = self.options.get(_CHECKPOINT)
+        if location is None and source.settings.max_offsets_per_trigger is not None:
+            raise InvalidOptionError(
+                f"{KAFKA_FORMAT}: max-offsets-per-trigger needs the option {_CHECKPOINT} too, with the query's "
+                "checkpointLocation: Spark does not tell a source after a restart where the query stood"
+            )
+        return location
+
+
+def _for_spark(source: KafkaSource) -> KafkaSource:
+    """The source with types that Spark has: uuid as text. Raises FeatureUnsupportedError where there is none."""
+    assert isinstance(source.schema, Schema)
+    if source.format == "raw":
+        return source
+    ids = iter(range(1, 1_000_000))
+    fields = tuple(replace(part, type=_spark_type(part.type, part.name)) for part in source.schema.fields)
+    return source.with_schema(Schema(assign_fresh_ids(fields, lambda: next(ids))))
+
+
+def _spark_type(type_: IcebergType, column: str) -> IcebergType:
+    if isinstance(type_, UUIDType):
+        return StringType()
+    if isinstance(type_, (TimeType, TimestampNsType, TimestamptzNsType)):
+        raise FeatureUnsupportedError(
+            f"{KAFKA_FORMAT}: column '{column}' is {type_}, which Spark has no type for; declare it as string or long"
+        )
+    if isinstance(type_, StructType):
+        return StructType(tuple(_converted(part, f"{column}.{part.name}") for part in type_.fields))
+    if isinstance(type_, ListType):
+        return replace(type_, element_type=_spark_type(type_.element_type, column))
+    if isinstance(type_, MapType):
+        return replace(
+            type_,
+            key_type=_spark_type(type_.key_type, column),
+            value_type=_spark_type(type_.value_type, column),
+        )
+    return type_
+
+
+def _converted(part: NestedField, column: str) -> NestedField:
+    return replace(part, type=_spark_type(part.type, column))

@@ -1,0 +1,98 @@
+"""Offset values: their JSON, fair limits, splitting."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamlake.errors import SourceError
+from streamlake.source.offsets import OffsetRange, SourceOffsets, flatten, limited, nest, split
+
+PARTITIONS = st.tuples(st.sampled_from(["a", "b", "ü"]), st.integers(0, 20))
+OFFSETS = st.dictionaries(PARTITIONS, st.integers(0, 2**62), max_size=12)
+
+
+@given(OFFSETS, OFFSETS, st.dictionaries(st.sampled_from(["a", "b"]), st.text(max_size=8)))
+def test_offsets_survive_json_and_pickle(positions, first, ids):
+    offsets = SourceOffsets(positions, first, ids)
+    assert SourceOffsets.from_json(json.loads(offsets.to_text())) == offsets
+    assert pickle.loads(pickle.dumps(offsets)) == offsets
+
+
+@given(st.permutations(list(flatten({"b": {"1": 5, "10": 6, "2": 7}, "a": {"0": 1}}).items())))
+def test_equal_offsets_have_equal_text(items):
+    assert SourceOffsets(dict(items)).to_text() == (
+        '{"offsets": {"a": {"0": 1}, "b": {"1": 5, "2": 7, "10": 6}}}'
+    )
+
+
+@pytest.mark.parametrize("value", [{}, [], {"offsets": {"t": 5}}, {"offsets": {"t": {"x": 5}}}, {"timestamp": 1}])
+def test_foreign_offsets_are_refused(value):
+    with pytest.raises(SourceError, match="another checkpoint location"):
+        SourceOffsets.from_json(value)
+
+
+def test_nest_is_the_inverse_of_flatten():
+    nested = {"a": {"0": 1, "3": 4}, "b": {"7": 0}}
+    assert nest(flatten(nested)) == nested
+
+
+@given(OFFSETS, st.integers(1, 10_000))
+def test_a_limit_is_kept_and_used_up(backlogs, limit):
+    start = {part: part[1] for part in backlogs}
+    end = {part: start[part] + size % 5_000 for part, size in backlogs.items()}
+    ends = limited(start, end, limit)
+    assert all(start[part] <= ends[part] <= end[part] for part in end)
+    taken = sum(ends[part] - start[part] for part in end)
+    assert taken == min(limit, sum(end[part] - start[part] for part in end))
+
+
+def test_a_limit_is_shared_in_proportion_to_the_backlog():
+    start = {("t", 0): 0, ("t", 1): 100, ("t", 2): 7}
+    end = {("t", 0): 600, ("t", 1): 400, ("t", 2): 107}
+    assert limited(start, end, 100) == {("t", 0): 60, ("t", 1): 130, ("t", 2): 17}
+
+
+def test_a_small_partition_is_not_starved():
+    start = {("t", 0): 0, ("t", 1): 0}
+    ends = limited(start, {("t", 0): 1_000_000, ("t", 1): 3}, 10)
+    assert ends == {("t", 0): 9, ("t", 1): 1}
+
+
+def test_no_limit_takes_everything_and_never_goes_back():
+    assert limited({("t", 0): 5, ("t", 1): 9}, {("t", 0): 8, ("t", 1): 4}, None) == {("t", 0): 8, ("t", 1): 9}
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 10_000)), max_size=6),
+    st.one_of(st.none(), st.integers(1, 50)),
+)
+def test_split_pieces_cover_the_ranges_exactly(sizes, least):
+    ranges = [OffsetRange("t", at, low, low + size) for at, (low, size) in enumerate(sizes)]
+    pieces = split(ranges, least)
+    for whole in ranges:
+        covered = [offset for p in pieces if p.partition == whole.partition for offset in (p.start, p.until)]
+        if whole.size == 0:
+            assert covered == []
+        else:
+            assert covered[0] == whole.start
+            assert covered[-1] == whole.until
+            assert covered[1:-1:2] == covered[2:-1:2]
+    assert all(piece.size > 0 for piece in pieces)
+
+
+def test_large_ranges_are_split_more_often():
+    pieces = split([OffsetRange("t", 0, 0, 900), OffsetRange("t", 1, 0, 100)], 10)
+    assert [piece.partition for piece in pieces].count(0) == 9
+    assert [piece.partition for piece in pieces].count(1) == 1
+
+
+def test_reaches_looks_at_every_partition_and_at_the_topic_id():
+    target = SourceOffsets({("t", 0): 5, ("t", 1): 6}, {}, {"t": "one"})
+    assert SourceOffsets({("t", 0): 5, ("t", 1): 9}, {}, {"t": "one"}).reaches(target)
+    assert not SourceOffsets({("t", 0): 5}, {}, {"t": "one"}).reaches(target)
+    assert not SourceOffsets({("t", 0): 5, ("t", 1): 9}, {}, {"t": "two"}).reaches(target)

@@ -1,0 +1,220 @@
+"""The planner against a cluster that is a dictionary: starting offsets, limits, new partitions, data loss."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamlake.errors import DataLossError, SourceError
+from streamlake.source.cluster import Topics
+from streamlake.source.kafka_source import KafkaSource
+from streamlake.source.offset_cursor import OffsetCursor
+from streamlake.source.offsets import OffsetRange, SourceOffsets
+from streamlake.source.planner import OffsetPlanner
+
+
+class FakeCluster:
+    """Logs as {(topic, partition): (earliest, latest)}, and the ids of the topics."""
+
+    def __init__(self, logs, ids=None):
+        self.logs = dict(logs)
+        self.ids = dict(ids or {})
+        self.wanted = None
+        self.questions = 0
+
+    def topics(self):
+        names = {topic for topic, _ in self.logs}
+        missing = tuple(sorted(set(self.wanted or ()) - names))
+        return Topics(tuple(sorted(self.logs)), {t: i for t, i in self.ids.items() if t in names}, missing)
+
+    def earliest(self, partitions):
+        return {part: self.logs[part][0] for part in partitions if part in self.logs}
+
+    def latest(self, partitions):
+        self.questions += 1
+        return {part: self.logs[part][1] for part in partitions if part in self.logs}
+
+    def at_time(self, partitions, timestamp_ms):
+        return {part: min(self.logs[part][1], timestamp_ms) for part in partitions}
+
+    def close(self):
+        pass
+
+
+def planner(cluster, **options):
+    named = {key.replace("_", "-"): value for key, value in options.items()}
+    source = KafkaSource("h:1", topics=["t"], options={"partition-discovery-interval-ms": 0, **named})
+    cluster.wanted = source.topics
+    return OffsetPlanner(source, cluster)
+
+
+def test_starting_offsets():
+    logs = {("t", 0): (3, 10), ("t", 1): (0, 5)}
+    assert planner(FakeCluster(logs)).initial().positions == {("t", 0): 3, ("t", 1): 0}
+    assert planner(FakeCluster(logs), starting_offsets="latest").initial().positions == {("t", 0): 10, ("t", 1): 5}
+    by_time = planner(FakeCluster(logs), starting_offsets="timestamp", starting_timestamp=7)
+    assert by_time.initial().positions == {("t", 0): 7, ("t", 1): 5}
+    explicit = planner(FakeCluster(logs), starting_offsets={"t": {"0": 4, "1": -1}})
+    assert explicit.initial().positions == {("t", 0): 4, ("t", 1): 5}
+
+
+@pytest.mark.parametrize(
+    ("offsets", "problem"),
+    [
+        ({"t": {"0": 4}}, "leaves out t-1"),
+        ({"t": {"0": 4, "1": 0, "2": 0}}, "does not have: t-2"),
+        ({"t": {"0": 2, "1": 0}}, "offset 2 of t-0 does not exist; available are 3 to 10"),
+        ({"t": {"0": 11, "1": 0}}, "offset 11 of t-0"),
+    ],
+)
+def test_explicit_offsets_must_fit(offsets, problem):
+    cluster = FakeCluster({("t", 0): (3, 10), ("t", 1): (0, 5)})
+    with pytest.raises(SourceError, match=problem):
+        planner(cluster, starting_offsets=offsets).initial()
+
+
+def test_a_missing_topic_is_named():
+    with pytest.raises(SourceError, match="has no topic t"):
+        planner(FakeCluster({})).initial()
+
+
+def test_a_limit_moves_in_steps_and_then_stays():
+    cluster = FakeCluster({("t", 0): (0, 10), ("t", 1): (0, 30)})
+    cursor = OffsetCursor(planner(cluster, max_offsets_per_trigger=20))
+    start = cursor.initial()
+    first, second, third = cursor.latest(), cursor.latest(), cursor.latest()
+    assert first.positions == {("t", 0): 5, ("t", 1): 15}
+    assert second.positions == {("t", 0): 10, ("t", 1): 30}
+    assert third.to_text() == second.to_text()
+    assert cursor.ranges(start, first) == [OffsetRange("t", 0, 0, 5), OffsetRange("t", 1, 0, 15)]
+    assert cursor.ranges(first, second) == [OffsetRange("t", 0, 5, 10), OffsetRange("t", 1, 15, 30)]
+
+
+def test_an_idle_cursor_asks_the_broker_rarely():
+    cluster = FakeCluster({("t", 0): (0, 10)})
+    cursor = OffsetCursor(planner(cluster))
+    cursor.initial()
+    cursor.latest()
+    cursor.latest()
+    asked = cluster.questions
+    for _ in range(50):
+        cursor.latest()
+    assert cluster.questions - asked <= 1
+
+
+def test_a_target_is_never_passed():
+    cluster = FakeCluster({("t", 0): (0, 10)})
+    plan = planner(cluster, max_offsets_per_trigger=8)
+    start = plan.initial()
+    cursor = OffsetCursor(plan, start=start, target=plan.latest(start))
+    cluster.logs["t", 0] = (0, 1_000)
+    assert [cursor.latest().positions["t", 0] for _ in range(3)] == [8, 10, 10]
+
+
+def test_a_restart_goes_on_from_the_known_offset():
+    cluster = FakeCluster({("t", 0): (0, 100)})
+    known = SourceOffsets({("t", 0): 40})
+    cursor = OffsetCursor(planner(cluster, max_offsets_per_trigger=10), known=known)
+    assert cursor.latest().positions == {("t", 0): 50}
+
+
+def test_a_restart_that_was_told_nothing_takes_everything():
+    cluster = FakeCluster({("t", 0): (0, 100)})
+    plan = planner(cluster)
+    end = OffsetCursor(plan).latest()
+    assert plan.ranges(SourceOffsets({("t", 0): 40}), end) == [OffsetRange("t", 0, 40, 100)]
+
+
+def test_new_partitions_start_at_their_earliest_offset():
+    cluster = FakeCluster({("t", 0): (0, 10)})
+    plan = planner(cluster)
+    start = plan.latest(plan.initial())
+    cluster.logs["t", 1] = (4, 9)
+    end = plan.up_to(start, plan.latest(start))
+    assert plan.ranges(start, end) == [OffsetRange("t", 1, 4, 9)]
+    # A replay plans the same, whatever has happened since.
+    cluster.logs["t", 1] = (4, 500)
+    restored = SourceOffsets.from_json(end.to_json())
+    assert plan.ranges(SourceOffsets.from_json(start.to_json()), restored) == [OffsetRange("t", 1, 4, 9)]
+
+
+def test_new_partitions_are_found_after_a_restart_that_was_told_nothing():
+    cluster = FakeCluster({("t", 0): (0, 10), ("t", 1): (4, 9)})
+    plan = planner(cluster)
+    end = OffsetCursor(plan).latest()
+    assert plan.ranges(SourceOffsets({("t", 0): 10}), end) == [OffsetRange("t", 1, 4, 9)]
+
+
+def test_a_new_partition_under_a_limit_goes_on_where_it_was_cut():
+    cluster = FakeCluster({("t", 0): (0, 0)})
+    plan = planner(cluster, max_offsets_per_trigger=3)
+    start = plan.initial()
+    cluster.logs["t", 1] = (4, 9)
+    first = plan.up_to(start, plan.latest(start))
+    second = plan.up_to(first, plan.latest(first))
+    assert plan.ranges(start, first) == [OffsetRange("t", 1, 4, 7)]
+    assert plan.ranges(first, second) == [OffsetRange("t", 1, 7, 9)]
+
+
+KNOWN = SourceOffsets({("t", 0): 10, ("t", 1): 5}, {}, {"t": "one"})
+LOSSES = [
+    pytest.param({("t", 0): (0, 8), ("t", 1): (0, 5)}, "one", "ends at offset 8, before", id="log cut"),
+    pytest.param({("t", 0): (0, 99), ("t", 1): (0, 99)}, "two", "made anew", id="topic made anew"),
+    pytest.param({("t", 0): (0, 99)}, "one", "t-1, read up to offset 5, no longer exists", id="partition gone"),
+    pytest.param({}, "one", "no longer exists", id="topic gone"),
+]
+
+
+@pytest.mark.parametrize(("logs", "topic_id", "problem"), LOSSES)
+def test_loss_is_an_error_that_names_the_ways_out(logs, topic_id, problem):
+    with pytest.raises(DataLossError, match=problem) as raised:
+        planner(FakeCluster(logs, {"t": topic_id})).latest(KNOWN)
+    assert "fail-on-data-loss=false" in str(raised.value)
+
+
+@pytest.mark.parametrize(("logs", "topic_id", "problem"), LOSSES)
+def test_loss_is_found_without_a_known_offset_too(logs, topic_id, problem):
+    plan = planner(FakeCluster(logs, {"t": topic_id}))
+    if not logs:
+        return  # without a topic there is no end offset to begin with
+    with pytest.raises(DataLossError, match=problem):
+        plan.ranges(KNOWN, plan.latest(None))
+
+
+def test_ignored_loss_of_a_log_end_reads_what_is_there():
+    plan = planner(FakeCluster({("t", 0): (2, 8), ("t", 1): (0, 7)}, {"t": "one"}), fail_on_data_loss="false")
+    end = plan.up_to(KNOWN, plan.latest(KNOWN))
+    assert plan.ranges(KNOWN, end) == [OffsetRange("t", 0, 2, 8), OffsetRange("t", 1, 5, 7)]
+    assert plan.up_to(end, plan.latest(end)).to_text() == end.to_text()
+
+
+def test_ignored_loss_of_a_topic_reads_the_new_one_from_its_start():
+    plan = planner(FakeCluster({("t", 0): (0, 99)}, {"t": "two"}), fail_on_data_loss=False, max_offsets_per_trigger=60)
+    first = plan.up_to(KNOWN, plan.latest(KNOWN))
+    second = plan.up_to(first, plan.latest(first))
+    assert plan.ranges(KNOWN, first) == [OffsetRange("t", 0, 0, 60)]
+    assert plan.ranges(first, second) == [OffsetRange("t", 0, 60, 99)]
+    assert second.topic_ids == {"t": "two"}
+    assert ("t", 1) not in second.positions
+
+
+def test_ignored_loss_of_a_partition_goes_on_with_the_others():
+    plan = planner(FakeCluster({("t", 0): (0, 12)}, {"t": "one"}), fail_on_data_loss=False)
+    end = plan.up_to(KNOWN, plan.latest(KNOWN))
+    assert plan.ranges(KNOWN, end) == [OffsetRange("t", 0, 10, 12)]
+
+
+def test_records_removed_by_retention():
+    cluster = FakeCluster({("t", 0): (15, 30), ("t", 1): (0, 5)}, {"t": "one"})
+    plan = planner(cluster)
+    with pytest.raises(DataLossError, match="offsets 10 to 14 are no longer in Kafka"):
+        plan.ranges(KNOWN, plan.latest(KNOWN))
+    lenient = planner(cluster, fail_on_data_loss=False)
+    assert lenient.ranges(KNOWN, lenient.latest(KNOWN)) == [OffsetRange("t", 0, 15, 30)]
+
+
+def test_a_range_that_is_gone_as_a_whole():
+    cluster = FakeCluster({("t", 0): (50, 60), ("t", 1): (0, 5)}, {"t": "one"})
+    end = SourceOffsets({("t", 0): 30, ("t", 1): 5}, {}, {"t": "one"})
+    with pytest.raises(DataLossError, match="offsets 10 to 29"):
+        planner(cluster).ranges(KNOWN, end)
+    assert planner(cluster, fail_on_data_loss=False).ranges(KNOWN, end) == []
