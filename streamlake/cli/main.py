@@ -53,6 +53,8 @@ def _run(arguments: list[str], *, debug: bool) -> int:
         if hasattr(error, "format_message"):
             return _fail(error.format_message(), int(getattr(error, "exit_code", WRONG_USAGE)))
         return _fail(describe(error), FAILED)
+    if code == INTERRUPTED:
+        return _fail("interrupted", INTERRUPTED)
     return code if isinstance(code, int) else 0
 
 
