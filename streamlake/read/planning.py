@@ -11,15 +11,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import Any
 
 from streamlake.formats.manifests import read_manifest
 from streamlake.read.delete_index import DeleteFileIndex
 from streamlake.spec.data_file import DataFile
-from streamlake.spec.evaluators import file_may_match, file_residual, manifest_may_match
+from streamlake.spec.evaluators import file_residual, manifest_may_match
 from streamlake.spec.expressions import FALSE, TRUE, Expression
 from streamlake.spec.manifest import ManifestContent, ManifestEntry, ManifestFile
 from streamlake.spec.partition_spec import PartitionSpec
-from streamlake.spec.projection import inclusive_projection, partition_matches, residual
+from streamlake.spec.projection import inclusive_projection, residual
 from streamlake.storage.file_io import FileIO
 
 _READERS = 4
@@ -43,13 +44,15 @@ class FileScanTask:
 
 
 class ScanPlanner:
-    """Plans one bound filter over manifests; projections and residuals are made once per partition spec."""
+    """Plans one bound filter over manifests; projections are made once per partition spec, residuals once per
+    partition."""
 
     def __init__(self, io: FileIO, specs: Mapping[int, PartitionSpec], bound: Expression) -> None:
         self._io = io
         self._specs = specs
         self._bound = bound
         self._projections: dict[int, Expression] = {}
+        self._residuals: dict[tuple[int, tuple[Any, ...]], Expression] = {}
 
     def tasks(self, manifests: Iterable[ManifestFile]) -> Iterator[FileScanTask]:
         """One task per data file, in the order of the manifests."""
@@ -72,21 +75,25 @@ class ScanPlanner:
 
     def task(self, entry: ManifestEntry) -> FileScanTask | None:
         """The task of a data file without its deletes, or None when none of its rows can match."""
-        file, spec = entry.data_file, self._spec(entry.data_file.spec_id)
-        if self._bound != TRUE:
-            if not partition_matches(self._projection(file.spec_id), file.partition):
-                return None
-            if not file_may_match(self._bound, file):
-                return None
-        left = file_residual(residual(self._bound, spec, file.partition), file)
-        return None if left == FALSE else FileScanTask(file, spec, left, entry.sequence_number)
+        file = entry.data_file
+        left = file_residual(self._residual(file), file) if file.record_count else FALSE
+        return (
+            None
+            if left == FALSE
+            else FileScanTask(file, self._specs[file.spec_id], left, entry.sequence_number)
+        )
 
-    def _spec(self, spec_id: int) -> PartitionSpec:
-        return self._specs[spec_id]
+    def _residual(self, file: DataFile) -> Expression:
+        if self._bound == TRUE:
+            return TRUE
+        key = (file.spec_id, file.partition)
+        if key not in self._residuals:
+            self._residuals[key] = residual(self._bound, self._specs[file.spec_id], file.partition)
+        return self._residuals[key]
 
     def _projection(self, spec_id: int) -> Expression:
         if spec_id not in self._projections:
-            self._projections[spec_id] = inclusive_projection(self._bound, self._spec(spec_id))
+            self._projections[spec_id] = inclusive_projection(self._bound, self._specs[spec_id])
         return self._projections[spec_id]
 
     def _may_match(self, manifest: ManifestFile) -> bool:
