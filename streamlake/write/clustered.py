@@ -30,9 +30,9 @@ class ClusteredWriter:
         self._files: list[DataFile] = []
 
     def write(self, rows: pa.Table) -> None:
-        rows, runs = self._partitioner.split(rows, keep_order=True)
-        for run in runs:
-            self._writer_of(run.number).write(rows.slice(run.start, run.stop - run.start))
+        for piece, runs in self._partitioner.split(rows, keep_order=True):
+            for run in runs:
+                self._writer_of(run.number).write(piece.slice(run.start, run.stop - run.start))
 
     def close(self) -> tuple[DataFile, ...]:
         self._finish()

@@ -1,7 +1,7 @@
 """Fanout: rows of many partitions in any order, in bounded memory and with a bounded number of open files.
 
 Rows wait in a `RowBuffer` until it holds more than its budget; then the largest partitions are encoded into their
-files until half of the budget is free, so that row groups are as large as memory allows. Files stay open for
+files until half of the budget is free, and with them all that make a row group of a good size. Files stay open for
 more rows of their partition, up to a limit; beyond it, the file that was written to least recently is finished.
 """
 
@@ -15,6 +15,8 @@ from streamlake.spec.data_file import DataFile
 from streamlake.write.partition_writer import PartitionWriter
 from streamlake.write.partitioner import Partitioner
 from streamlake.write.row_buffer import RowBuffer
+
+_GOOD_ROW_GROUP_BYTES = 4 << 20
 
 
 class FanoutWriter:
@@ -36,7 +38,8 @@ class FanoutWriter:
         self._files: list[DataFile] = []
 
     def write(self, rows: pa.Table) -> None:
-        self._buffer.add(*self._partitioner.split(rows))
+        for piece, runs in self._partitioner.split(rows):
+            self._buffer.add(piece, runs)
         if self._buffer.held_bytes > self._buffer_bytes:
             self._make_room()
 
@@ -58,7 +61,7 @@ class FanoutWriter:
     def _make_room(self) -> None:
         waiting = self._buffer.waiting_bytes
         for number, size in self._buffer.largest_first():
-            if waiting <= self._buffer_bytes / 2:
+            if waiting <= self._buffer_bytes / 2 and size < _GOOD_ROW_GROUP_BYTES:
                 break
             writer = self._writer(number)
             writer.write(self._buffer.take(number))

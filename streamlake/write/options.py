@@ -20,7 +20,7 @@ MEMORY_BUDGET = "streamlake.write.memory-budget-bytes"
 MAX_OPEN_FILES = "streamlake.write.max-open-files"
 
 _MIB = 1024 * 1024
-_GATHER_BYTES = 64 * _MIB
+_GATHER_BYTES = 32 * _MIB
 _SMALLEST_BUDGET = 1 * _MIB
 
 
@@ -40,7 +40,7 @@ class WriteOptions:
     @property
     def gather_bytes(self) -> int:
         """How many bytes of small Arrow batches are gathered before they are worked on together."""
-        return min(_GATHER_BYTES, self.memory_budget_bytes // 4)
+        return min(_GATHER_BYTES, self.memory_budget_bytes // 8)
 
     @property
     def buffer_bytes(self) -> int:

@@ -1,14 +1,14 @@
 """Splitting rows by partition, many at once.
 
 Every partition field of a table becomes dense codes (dictionary encoding), the codes of all fields are folded into
-one dense group number per row, and one stable sort by it brings the rows of a partition together. Rows that come in
-long runs of one partition already are only sliced. Invariant: within a partition, rows keep their order.
+one dense group number per row, and a stable sort by it brings the rows of a partition together, piece by piece: rows
+move fastest within what fits the processor's cache. Rows that come in long runs of one partition already are only
+sliced. Invariant: within a partition, rows keep their order.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,12 +22,16 @@ from streamlake.write.columns import SourceColumn
 
 Array = Any  # numpy array
 
+Piece = tuple[pa.Table, list["PartitionRun"]]
+"""A table and the runs that it consists of, first to last."""
+
 _LONG_RUN_ROWS = 1_024
+_SHORT_RUN_ROWS = 64
+_PIECE_BYTES = 3 << 20
 _DIRECT_SPAN = 1 << 16
 
 
-@dataclass(frozen=True)
-class PartitionRun:
+class PartitionRun(NamedTuple):
     """Rows [start, stop) of a table belong to the partition with this number (`Partitioner.partition`)."""
 
     number: int
@@ -57,23 +61,24 @@ class Partitioner:
         """The partition tuple of a number, in the Python domain of `spec`."""
         return self._partitions[number]
 
-    def split(self, rows: pa.Table, *, keep_order: bool = False) -> tuple[pa.Table, list[PartitionRun]]:
-        """The rows, reordered where that is needed, and the runs of one partition that they consist of.
+    def split(self, rows: pa.Table, *, keep_order: bool = False) -> list[Piece]:
+        """The rows in pieces, each reordered where that is needed, with the runs of one partition in each.
 
         With `keep_order` the rows stay as they are, however short the runs become.
         """
         if not rows.num_rows:
-            return rows, []
+            return []
         groups, partitions = self._groups(rows)
-        numbers = [self._number(partition) for partition in partitions]
-        edges: Array = np.flatnonzero(groups[1:] != groups[:-1]) + 1
-        if not keep_order and len(edges) * _LONG_RUN_ROWS > rows.num_rows:
-            rows, groups = _brought_together(rows, groups, len(partitions))
-            edges = np.flatnonzero(groups[1:] != groups[:-1]) + 1
-        starts = [0, *edges.tolist()]
-        stops = [*starts[1:], rows.num_rows]
-        found = [numbers[group] for group in groups[starts].tolist()]
-        return rows, [PartitionRun(*run) for run in zip(found, starts, stops, strict=True)]
+        numbers = np.array([self._number(partition) for partition in partitions])
+        if keep_order or _changes(groups) * _LONG_RUN_ROWS <= rows.num_rows:
+            return [(rows, _runs(groups, numbers))]
+        # numpy sorts 16-bit numbers by radix: several times faster than wider ones.
+        groups = groups.astype(np.uint16) if len(partitions) <= 1 << 16 else groups
+        step = max(_SHORT_RUN_ROWS * len(partitions), _PIECE_BYTES * rows.num_rows // max(1, rows.nbytes), 1)
+        return [
+            _brought_together(rows.slice(start, step), groups[start : start + step], numbers)
+            for start in range(0, rows.num_rows, step)
+        ]
 
     def _number(self, partition: tuple[Any, ...]) -> int:
         # As text, NaN is one value, and -0.0 is another than 0.0.
@@ -133,11 +138,21 @@ def _densified(codes: Array, size: int) -> tuple[Array, list[int]]:
     return renumbered[codes], found.tolist()
 
 
-def _brought_together(rows: pa.Table, groups: Array, count: int) -> tuple[pa.Table, Array]:
-    # numpy sorts 16-bit numbers by radix: several times faster than wider ones.
-    keys = groups.astype(np.uint16) if count <= 1 << 16 else groups
-    order = np.argsort(keys, kind="stable")
-    return rows.take(pa.array(order)), keys[order]
+def _changes(groups: Array) -> int:
+    return int(np.count_nonzero(groups[1:] != groups[:-1]))
+
+
+def _runs(groups: Array, numbers: Array) -> list[PartitionRun]:
+    edges: Array = np.flatnonzero(groups[1:] != groups[:-1]) + 1
+    starts = np.concatenate([[0], edges])
+    stops = np.concatenate([edges, [len(groups)]])
+    found = numbers[groups[starts]]
+    return list(map(PartitionRun, found.tolist(), starts.tolist(), stops.tolist()))
+
+
+def _brought_together(rows: pa.Table, groups: Array, numbers: Array) -> Piece:
+    order = np.argsort(groups, kind="stable")
+    return rows.take(pa.array(order)), _runs(groups[order], numbers)
 
 
 def _float_bits(array: pa.Array) -> pa.Array:

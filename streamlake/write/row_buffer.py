@@ -12,6 +12,8 @@ import pyarrow as pa
 
 from streamlake.write.partitioner import PartitionRun
 
+_SHORT_CHUNK_ROWS = 512
+
 
 class RowBuffer:
     """Waiting rows by partition number. Bytes of a partition are its share of rows in the bytes of a stretch."""
@@ -60,25 +62,25 @@ class RowBuffer:
 
     def compact(self) -> None:
         """Copy the rows that still wait, so that the memory of those that were taken is freed."""
-        if not self._places:
-            self._stretches, self._held_bytes = [], 0
-            return
-        places, self._places = self._places, {}
-        kept: list[pa.Table] = []
-        runs, start = [], 0
-        for number, found in places.items():
-            rows = self._slices(found)
+        kept, runs, start = [], [], 0
+        for number in self.partitions():
+            rows = self.take(number)
             kept.append(rows)
             runs.append(PartitionRun(number, start, start + rows.num_rows))
             start += rows.num_rows
-        # A take of all rows copies, where combining a single chunk would keep the memory it is a slice of.
-        table = pa.concat_tables(kept).combine_chunks()
-        if len(kept) == 1 and len(places[runs[0].number]) == 1:
-            table = table.take(pa.array(np.arange(table.num_rows)))
-        self._stretches, self._bytes, self._held_bytes = [], {}, 0
-        self.add(table, runs)
+        self._stretches, self._held_bytes = [], 0
+        if kept:
+            self.add(_copied(pa.concat_tables(kept)), runs)
 
     def _slices(self, places: list[tuple[int, int, int]]) -> pa.Table:
-        return pa.concat_tables(
+        rows = pa.concat_tables(
             [self._stretches[at].slice(start, stop - start) for at, start, stop in places]
         )
+        # Encoders pay per chunk: short ones are joined.
+        return rows.combine_chunks() if rows.num_rows < len(places) * _SHORT_CHUNK_ROWS else rows
+
+
+def _copied(rows: pa.Table) -> pa.Table:
+    """The rows in memory of their own; combining alone would keep a single chunk where it is."""
+    single = all(column.num_chunks == 1 for column in rows.columns)
+    return rows.take(pa.array(np.arange(rows.num_rows))) if single else rows.combine_chunks()
