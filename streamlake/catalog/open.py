@@ -12,7 +12,9 @@ from typing import Protocol
 
 from streamlake.catalog.hadoop import HadoopCatalog, create_hadoop_table, load_hadoop_table
 from streamlake.catalog.new_tables import TableDefinition
+from streamlake.catalog.service import SERVICE_TYPES, load_service
 from streamlake.errors import InvalidOptionError
+from streamlake.options import suggestion
 from streamlake.spec.partition_spec import UNPARTITIONED, PartitionSpec
 from streamlake.spec.schema import Schema
 from streamlake.spec.sort_order import UNSORTED, SortOrder
@@ -40,7 +42,13 @@ def open_catalog(catalog: str | Mapping[str, str]) -> Catalog:
         if not warehouse:
             raise InvalidOptionError("catalog: a hadoop catalog needs warehouse=DIRECTORY")
         return HadoopCatalog(warehouse, catalog)
-    raise InvalidOptionError(f"catalog: {catalog!r} is not known")
+    kind = catalog.get("type") if isinstance(catalog, Mapping) else None
+    if kind is not None and kind not in SERVICE_TYPES:
+        known = ("hadoop", *SERVICE_TYPES)
+        near = suggestion(kind, known)
+        hint = f"did you mean {near!r}?" if near else f"known: {', '.join(known)}"
+        raise InvalidOptionError(f"catalog: unknown type {kind!r}; {hint}")
+    return load_service(catalog)
 
 
 def open_table(location: str, catalog: CatalogOption = None) -> Table:

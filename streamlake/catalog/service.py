@@ -1,0 +1,227 @@
+"""Catalog services (REST, SQL, Hive, Glue, DynamoDB) through PyIceberg's catalog clients.
+
+The client says where the current metadata file is and applies our changes when the base is still current; metadata is
+read, and files are written, by streamlake itself. PyIceberg is optional and loaded only here. Invariant: whatever a
+client raises while it commits, unless it is known to mean "not committed", is CommitStateUnknownError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from importlib import import_module
+from typing import Any
+
+from streamlake.catalog.metadata_diff import requirements, updates
+from streamlake.catalog.new_tables import TableDefinition, initial_metadata
+from streamlake.errors import (
+    CommitConflictError,
+    CommitStateUnknownError,
+    FeatureUnsupportedError,
+    InvalidOptionError,
+    StorageError,
+    StreamlakeError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+)
+from streamlake.formats.metadata_json import read_metadata
+from streamlake.spec.partition_spec import spec_to_json
+from streamlake.spec.sort_order import sort_order_to_json
+from streamlake.spec.table_metadata import TableMetadata
+from streamlake.spec.type_json import schema_to_json
+from streamlake.storage.file_io import FileIO, file_io_for
+from streamlake.table.table import Table
+
+SERVICE_TYPES = ("rest", "sql", "hive", "glue", "dynamodb", "in-memory")
+_CONFLICTS = ("CommitFailedException", "WaitingForLockException")
+_REFUSALS = (
+    "BadRequestError",
+    "UnauthorizedError",
+    "ForbiddenError",
+    "OAuthError",
+    "AuthorizationExpiredError",
+)
+_NOT_THERE = ("NoSuchTableError", "NoSuchIcebergTableError", "NoSuchNamespaceError", "NoSuchIdentifierError")
+
+_CLIENT_LIMIT = (
+    "this kind of catalog leaves writing metadata files to its client, which does not know the feature: use format"
+    " version 2, a REST catalog, or the Hadoop catalog"
+)
+
+
+def _pyiceberg(module: str) -> Any:
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise InvalidOptionError(
+            f"catalog: a catalog service needs PyIceberg ({error}); install it with: pip install 'streamlake[catalogs]'"
+        ) from error
+
+
+def load_service(catalog: str | Mapping[str, str]) -> ServiceCatalog:
+    """The catalog of a name that PyIceberg's configuration knows, or of a mapping of its properties.
+
+    Raises InvalidOptionError when it cannot be set up.
+    """
+    loader = _pyiceberg("pyiceberg.catalog").load_catalog
+    try:
+        if isinstance(catalog, str):
+            return ServiceCatalog(catalog, loader(catalog))
+        name = str(catalog.get("name", "default"))
+        return ServiceCatalog(
+            name, loader(name, **{key: value for key, value in catalog.items() if key != "name"})
+        )
+    except StreamlakeError:
+        raise
+    except Exception as error:
+        raise InvalidOptionError(f"catalog: {_shown(catalog)} cannot be opened: {error}") from error
+
+
+def _shown(catalog: str | Mapping[str, str]) -> str:
+    return repr(catalog) if isinstance(catalog, str) else f"the {catalog.get('type', 'given')} catalog"
+
+
+class ServiceCatalog:
+    """Tables that a catalog service keeps; `client` is PyIceberg's."""
+
+    def __init__(self, name: str, client: Any) -> None:
+        self.name = name
+        self.client = client
+
+    def load_table(self, name: str) -> Table:
+        """Raises TableNotFoundError, StorageError."""
+        operations = ServiceTableOperations(self, name)
+        operations.refresh()
+        return Table(name, operations)
+
+    def create_table(self, name: str, definition: TableDefinition) -> Table:
+        """Create a table in the service, and its namespace when it is missing. Raises TableAlreadyExistsError."""
+        draft = initial_metadata(definition, "")
+        properties = {**draft.properties, "format-version": str(draft.format_version)}
+        with _translated(f"creating {name} in catalog {self.name}"):
+            namespace = name.rpartition(".")[0]
+            if namespace:
+                self.client.create_namespace_if_not_exists(namespace)
+            self.client.create_table(
+                name,
+                _pyiceberg("pyiceberg.schema").Schema.model_validate(schema_to_json(draft.schema)),
+                partition_spec=_pyiceberg("pyiceberg.partitioning").PartitionSpec.model_validate(
+                    spec_to_json(draft.spec)
+                ),
+                sort_order=_pyiceberg("pyiceberg.table.sorting").SortOrder.model_validate(
+                    sort_order_to_json(draft.sort_order)
+                ),
+                properties=properties,
+            )
+        return self.load_table(name)
+
+
+class ServiceTableOperations:
+    """One table of a catalog service. See TableOperations."""
+
+    def __init__(self, catalog: ServiceCatalog, name: str) -> None:
+        self._catalog = catalog
+        self._name = name
+        self._handle: Any = None
+        self._io: FileIO | None = None
+        self._path = ""
+        self._metadata: TableMetadata | None = None
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def location(self) -> str:
+        return self.current().location
+
+    @property
+    def io(self) -> FileIO:
+        self.current()
+        assert self._io is not None
+        return self._io
+
+    @property
+    def metadata_path(self) -> str:
+        """The file of the version that `current` shows."""
+        self.current()
+        return self._path
+
+    def current(self) -> TableMetadata:
+        """The metadata as last seen."""
+        return self.refresh() if self._metadata is None else self._metadata
+
+    def refresh(self) -> TableMetadata:
+        """Ask the service for the current metadata file; it is read only when it is another one."""
+        with _translated(f"loading {self._name} from catalog {self._catalog.name}"):
+            handle = self._catalog.client.load_table(self._name)
+        return self._adopt(handle)
+
+    def _adopt(self, handle: Any) -> TableMetadata:
+        self._handle = handle
+        if self._metadata is None or handle.metadata_location != self._path:
+            self._io = file_io_for(
+                handle.metadata_location, {**self._catalog.client.properties, **handle.io.properties}
+            )
+            self._metadata = read_metadata(self._io, handle.metadata_location)
+            self._path = handle.metadata_location
+        return self._metadata
+
+    def commit(self, base: TableMetadata, new: TableMetadata) -> TableMetadata:
+        """Send the difference, on the condition that the base is current. See TableOperations.commit."""
+        if base is not self._metadata:
+            raise CommitConflictError(
+                f"{self._name}: the change was made on an older version; refresh and apply it again"
+            )
+        if new is base:
+            return base
+        module = _pyiceberg("pyiceberg.table.update")
+        adapter = _pyiceberg("pydantic").TypeAdapter
+        changes = tuple(adapter(module.TableUpdate).validate_python(update) for update in updates(base, new))
+        pinned = tuple(adapter(module.TableRequirement).validate_python(need) for need in requirements(base))
+        try:
+            self._catalog.client.commit_table(self._handle, pinned, changes)
+        except Exception as error:
+            raise self._commit_error(error) from error
+        try:
+            return self.refresh()
+        except StreamlakeError as error:
+            raise CommitStateUnknownError(
+                f"{self._name}: catalog {self._catalog.name} took the commit, but the table cannot be read: {error}"
+            ) from error
+
+    def _commit_error(self, error: Exception) -> StreamlakeError:
+        kind, told = type(error).__name__, f"{self._name}: catalog {self._catalog.name}: {error}"
+        stale = isinstance(error, ValueError) and any(
+            part in str(error) for part in ("sequence number", "row id")
+        )
+        if kind in _CONFLICTS or stale:
+            return CommitConflictError(told)
+        if kind in _NOT_THERE:
+            return TableNotFoundError(told)
+        if isinstance(error, NotImplementedError) or "Unsupported table format version" in str(error):
+            return FeatureUnsupportedError(f"{told}; {_CLIENT_LIMIT}")
+        if kind in _REFUSALS:
+            return StorageError(f"{told} (the catalog refused; check its credentials and permissions)")
+        return CommitStateUnknownError(f"{told} ({kind})")
+
+    def commit_turn(self) -> AbstractContextManager[None]:
+        """The service is the only arbiter."""
+        return nullcontext()
+
+
+@contextmanager
+def _translated(action: str) -> Iterator[None]:
+    try:
+        yield
+    except StreamlakeError:
+        raise
+    except Exception as error:
+        kind = type(error).__name__
+        if kind in _NOT_THERE:
+            raise TableNotFoundError(f"{action}: {error}; check the name, or create the table") from error
+        if kind == "TableAlreadyExistsError":
+            raise TableAlreadyExistsError(f"{action}: {error}; load it, or choose another name") from error
+        if isinstance(error, NotImplementedError):
+            raise FeatureUnsupportedError(f"{action}: {error}; {_CLIENT_LIMIT}") from error
+        raise StorageError(f"{action}: {kind}: {error}") from error

@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamlake.catalog import service
+from streamlake.catalog.metadata_diff import requirements, updates
+from streamlake.catalog.open import create, open_table
+from streamlake.errors import (
+    CommitConflictError,
+    CommitStateUnknownError,
+    FeatureUnsupportedError,
+    InvalidOptionError,
+    StorageError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+)
+from streamlake.spec.ddl import parse_ddl
+from streamlake.spec.partition_spec import parse_partition_by
+from streamlake.spec.sort_order import parse_sort_by
+from streamlake.table.append_files import AppendFiles
+from streamlake.table.manage_refs import ManageRefs
+from streamlake.table.metadata_changes import with_properties
+from streamlake.table.overwrite_files import OverwriteFiles
+from streamlake.table.table import Table
+from streamlake.table.update_properties import UpdateProperties
+from tests.helpers.invariants import check_table, live_data_files
+from tests.helpers.tables import FAST_CHECKS, FAST_RETRIES, FaultyOperations, data_file, make_table
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> dict[str, str]:
+    """A SQL catalog in a file, through PyIceberg's client."""
+    warehouse = tmp_path / "warehouse"
+    warehouse.mkdir()
+    return {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{warehouse}"}
+
+
+def new_table(catalog: dict[str, str], format_version: int = 2) -> Table:
+    schema = parse_ddl("id long, category string, ts timestamp")
+    spec = parse_partition_by(["category", "day(ts)"], schema)
+    order = parse_sort_by(["ts desc"], schema)
+    return create("db.t", schema, spec, order, format_version, {**FAST_RETRIES, **FAST_CHECKS}, catalog)
+
+
+def test_a_table_lives_in_a_catalog_service(catalog: dict[str, str]) -> None:
+    table = new_table(catalog)
+    assert [part.name for part in table.spec.fields] == ["category", "ts_day"]
+    assert not table.sort_order.is_unsorted
+    first = data_file(table, "a", 19000, records=3)
+    append = AppendFiles(table).append_file(first).append_file(data_file(table, "b", 19000, records=4))
+    append.set_properties({"marker": "1"})
+    snapshot = append.commit()
+    AppendFiles(table, branch="dev").append_file(data_file(table, "c", 1)).commit()
+    OverwriteFiles(table).overwrite_by_filter("category = 'b'").commit()
+    ManageRefs(table).create_tag("v1", snapshot.snapshot_id).commit()
+    UpdateProperties(table).set("p", "1").remove("marker").commit()
+    ManageRefs(table).remove("dev").commit()
+    fresh = open_table("db.t", catalog)
+    check_table(fresh)
+    assert [file.file_path for file in live_data_files(fresh)] == [first.file_path]
+    assert sorted(fresh.refs) == ["main", "v1"]
+    assert (fresh.properties["p"], "marker" in fresh.properties) == ("1", False)
+    assert fresh.metadata.snapshot(snapshot.snapshot_id) == snapshot
+
+
+def test_what_a_client_cannot_write_is_refused_before_anything_happens(catalog: dict[str, str]) -> None:
+    with pytest.raises(FeatureUnsupportedError, match="REST catalog"):
+        new_table(catalog, 3)
+    table = new_table(catalog)
+    with pytest.raises(FeatureUnsupportedError, match="REST catalog"):
+        UpdateProperties(table).upgrade_format_version(3).commit()
+    AppendFiles(table).append_file(data_file(table, "a", 1)).commit()
+    check_table(open_table("db.t", catalog))
+
+
+def test_conflicts_are_retried_and_outcomes_found(catalog: dict[str, str]) -> None:
+    table = new_table(catalog)
+    AppendFiles(table, branch="dev").append_file(data_file(table, "x", 1)).commit()
+    left = [2]
+
+    def other_first() -> None:
+        if left[0]:
+            left[0] -= 1
+            other = open_table("db.t", catalog)
+            AppendFiles(other, branch="dev").append_file(data_file(other, "x", 1)).commit()
+
+    def lost() -> None:
+        raise CommitStateUnknownError("lost")
+
+    operations = FaultyOperations(table.operations, before_swap=other_first, after_swap=lost)
+    AppendFiles(Table("db.t", operations)).append_file(data_file(table, "a", 1)).commit()
+    assert operations.attempts == 3
+    fresh = open_table("db.t", catalog)
+    check_table(fresh)
+    assert [snapshot.sequence_number for snapshot in fresh.snapshots] == [1, 2, 3, 4]
+
+
+def test_errors_of_a_client_are_sorted_by_what_they_mean(catalog: dict[str, str]) -> None:
+    from pyiceberg import exceptions
+
+    table = new_table(catalog)
+    cases: list[tuple[Exception, type[Exception]]] = [
+        (exceptions.CommitFailedException("x"), CommitConflictError),
+        (exceptions.WaitingForLockException("x"), CommitConflictError),
+        (ValueError("Cannot add snapshot with sequence number 1"), CommitConflictError),
+        (exceptions.CommitStateUnknownException("x"), CommitStateUnknownError),
+        (ConnectionResetError("x"), CommitStateUnknownError),
+        (ValueError("no JSON"), CommitStateUnknownError),
+        (exceptions.ForbiddenError("x"), StorageError),
+        (exceptions.NoSuchTableError("x"), TableNotFoundError),
+    ]
+    operations = table.operations
+    assert isinstance(operations, service.ServiceTableOperations)
+    for raised, expected in cases:
+        operations._catalog.client.commit_table = _raising(raised)
+        base = operations.refresh()
+        with pytest.raises(expected):
+            operations.commit(base, with_properties(base, {"p": "1"}))
+
+
+def _raising(error: Exception) -> Callable[..., Any]:
+    def call(*_: Any) -> None:
+        raise error
+
+    return call
+
+
+def test_an_unreachable_service_is_a_storage_error(catalog: dict[str, str]) -> None:
+    table = new_table(catalog)
+    operations = table.operations
+    assert isinstance(operations, service.ServiceTableOperations)
+    operations._catalog.client.load_table = _raising(ConnectionRefusedError("nobody listens"))
+    with pytest.raises(StorageError, match="nobody listens"):
+        table.refresh()
+
+
+def test_missing_and_existing_tables(catalog: dict[str, str]) -> None:
+    with pytest.raises(TableNotFoundError, match=r"db\.t"):
+        open_table("db.t", catalog)
+    new_table(catalog)
+    with pytest.raises(TableAlreadyExistsError, match=r"db\.t"):
+        new_table(catalog)
+
+
+def test_catalogs_that_cannot_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InvalidOptionError, match="did you mean 'hadoop'"):
+        open_table("db.t", {"type": "hadop"})
+    with pytest.raises(InvalidOptionError, match="cannot be opened"):
+        open_table("db.t", {"type": "rest"})
+    with pytest.raises(InvalidOptionError, match="no-such-catalog"):
+        open_table("db.t", "no-such-catalog")
+
+    def absent(name: str) -> None:
+        raise ImportError(f"No module named {name!r}")
+
+    monkeypatch.setattr(service, "import_module", absent)
+    with pytest.raises(InvalidOptionError, match=r"streamlake\[catalogs\]"):
+        open_table("db.t", {"type": "rest", "uri": "http://127.0.0.1:1"})
+
+
+def test_the_difference_names_every_kind_of_change(tmp_path: Path) -> None:
+    table = make_table(tmp_path)
+    AppendFiles(table).append_file(data_file(table)).commit()
+    base = table.metadata
+    snapshot = base.snapshots[0]
+    schema = replace(base.schema, schema_id=1)
+    spec = replace(parse_partition_by(["category"], base.schema), spec_id=1)
+    new = replace(
+        base,
+        format_version=3,
+        schemas=(*base.schemas, schema),
+        current_schema_id=1,
+        specs=(*base.specs, spec),
+        default_spec_id=1,
+        sort_orders=(*base.sort_orders, parse_sort_by(["id"], base.schema)),
+        default_sort_order_id=1,
+        snapshots=(replace(snapshot, snapshot_id=5, sequence_number=2),),
+        refs={"main": replace(base.refs["main"], snapshot_id=5)},
+        statistics=({"snapshot-id": 5, "statistics-path": "s"},),
+    )
+    assert [change["action"] for change in updates(base, new)] == [
+        "upgrade-format-version",
+        "add-schema",
+        "set-current-schema",
+        "add-spec",
+        "set-default-spec",
+        "add-sort-order",
+        "set-default-sort-order",
+        "add-snapshot",
+        "remove-snapshots",
+        "set-snapshot-ref",
+        "set-statistics",
+    ]
+    assert updates(base, base) == []
+    pinned = {need.get("ref"): need.get("snapshot-id") for need in requirements(base)}
+    assert pinned["main"] == snapshot.snapshot_id
+    with pytest.raises(FeatureUnsupportedError, match="location"):
+        updates(base, replace(base, location="/elsewhere"))
