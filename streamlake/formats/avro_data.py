@@ -1,47 +1,45 @@
 """Avro data files: writer and reader (spec: Appendix A, Avro).
 
-Columns are converted in bulk; between them and fastavro stand Python lists of records, one conversion per batch, which
-is what makes this format several times slower than Parquet. Invariant: a file consists of whole blocks of about
+Rows are encoded in bulk by `avro_columns`. Reading goes through fastavro and a Python list of records per batch, because
+Avro can only be decoded value by value: several times slower than Parquet. Invariant: a file consists of whole blocks of about
 `_BLOCK_BYTES`, each written as soon as it is full.
 """
 
 from __future__ import annotations
 
 import contextlib
-import io as streams
 import json
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import BinaryIO
 
-import fastavro
+import numpy as np
 import pyarrow as pa
 
 from streamlake.errors import StreamlakeError
 from streamlake.formats.arrow_schema import schema_to_arrow
+from streamlake.formats.avro_columns import encoded_rows
 from streamlake.formats.avro_container import (
     container_block,
     container_header,
-    parse_schema,
     read_container,
 )
-from streamlake.formats.avro_encoding import encode_long
-from streamlake.formats.avro_file_schema import AvroFileSchema, without_logical_types
+from streamlake.formats.avro_file_schema import AvroFileSchema
 from streamlake.formats.avro_schemas import record_schema
-from streamlake.formats.avro_values import stored_type, to_stored
 from streamlake.formats.file_batches import FileBatches, RowGroupFilter, Split, in_split, read_errors
 from streamlake.formats.file_rows import shaped_rows
 from streamlake.formats.format_options import FormatOptions
 from streamlake.formats.leaves import schema_leaves
 from streamlake.formats.metrics import ArrowStats, FileMetrics, file_metrics
-from streamlake.formats.nested_arrays import converted_array
 from streamlake.ids import new_uuid
 from streamlake.spec.schema import Schema
 from streamlake.spec.type_json import schema_to_json
 from streamlake.storage.file_io import FileIO, storage_errors
 
 _BLOCK_BYTES = 256 * 1024
+_ENCODED_ROWS = 16_384
+_ENCODED_BYTES = 64 * 1024 * 1024
 _CODECS = {"gzip": "deflate", "zstd": "zstandard", "snappy": "snappy", "uncompressed": "null"}
 
 
@@ -52,8 +50,6 @@ class AvroFileWriter:
         self._io, self._path, self._schema = io, path, schema
         self._arrow_schema = schema_to_arrow(schema)
         self._avro_schema = record_schema(schema.struct, "table")
-        self._encoder = parse_schema(without_logical_types(self._avro_schema))
-        self._stored = stored_type(schema.struct)
         self._leaves = schema_leaves(schema)
         self._modes = options.metrics.modes(schema)
         self._stats = ArrowStats(self._leaves, self._modes)
@@ -82,11 +78,12 @@ class AvroFileWriter:
         if not data.num_rows:
             return
         rows = shaped_rows(data, self._arrow_schema, self._path)
-        per_block = max(1, min(rows.num_rows, _BLOCK_BYTES * rows.num_rows // max(1, rows.nbytes)))
+        at_once = max(1, min(_ENCODED_ROWS, _ENCODED_BYTES * rows.num_rows // max(1, rows.nbytes)))
         with storage_errors("writing", self._path):
             sink = self._open()
-            for batch in rows.to_batches(max_chunksize=per_block):
-                sink.write(container_block(self._codec, *self._encoded(batch), self._sync))
+            for batch in rows.to_batches(max_chunksize=at_once):
+                for count, payload in _blocks(batch, self._schema):
+                    sink.write(container_block(self._codec, count, payload, self._sync))
         self._stats.update(rows)
         self._rows += rows.num_rows
 
@@ -118,13 +115,16 @@ class AvroFileWriter:
             )
         return self._sink
 
-    def _encoded(self, batch: pa.RecordBatch) -> tuple[int, bytes]:
-        whole = pa.StructArray.from_arrays(batch.columns, fields=list(self._arrow_schema))
-        stored = converted_array(whole, self._schema.struct, self._stored, to_stored)
-        block = streams.BytesIO()
-        fastavro.schemaless_writer(block, self._encoder.writer, stored.to_pylist(maps_as_pydicts="strict"))
-        # The encoder's schema is an array of records, whose count in front and end mark a block does not have.
-        return len(batch), block.getvalue()[len(encode_long(len(batch))) : -1]
+
+def _blocks(batch: pa.RecordBatch, schema: Schema) -> Iterator[tuple[int, bytes]]:
+    """Encoded records in blocks of about `_BLOCK_BYTES`: record count and bytes."""
+    records = encoded_rows(batch.columns, schema.struct)
+    rows_per_block = max(1, _BLOCK_BYTES * len(records) // max(1, records.nbytes))
+    for start in range(0, len(records), rows_per_block):
+        block = records.slice(start, rows_per_block)
+        first, last = block.offset, block.offset + len(block)
+        offsets = np.frombuffer(block.buffers()[1], dtype=np.int32)
+        yield len(block), memoryview(block.buffers()[2])[offsets[first] : offsets[last]].tobytes()
 
 
 def read_avro_file(

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from streamlake.errors import FeatureUnsupportedError
 from streamlake.formats.arrow_ids import with_field_id
 from streamlake.formats.avro_container import ParsedSchema, damaged, parse_schema
-from streamlake.formats.avro_values import decimals
 from streamlake.formats.nested_arrays import with_children
 
 Json = Any
@@ -36,6 +36,7 @@ _PLAIN: dict[str, pa.DataType] = {
     "bytes": pa.binary(),
 }
 _UNITS = {"millis": "ms", "micros": "us", "nanos": "ns"}
+_DECIMAL128_BYTES = 16
 _LOGICAL_KEYS = ("logicalType", "precision", "scale")
 
 
@@ -257,7 +258,7 @@ def _logical(schema: Json, plain: _Column) -> _Column:
     if name == "decimal":
         meant = pa.decimal128(schema["precision"], schema.get("scale", 0))
         if pa.types.is_fixed_size_binary(stored):
-            return _Column(stored, meant, lambda array: decimals(array, meant))
+            return _Column(stored, meant, lambda array: _decimals_of_fixed(array, meant))
         return _Column(stored, meant, lambda array: _decimals_of_bytes(array, meant))
     if name == "uuid" and pa.types.is_string(stored):
         return _Column(stored, pa.binary(16), _uuids_of_text)
@@ -266,6 +267,19 @@ def _logical(schema: Json, plain: _Column) -> _Column:
 
 def _viewed(stored: pa.DataType, meant: pa.DataType) -> _Column:
     return _Column(stored, meant, lambda array: array.view(meant))
+
+
+def _decimals_of_fixed(array: pa.Array, meant: pa.DataType) -> pa.Array:
+    """Big-endian two's complement of a fixed size -> decimal128, which is little-endian."""
+    size = array.type.byte_width
+    raw = np.frombuffer(array.buffers()[1] or b"", dtype=np.uint8)
+    big = raw[array.offset * size : (array.offset + len(array)) * size].reshape(len(array), size)
+    kept = min(size, _DECIMAL128_BYTES)
+    wide: np.ndarray[Any, Any] = np.empty((len(array), _DECIMAL128_BYTES), dtype=np.uint8)
+    wide[:] = np.where(big[:, :1] & 0x80, 0xFF, 0)
+    wide[:, :kept] = big[:, ::-1][:, :kept]
+    validity = array.is_valid().buffers()[1] if array.null_count else None
+    return pa.Array.from_buffers(meant, len(array), [validity, pa.py_buffer(wide.tobytes())])
 
 
 def _decimals_of_bytes(array: pa.Array, meant: pa.DataType) -> pa.Array:

@@ -34,7 +34,7 @@ def constant_array(type_: IcebergType, value: Any, rows: int) -> pa.Array:
         storage = pa.repeat(pa.scalar(raw, pa.binary(16)), rows)
         return (
             pa.ExtensionArray.from_storage(target, storage)
-            if isinstance(target, pa.ExtensionType)
+            if isinstance(target, pa.BaseExtensionType)
             else storage
         )
     if pa.types.is_temporal(target):

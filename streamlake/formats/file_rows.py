@@ -49,7 +49,7 @@ def _in_order(table: pa.Table, schema: pa.Schema, path: str) -> pa.Table:
 
 def _cast(column: pa.ChunkedArray, field: pa.Field, path: str) -> pa.ChunkedArray:
     try:
-        if isinstance(field.type, pa.ExtensionType) and not isinstance(column.type, pa.ExtensionType):
+        if isinstance(field.type, pa.BaseExtensionType) and not isinstance(column.type, pa.BaseExtensionType):
             storage = column.cast(field.type.storage_type)
             chunks = [pa.ExtensionArray.from_storage(field.type, chunk) for chunk in storage.chunks]
             return pa.chunked_array(chunks, type=field.type)

@@ -19,17 +19,22 @@ import pyarrow.parquet as pq
 
 from streamlake.formats.leaves import Leaf, leaf_values
 from streamlake.spec.types import (
+    BinaryType,
     BooleanType,
     DateType,
     DecimalType,
+    FixedType,
+    FloatType,
     IntegerType,
     LongType,
     PrimitiveType,
+    StringType,
     TimestampNsType,
     TimestampType,
     TimestamptzNsType,
     TimestamptzType,
     TimeType,
+    UUIDType,
 )
 
 _DELTA = "DELTA_BINARY_PACKED"
@@ -87,7 +92,7 @@ def plan_encodings(
         best = packed if leaf in delta_leaves and plain > packed * _PLAIN_GAIN else plain
         if _may_have_dictionary(leaf.type):
             rows = table.num_rows * max(1, trial_values(spread, leaf)) // max(1, spread.num_rows)
-            bits = _dictionary_bits(leaf_values(spread, leaf), rows, dict_size_bytes)
+            bits = _dictionary_bits(leaf_values(spread, leaf), leaf.type, rows, dict_size_bytes)
             if bits is not None and bits <= best * _DICTIONARY_GAIN:
                 dictionary.append(leaf.parquet_path)
                 continue
@@ -141,38 +146,50 @@ def _bits_per_value(
 
 
 def _column_bits(chunk: pq.ColumnChunkMetaData) -> float:
-    return 8 * chunk.total_compressed_size / max(1, chunk.num_values)
+    return float(8 * chunk.total_compressed_size / max(1, chunk.num_values))
 
 
-def _dictionary_bits(values: pa.ChunkedArray, total_values: int, dict_size_bytes: int) -> float | None:
+def _dictionary_bits(
+    values: pa.ChunkedArray, type_: PrimitiveType, total_values: int, dict_size_bytes: int
+) -> float | None:
     """Estimated bits per value with a dictionary, or None where the dictionary would grow too large."""
-    if pa.types.is_dictionary(values.type):
-        values = values.cast(values.type.value_type)
-    if isinstance(values.type, pa.ExtensionType):
+    if isinstance(values.type, pa.BaseExtensionType):
         values = pa.chunked_array([chunk.storage for chunk in values.chunks], type=values.type.storage_type)
     present = len(values) - values.null_count
     if present == 0:
         return 0.0
-    distinct = estimated_distinct(pc.count_distinct(values).as_py(), present, total_values)
-    width = _value_bytes(values, present)
+    counts = pc.value_counts(values.drop_null()).field("counts")
+    once, twice = (pc.sum(pc.equal(counts, times)).as_py() for times in (1, 2))
+    distinct = estimated_distinct(len(counts), once, twice, present, total_values)
+    width = _value_bytes(values, type_, present)
     if distinct * width > dict_size_bytes:
         return None
     return math.log2(max(2.0, distinct)) + 8 * distinct * width / max(1, total_values)
 
 
-def _value_bytes(values: pa.ChunkedArray, present: int) -> float:
-    if pa.types.is_primitive(values.type) or pa.types.is_fixed_size_binary(values.type):
-        return max(1.0, values.type.bit_width / 8)
-    return 4.0 + float(pc.sum(pc.binary_length(values)).as_py() or 0) / present
+def _value_bytes(values: pa.ChunkedArray, type_: PrimitiveType, present: int) -> float:
+    """Bytes that a dictionary takes per value."""
+    if isinstance(type_, (IntegerType, DateType, FloatType)):
+        return 4.0
+    if isinstance(type_, UUIDType):
+        return 16.0
+    if isinstance(type_, FixedType):
+        return float(type_.length)
+    if isinstance(type_, DecimalType):
+        return 8.0 if _is_stored_as_integer(type_) else 16.0
+    if isinstance(type_, (StringType, BinaryType)):
+        return 4.0 + float(pc.sum(pc.binary_length(values)).as_py() or 0) / present
+    return 8.0
 
 
-def estimated_distinct(seen: int, sampled: int, total: int) -> float:
-    """How many distinct values `total` values have when `sampled` of them show `seen`, if all are equally frequent.
+def estimated_distinct(seen: int, once: int, twice: int, sampled: int, total: int) -> float:
+    """How many distinct values `total` values have, when `sampled` of them show `seen`, `once` and `twice` so often.
 
-    Inverts the expected number of occupied cells, seen = d * (1 - exp(-sampled / d)), by bisection; `total` caps it.
+    The larger of two estimates: the number of equally frequent values that show `seen` (by bisection of the expected
+    number, d * (1 - exp(-sampled / d))), and Chao's lower bound for values of unequal frequency.
     """
-    if seen >= sampled:
-        return float(total)
+    if seen >= sampled or not twice:
+        return float(total if once else seen)
     low, high = float(seen), float(max(seen, total))
     for _ in range(40):
         middle = (low + high) / 2
@@ -180,4 +197,4 @@ def estimated_distinct(seen: int, sampled: int, total: int) -> float:
             low = middle
         else:
             high = middle
-    return high
+    return min(float(total), max(high, seen + once * once / (2 * twice)))

@@ -141,11 +141,11 @@ def _primitive(source: pa.DataType, type_: PrimitiveType, name: str, path: str) 
     safe = not (pa.types.is_timestamp(source) and source.unit == "ns")
 
     def convert(array: pa.Array) -> pa.Array:
-        if isinstance(array.type, pa.ExtensionType):
+        if isinstance(array.type, pa.BaseExtensionType):
             array = array.storage
         if pa.types.is_dictionary(array.type):
             array = array.dictionary_decode()
-        if isinstance(target, pa.ExtensionType):
+        if isinstance(target, pa.BaseExtensionType):
             return pa.ExtensionArray.from_storage(target, array.cast(target.storage_type))
         return array.cast(target, safe=safe)
 
