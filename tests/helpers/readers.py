@@ -205,8 +205,11 @@ def rows(table: pa.Table, key: str | Sequence[str] = (), loose: frozenset[str] =
 def _plain(scalar: pa.Scalar, loose: frozenset[str]) -> Any:
     kind = scalar.type
     if isinstance(kind, pa.BaseExtensionType):
-        value = scalar.value
-        return _uuid_text(value.as_py()) if isinstance(kind, pa.UuidType) else _plain(value, loose)
+        if not scalar.is_valid:
+            return None
+        return (
+            _uuid_text(scalar.value.as_py()) if isinstance(kind, pa.UuidType) else _plain(scalar.value, loose)
+        )
     is_map = pa.types.is_map(kind)
     if is_map or pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         if not scalar.is_valid:
@@ -236,14 +239,14 @@ def _plain_leaf(scalar: pa.Scalar, loose: frozenset[str]) -> Any:
         return _float(scalar.as_py())
     value = scalar.as_py()
     if isinstance(value, Decimal):
-        return value.normalize()
+        return value
     if isinstance(value, str) and TEXT_IS_BYTES in loose:
         return value.encode()
     return value
 
 
-def _uuid_text(value: Any) -> str | None:
-    return None if value is None else str(value if isinstance(value, uuid.UUID) else uuid.UUID(bytes=value))
+def _uuid_text(value: Any) -> str:
+    return str(value if isinstance(value, uuid.UUID) else uuid.UUID(bytes=value))
 
 
 def _float(value: float) -> Any:
