@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from streamlake.errors import FeatureUnsupportedError, InvalidOptionError
-from streamlake.formats.manifests import read_manifest
-from streamlake.read.planning import FileScanTask, ScanPlanner
+from streamlake.read.planning import FileScanTask, ScanPlanner, read_manifests
 from streamlake.read.scan import Filter, Scan
+from streamlake.spec.expressions import TRUE
 from streamlake.spec.manifest import EntryStatus, ManifestContent, ManifestFile
 from streamlake.spec.snapshot import Snapshot
 from streamlake.table.table import Table
@@ -44,8 +44,11 @@ class IncrementalAppendScan(Scan):
     def plan_files(self) -> Iterator[FileScanTask]:
         planner = ScanPlanner(self.table.io, self.table.specs, self._bound)
         ids = {snapshot.snapshot_id for snapshot in self.snapshots}
-        for manifest in self._manifests(ids):
-            for entry in read_manifest(self.table.io, manifest, self.table.specs):
+        manifests = [manifest for manifest in self._manifests(ids) if planner.may_match(manifest)]
+        for entries in read_manifests(
+            self.table.io, manifests, self.table.specs, with_stats=self._bound != TRUE
+        ):
+            for entry in entries:
                 if entry.status == EntryStatus.ADDED and entry.snapshot_id in ids:
                     task = planner.task(entry)
                     if task is not None:

@@ -56,7 +56,7 @@ class ScanPlanner:
 
     def tasks(self, manifests: Iterable[ManifestFile]) -> Iterator[FileScanTask]:
         """One task per data file, in the order of the manifests."""
-        kept = [manifest for manifest in manifests if self._may_match(manifest)]
+        kept = [manifest for manifest in manifests if self.may_match(manifest)]
         data = [manifest for manifest in kept if manifest.content == ManifestContent.DATA]
         if not data:
             return
@@ -96,7 +96,8 @@ class ScanPlanner:
             self._projections[spec_id] = inclusive_projection(self._bound, self._specs[spec_id])
         return self._projections[spec_id]
 
-    def _may_match(self, manifest: ManifestFile) -> bool:
+    def may_match(self, manifest: ManifestFile) -> bool:
+        """Whether a manifest may hold a file that the filter needs."""
         if self._bound == FALSE or not manifest.may_have_live_files:
             return False
         if manifest.partition_spec_id not in self._specs:

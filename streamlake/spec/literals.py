@@ -142,7 +142,8 @@ def _number(literal: Any) -> int | Fraction | float:
         raise LiteralMismatch("it is not a number")
     if isinstance(literal, (float, Decimal)) and not math.isfinite(literal):
         return float(literal)
-    return literal if isinstance(literal, int) else Fraction(literal)
+    # A float stands for the decimal that it prints as: 0.1 is a tenth.
+    return literal if isinstance(literal, int) else Fraction(str(literal))
 
 
 def _float(literal: Any, type_: IcebergType) -> float:

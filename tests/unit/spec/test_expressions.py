@@ -149,6 +149,8 @@ def test_decimals_are_exact():
     assert not matches("big > 1234567890123456789012345678.0000000001", big=huge)
     assert not matches("big < 1234567890123456789012345678.00000000005", big=huge)
     assert matches(equal("dec", 2), dec=Decimal("2.00"))
+    assert matches(equal("dec", 0.1), dec=Decimal("0.10"))
+    assert matches("dec >= 1e-1", dec=Decimal("0.10"))
     assert matches("dec < 'Infinity'", dec=Decimal(1))
 
 
