@@ -40,7 +40,7 @@ class _Version:
 
     number: int
     path: str
-    size: int
+    fingerprint: tuple[int, ...] | None
     metadata: TableMetadata
 
 
@@ -87,7 +87,7 @@ class HadoopTableOperations:
         Raises TableNotFoundError, DataInvalidError (not table metadata, or another table took the directory over).
         """
         seen = self._current
-        if seen is not None and not self._versions.is_unchanged(seen.path, seen.size):
+        if seen is not None and self._versions.fingerprint(seen.path) != seen.fingerprint:
             # Removed by delete-after-commit, or the table was dropped: start again from what is there.
             return self._read_newest(None)
         return self._read_newest(None if seen is None else seen.number)
@@ -102,11 +102,11 @@ class HadoopTableOperations:
                 )
             number, path = found
             seen = self._current
-            if seen is not None and seen.path == path and self._versions.is_unchanged(path, seen.size):
+            fingerprint = self._versions.fingerprint(path)
+            if seen is not None and seen.path == path and seen.fingerprint == fingerprint:
                 return seen.metadata
             try:
-                size = self._io.size(path)
-                version = _Version(number, path, size, read_metadata(self._io, path))
+                version = _Version(number, path, fingerprint, read_metadata(self._io, path))
             except MissingFileError:
                 known = None
                 continue
@@ -187,14 +187,14 @@ class HadoopTableOperations:
     def _created(self, number: int, path: str, metadata: TableMetadata) -> _Version:
         data = metadata_bytes(metadata, gzip=path.endswith(".gz.metadata.json"))
         self._io.create_exclusive(path, data)
-        return _Version(number, path, len(data), metadata)
+        return _Version(number, path, self._versions.fingerprint(path), metadata)
 
     def _require_successor(self, seen: _Version, created: _Version) -> None:
         """Old versions may be deleted, and then a writer that slept can create a number that was used before.
 
         The version it built on is gone too in that case; only then look where the table really is.
         """
-        if self._versions.is_unchanged(seen.path, seen.size):
+        if self._versions.fingerprint(seen.path) == seen.fingerprint:
             return
         listed = MetadataVersions(self._io, self._location).newest()
         if listed is None or listed[0] <= created.number:

@@ -7,8 +7,11 @@ unbroken row from there. Names: `v{N}.metadata.json`, compressed `v{N}.gz.metada
 
 from __future__ import annotations
 
+import os
+
 from streamlake.errors import MissingFileError, StorageError
-from streamlake.storage.file_io import FileIO
+from streamlake.storage.file_io import FileIO, scheme_of, storage_error
+from streamlake.storage.local import local_path
 from streamlake.storage.locations import TableLocations, metadata_version_of
 
 
@@ -62,12 +65,23 @@ class MetadataVersions:
             following = self.existing_path(start + 1)
         return start, path
 
-    def is_unchanged(self, path: str, size: int) -> bool:
-        """Whether a version file is still there, with the size it had."""
+    def fingerprint(self, path: str) -> tuple[int, ...] | None:
+        """What tells a version file from another one of the same name, without reading it; None when it is gone.
+
+        A table that was dropped and created again may well have a file of the same name and size.
+        """
+        if scheme_of(path) in ("", "file"):
+            try:
+                status = os.stat(local_path(path))
+            except FileNotFoundError:
+                return None
+            except OSError as error:
+                raise storage_error("looking at", path, error) from error
+            return status.st_size, status.st_mtime_ns, status.st_ino
         try:
-            return self._io.size(path) == size
+            return (self._io.size(path),)
         except MissingFileError:
-            return False
+            return None
 
     def _listed(self) -> tuple[int, str] | None:
         newest: tuple[int, str] | None = None

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from streamlake import clock
+from streamlake import clock, ids
 from streamlake.errors import ConflictValidationError, FeatureUnsupportedError, InvalidOptionError
 from streamlake.spec.snapshot import MAIN_BRANCH, Snapshot, SnapshotLogEntry, SnapshotRef
 from streamlake.spec.table_metadata import TableMetadata
@@ -149,6 +149,11 @@ def with_format_version(base: TableMetadata, version: int) -> TableMetadata:
             f"format version {version} is not written here; use one of {WRITABLE_FORMAT_VERSIONS}"
         )
     next_row_id = (base.next_row_id or 0) if version >= 3 else base.next_row_id
+    table_uuid = base.table_uuid or ids.new_uuid()
     return changed(
-        base, format_version=version, next_row_id=next_row_id, last_updated_ms=change_time_ms(base)
+        base,
+        format_version=version,
+        table_uuid=table_uuid,
+        next_row_id=next_row_id,
+        last_updated_ms=change_time_ms(base),
     )

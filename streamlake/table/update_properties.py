@@ -23,6 +23,8 @@ class UpdateProperties:
         if key in self._removals:
             raise InvalidOptionError(f"table property {key} cannot be set and removed in one update")
         if key == "format-version":
+            if not str(value).isdigit():
+                raise InvalidOptionError(f"format-version {value!r} is not a format version; use 2 or 3")
             return self.upgrade_format_version(int(value))
         self._updates[key] = str(value)
         return self

@@ -5,6 +5,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 
@@ -13,6 +14,7 @@ from streamlake.errors import (
     CommitConflictError,
     CommitStateUnknownError,
     ConflictValidationError,
+    DataInvalidError,
     FencedError,
     StorageError,
 )
@@ -229,15 +231,14 @@ def test_a_failed_clean_up_does_not_fail_the_commit(tmp_path: Path, monkeypatch:
     check_table(open_table(str(tmp_path)))
 
 
-def test_a_table_that_was_replaced_is_not_written(tmp_path: Path) -> None:
-    from shutil import rmtree
-
-    from streamlake.errors import DataInvalidError
-
+@pytest.mark.parametrize("commits", [0, 1])
+def test_a_table_that_was_replaced_is_not_written(tmp_path: Path, commits: int) -> None:
     table = make_table(tmp_path / "t")
-    AppendFiles(table).append_file(data_file(table)).commit()
+    for _ in range(commits):
+        AppendFiles(table).append_file(data_file(table)).commit()
     rmtree(tmp_path / "t")
-    make_table(tmp_path / "t")
+    again = make_table(tmp_path / "t")
+    assert again.uuid != table.uuid
     with pytest.raises(DataInvalidError, match="another table"):
         AppendFiles(table).append_file(data_file(table)).commit()
     assert open_table(str(tmp_path / "t")).snapshots == ()
