@@ -1,8 +1,8 @@
 """Avro object container files: header, blocks, codecs (Avro specification, Object Container Files).
 
-The frame around encoded records; manifests and manifest lists are such files. Records are decoded by fastavro, the
-frame is read here, so that a schema is parsed once per process and not once per file, and so that values stay what is
-stored: logical types (dates, timestamps) are left as numbers. Invariant: damage is a DataInvalidError that names the
+The frame around encoded records; manifests, manifest lists and Avro data files are such files. It is read here, and
+not by fastavro, so that a schema is parsed once per process and not once per file, and so that values stay what is
+stored: logical types (dates, timestamps) can be left as numbers. Invariant: damage is a DataInvalidError that names the
 file, whatever byte is wrong.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 import bz2
 import io
 import lzma
+import struct
 import uuid
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,6 +22,7 @@ import fastavro
 import pyarrow as pa
 
 from streamlake.errors import DataInvalidError, FeatureUnsupportedError
+from streamlake.formats.avro_decoding import Decoder, decode_long, decode_records
 from streamlake.formats.avro_encoding import encode_long
 from streamlake.ids import new_uuid
 
@@ -51,8 +53,18 @@ class AvroFile:
     schema_text: str
     blocks: tuple[tuple[int, bytes], ...]
 
+    def values(self, decode: Decoder) -> list[Any]:
+        """Every record, as `decode` (of `avro_decoding.decoder_of`) gives it."""
+        records: list[Any] = []
+        for count, payload in self.blocks:
+            try:
+                records += decode_records(decode, payload, count)
+            except (*_DAMAGE, struct.error) as cause:
+                raise damaged(self.path, f"a block does not decode ({cause})") from cause
+        return records
+
     def records(self, parsed: ParsedSchema) -> Iterator[Any]:
-        """Every record; `parsed` comes from `parse_schema` of `schema_text`, rewritten as the caller likes."""
+        """Every record, decoded by fastavro; `parsed` comes from `parse_schema` of `schema_text`, rewritten as the caller likes."""
         for count, payload in self.blocks:
             yield from self._block(parsed, count, payload)
 
@@ -169,18 +181,6 @@ def container_block(codec: str, count: int, payload: bytes, sync: bytes) -> byte
     """One block (record count, uncompressed bytes) as it stands in a file after header and sync marker."""
     body = _COMPRESS[codec](payload)
     return b"".join((encode_long(count), encode_long(len(body)), body, sync))
-
-
-def decode_long(data: bytes, at: int) -> tuple[int, int]:
-    """The long at position `at`, and the position after it."""
-    byte = data[at]
-    number, shift = byte & 0x7F, 7
-    while byte & 0x80:
-        at += 1
-        byte = data[at]
-        number |= (byte & 0x7F) << shift
-        shift += 7
-    return (number >> 1) ^ -(number & 1), at + 1
 
 
 def _encode_bytes(value: bytes) -> bytes:

@@ -7,7 +7,7 @@ Invariant: manifests that are already in the table are listed exactly as they we
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from streamlake.errors import DataInvalidError, FeatureUnsupportedError
@@ -17,7 +17,7 @@ from streamlake.formats.avro_container import (
     read_container,
     write_container,
 )
-from streamlake.formats.manifest_schemas import manifest_list_schema, stored_schema
+from streamlake.formats.manifest_schemas import manifest_list_decoder, manifest_list_schema
 from streamlake.formats.manifests import with_counts
 from streamlake.spec.manifest import FieldSummary, ManifestContent, ManifestFile
 from streamlake.spec.snapshot import Snapshot
@@ -25,6 +25,14 @@ from streamlake.storage.file_io import FileIO
 
 WRITTEN_VERSIONS = (2, 3)
 _CODEC = "deflate"
+
+# Slots of a decoded record, which are the positions of ManifestFile's fields.
+_SLOTS = [part.name for part in fields(ManifestFile)]
+_CONTENT = _SLOTS.index("content")
+_SPEC_ID = _SLOTS.index("partition_spec_id")
+_SEQUENCE_NUMBER = _SLOTS.index("sequence_number")
+_MIN_SEQUENCE_NUMBER = _SLOTS.index("min_sequence_number")
+_PARTITIONS = _SLOTS.index("partitions")
 
 
 def assign_ids(
@@ -101,8 +109,7 @@ def read_manifest_list(io: FileIO, path: str) -> list[ManifestFile]:
     """The manifests of a list, in its order. Raises MissingFileError, and DataInvalidError for a damaged file."""
     file = read_container(io.read_bytes(path), path)
     try:
-        stored = stored_schema(file.schema_text)
-        return [_from_record(record) for record in file.records(stored.parsed)]
+        return [_from_record(record) for record in file.values(manifest_list_decoder(file.schema_text))]
     except (DataInvalidError, KeyError, TypeError, ValueError) as cause:
         if isinstance(cause, DataInvalidError) and path in str(cause):
             raise
@@ -175,33 +182,12 @@ def _to_record(manifest: ManifestFile, format_version: int) -> tuple[Any, ...]:
     return *record, manifest.first_row_id if manifest.content == ManifestContent.DATA else None
 
 
-def _from_record(record: dict[str, Any]) -> ManifestFile:
-    summaries = record.get("partitions")
-    return ManifestFile(
-        manifest_path=record["manifest_path"],
-        manifest_length=record["manifest_length"],
-        partition_spec_id=record.get("partition_spec_id", 0),
-        content=ManifestContent(record.get("content") or 0),
-        sequence_number=record.get("sequence_number") or 0,
-        min_sequence_number=record.get("min_sequence_number") or 0,
-        added_snapshot_id=record.get("added_snapshot_id"),
-        added_files_count=record.get("added_files_count"),
-        existing_files_count=record.get("existing_files_count"),
-        deleted_files_count=record.get("deleted_files_count"),
-        added_rows_count=record.get("added_rows_count"),
-        existing_rows_count=record.get("existing_rows_count"),
-        deleted_rows_count=record.get("deleted_rows_count"),
-        partitions=None
-        if summaries is None
-        else tuple(
-            FieldSummary(
-                summary["contains_null"],
-                summary.get("contains_nan"),
-                summary.get("lower_bound"),
-                summary.get("upper_bound"),
-            )
-            for summary in summaries
-        ),
-        key_metadata=record.get("key_metadata"),
-        first_row_id=record.get("first_row_id"),
-    )
+def _from_record(values: list[Any]) -> ManifestFile:
+    """A manifest from the fields that a list holds; v1 lists lack some, of which 0 is the inherited value."""
+    values[_CONTENT] = ManifestContent(values[_CONTENT] or 0)
+    values[_SPEC_ID] = values[_SPEC_ID] or 0
+    values[_SEQUENCE_NUMBER] = values[_SEQUENCE_NUMBER] or 0
+    values[_MIN_SEQUENCE_NUMBER] = values[_MIN_SEQUENCE_NUMBER] or 0
+    if values[_PARTITIONS] is not None:
+        values[_PARTITIONS] = tuple([FieldSummary(*summary) for summary in values[_PARTITIONS]])
+    return ManifestFile(*values)

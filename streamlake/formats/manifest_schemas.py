@@ -1,8 +1,7 @@
 """The Avro schemas of manifests and manifest lists, for writing (v2, v3) and for reading (whatever was written).
 
-Stored fields are found by id, never by name, because writers have named some of them differently over the years. For
-decoding, schemas lose their logical types: dates stay days, decimals stay bytes. Invariant: each distinct schema is
-prepared once per process.
+Stored fields are found by id, and by name only where there is none, because writers have named some of them
+differently over the years. Invariant: each distinct schema is prepared once per process.
 """
 
 from __future__ import annotations
@@ -11,12 +10,11 @@ import json
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
-from uuid import UUID
 
 from streamlake.errors import DataInvalidError
-from streamlake.formats.avro_container import ParsedSchema, parse_schema
+from streamlake.formats.avro_decoding import Decoder, Layout, decoder_of
 from streamlake.formats.avro_encoding import Encoder, encoder_of
-from streamlake.formats.avro_schemas import record_schema
+from streamlake.formats.avro_schemas import avro_name, record_schema
 from streamlake.spec.types import (
     BinaryType,
     BooleanType,
@@ -29,7 +27,6 @@ from streamlake.spec.types import (
     StringType,
     StructType,
 )
-from streamlake.spec.values import scaled
 
 Json = Any
 
@@ -111,19 +108,17 @@ _MANIFEST_FILE_BY_VERSION = {
     3: (*_MANIFEST_FILE, _field(520, "first_row_id", _LONG)),
 }
 
-STATS_FIELD_IDS = frozenset({108, 109, 110, 137, 125, 128})
-_NAMES = {
-    part.field_id: part.name
-    for part in (
-        *_ENTRY_HEAD,
-        _field(2, "data_file", StructType(())),
-        *_DATA_FILE_HEAD,
-        _field(_PARTITION_ID, "partition", StructType(())),
-        *_DATA_FILE_BY_VERSION[3],
-        *_MANIFEST_FILE_BY_VERSION[3],
-        *_SUMMARY.fields,
-    )
-}
+_STATS_FIELD_IDS = frozenset({108, 109, 110, 137, 125, 128})
+
+# The slots of a decoded record are the fields of the value that it becomes.
+_ENTRY_FIELD_IDS = (0, 1, 3, 4, 2)
+_DATA_FILE_FIELD_IDS = (
+    *(134, 100, 101, 141, _PARTITION_ID, 103, 104, 108, 109, 110, 137, 125, 128, 131, 132, 135, 140),
+    *(142, 143, 144, 145),
+)
+_MANIFEST_FILE_FIELD_IDS = (
+    *(500, 501, 502, 517, 515, 516, 503, 504, 505, 506, 512, 513, 514, 507, 519, 520),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,110 +153,61 @@ def _written(struct: StructType, name: str) -> WrittenSchema:
     return WrittenSchema(json.dumps(record_schema(struct, name), separators=(",", ":")), encoder_of(struct))
 
 
-@dataclass(frozen=True, eq=False)
-class PartitionField:
-    """How one field of a stored partition tuple becomes a value: its key in the record and what its bytes mean."""
-
-    field_id: int
-    key: str
-    logical_type: str | None
-    scale: int
-
-    def value(self, raw: Any) -> Any:
-        """The value in streamlake's domain of what is stored."""
-        if raw is None or self.logical_type is None:
-            return raw
-        if self.logical_type == "uuid":
-            return UUID(raw) if isinstance(raw, str) else UUID(bytes=bytes(raw))
-        if self.logical_type == "decimal":
-            return scaled(int.from_bytes(raw, "big", signed=True), self.scale)
-        return raw
-
-
-@dataclass(frozen=True, eq=False)
-class StoredSchema:
-    """A writer's schema prepared for decoding: records keyed by the spec's names, partition values by field id."""
-
-    parsed: ParsedSchema
-    partition: tuple[PartitionField, ...]
-
-
 @lru_cache(maxsize=256)
-def stored_schema(schema_text: str, *, with_stats: bool = True) -> StoredSchema:
-    """Prepare the schema text of a manifest or manifest list. Raises DataInvalidError when it is none."""
+def manifest_decoder(
+    schema_text: str, partition_fields: tuple[tuple[int, str], ...], *, with_stats: bool
+) -> Decoder:
+    """The decoder of a stored manifest's entries, with partition values in the order of `partition_fields`.
+
+    An entry is the list [status, snapshot id, sequence number, file sequence number, data file], the data file the
+    list of DataFile's fields. Raises DataInvalidError when the text is no schema of a manifest.
+    """
+    slots: dict[int, tuple[int, Layout | None]] = {
+        field_id: (at, None) for at, (field_id, _) in enumerate(partition_fields)
+    }
+    names = {avro_name(name): field_id for field_id, name in partition_fields}
+    partition = Layout(len(partition_fields), slots, names)
+    left_out: frozenset[int] = frozenset() if with_stats else _STATS_FIELD_IDS
+    data_file = _layout(_DATA_FILE_FIELD_IDS, {_PARTITION_ID: partition}, left_out)
+    return _decoder(schema_text, _layout(_ENTRY_FIELD_IDS, {2: data_file}), "file_path")
+
+
+@lru_cache(maxsize=64)
+def manifest_list_decoder(schema_text: str) -> Decoder:
+    """The decoder of a stored manifest list: the list of ManifestFile's fields, summaries as lists of theirs.
+
+    Raises DataInvalidError when the text is no schema of a manifest list.
+    """
+    summary = _layout(tuple(part.field_id for part in _SUMMARY.fields), {})
+    return _decoder(schema_text, _layout(_MANIFEST_FILE_FIELD_IDS, {507: summary}), "manifest_path")
+
+
+def _layout(
+    field_ids: tuple[int, ...], inner: dict[int, Layout], left_out: frozenset[int] = frozenset()
+) -> Layout:
+    slots = {part: (at, inner.get(part)) for at, part in enumerate(field_ids) if part not in left_out}
+    return Layout(len(field_ids), slots, _IDS_BY_NAME)
+
+
+def _decoder(schema_text: str, layout: Layout, must_have: str) -> Decoder:
     try:
         schema = json.loads(schema_text)
-        writer = _raw(schema, frozenset())
-        reader = None if with_stats else _raw(schema, STATS_FIELD_IDS)
-        return StoredSchema(parse_schema(writer, reader), _partition_fields(schema))
-    except (ValueError, KeyError, TypeError, AttributeError) as cause:
+        if f'"{must_have}"' not in schema_text:
+            raise ValueError(f"there is no field {must_have}")
+        return decoder_of(schema, layout)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as cause:
         raise DataInvalidError(f"its Avro schema makes no sense ({cause})") from cause
 
 
-def _partition_key(field_id: int) -> str:
-    return f"p{field_id}"
-
-
-def _raw(schema: Json, leave_out: frozenset[int], *, in_partition: bool = False) -> Json:
-    """`schema` without logical types, with canonical field names, and without the fields of some ids."""
-    if isinstance(schema, list):
-        return [_raw(branch, leave_out, in_partition=in_partition) for branch in schema]
-    if not isinstance(schema, dict):
-        return schema
-    out = {key: value for key, value in schema.items() if key not in ("logicalType", "precision", "scale")}
-    if schema["type"] == "record":
-        out["fields"] = [
-            _raw_field(part, leave_out, in_partition=in_partition)
-            for part in schema["fields"]
-            if part.get("field-id") not in leave_out
-        ]
-        return out
-    for inside in ("items", "values"):
-        if inside in out:
-            out[inside] = _raw(out[inside], leave_out, in_partition=in_partition)
-    if isinstance(schema["type"], (dict, list)):
-        out["type"] = _raw(schema["type"], leave_out, in_partition=in_partition)
-    return out
-
-
-def _raw_field(part: dict[str, Json], leave_out: frozenset[int], *, in_partition: bool) -> dict[str, Json]:
-    field_id = part.get("field-id")
-    name = (
-        _partition_key(field_id)
-        if in_partition and field_id is not None
-        else _NAMES.get(-1 if field_id is None else field_id, part["name"])
+_IDS_BY_NAME = {
+    part.name: part.field_id
+    for part in (
+        *_ENTRY_HEAD,
+        _field(2, "data_file", StructType(())),
+        *_DATA_FILE_HEAD,
+        _field(_PARTITION_ID, "partition", StructType(())),
+        *_DATA_FILE_BY_VERSION[3],
+        *_MANIFEST_FILE_BY_VERSION[3],
+        *_SUMMARY.fields,
     )
-    is_partition = in_partition or field_id == _PARTITION_ID or part["name"] == "partition"
-    return {"name": name, "type": _raw(part["type"], leave_out, in_partition=is_partition)}
-
-
-def _partition_fields(schema: Json) -> tuple[PartitionField, ...]:
-    data_file = _find(schema, 2, "data_file")
-    partition = None if data_file is None else _find(data_file, _PARTITION_ID, "partition")
-    if partition is None:
-        return ()
-    fields, named = [], {}
-    for at, part in enumerate(partition["fields"]):
-        type_ = part["type"]
-        if isinstance(type_, list):
-            type_ = next(branch for branch in type_ if branch != "null")
-        if isinstance(type_, dict) and "name" in type_:
-            named[type_["name"]] = type_
-        definition = named.get(type_, {}) if isinstance(type_, str) else type_
-        field_id = part.get("field-id", 1000 + at)
-        fields.append(
-            PartitionField(
-                field_id=field_id,
-                key=_partition_key(field_id) if "field-id" in part else part["name"],
-                logical_type=definition.get("logicalType"),
-                scale=definition.get("scale", 0),
-            )
-        )
-    return tuple(fields)
-
-
-def _find(schema: Json, field_id: int, name: str) -> Json:
-    for part in schema.get("fields", ()):
-        if part.get("field-id", field_id if part["name"] == name else None) == field_id:
-            return part["type"]
-    return None
+}

@@ -11,7 +11,7 @@ import json
 import math
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import lru_cache
 from typing import Any
 
@@ -23,12 +23,7 @@ from streamlake.formats.avro_container import (
     write_container,
 )
 from streamlake.formats.avro_encoding import Encoder
-from streamlake.formats.manifest_schemas import (
-    PartitionField,
-    StoredSchema,
-    manifest_schema,
-    stored_schema,
-)
+from streamlake.formats.manifest_schemas import manifest_decoder, manifest_schema
 from streamlake.formats.metrics import uuid_bounds
 from streamlake.spec.data_file import DataFile, FileContent
 from streamlake.spec.manifest import EntryStatus, FieldSummary, ManifestContent, ManifestEntry, ManifestFile
@@ -46,6 +41,18 @@ _CONTENT_NAMES = {ManifestContent.DATA: "data", ManifestContent.DELETES: "delete
 _COUNT_NAMES = {EntryStatus.EXISTING: "existing", EntryStatus.ADDED: "added", EntryStatus.DELETED: "deleted"}
 _STATUSES = tuple(EntryStatus)
 _CONTENTS = tuple(FileContent)
+_FORMATS = {name.upper(): name for name in ("parquet", "avro", "orc", "puffin")}
+
+# Slots of a decoded data file, which are the positions of DataFile's fields.
+_SLOTS = [part.name for part in fields(DataFile)]
+_CONTENT = _SLOTS.index("content")
+_FILE_FORMAT = _SLOTS.index("file_format")
+_SPEC_ID = _SLOTS.index("spec_id")
+_PARTITION = _SLOTS.index("partition")
+_RECORD_COUNT = _SLOTS.index("record_count")
+_SPLIT_OFFSETS = _SLOTS.index("split_offsets")
+_EQUALITY_IDS = _SLOTS.index("equality_ids")
+_FIRST_ROW_ID = _SLOTS.index("first_row_id")
 
 
 def write_manifest(
@@ -106,9 +113,8 @@ def read_manifest(
         raise damaged(path, f"it has {len(data)} bytes of {manifest.manifest_length}")
     file = read_container(data, path)
     try:
-        stored = stored_schema(file.schema_text, with_stats=with_stats)
-        reader = _EntryReader(manifest, spec, stored)
-        entries = [reader.entry(record) for record in file.records(stored.parsed)]
+        decode = manifest_decoder(file.schema_text, _partition_fields(spec), with_stats=with_stats)
+        entries = _EntryReader(manifest).entries(file.values(decode))
     except (DataInvalidError, KeyError, TypeError, ValueError, IndexError) as cause:
         if isinstance(cause, DataInvalidError) and path in str(cause):
             raise
@@ -123,9 +129,11 @@ def with_counts(io: FileIO, manifest: ManifestFile) -> ManifestFile:
     file = read_container(io.read_bytes(path), path)
     files, rows = [0, 0, 0], [0, 0, 0]
     try:
-        for record in file.records(stored_schema(file.schema_text, with_stats=False).parsed):
-            files[record["status"]] += 1
-            rows[record["status"]] += record["data_file"]["record_count"]
+        for status, _, _, _, data_file in file.values(
+            manifest_decoder(file.schema_text, (), with_stats=False)
+        ):
+            files[status] += 1
+            rows[status] += data_file[_RECORD_COUNT]
     except (DataInvalidError, KeyError, TypeError, IndexError) as cause:
         raise damaged(path, f"{type(cause).__name__}: {cause}") from cause
     return replace(manifest, **_counts(files, rows))
@@ -302,76 +310,51 @@ def _total_order(value: float) -> tuple[float, float]:
     return value, math.copysign(1.0, value)
 
 
-class _EntryReader:
-    """Turns the records of one manifest into entries, in file order: the first row id depends on it."""
+def _partition_fields(spec: PartitionSpec) -> tuple[tuple[int, str], ...]:
+    return tuple([(part.field_id, part.name) for part in spec.fields])
 
-    def __init__(self, manifest: ManifestFile, spec: PartitionSpec, stored: StoredSchema) -> None:
+
+class _EntryReader:
+    """Turns the decoded records of one manifest into entries, in file order: the first row id depends on it."""
+
+    def __init__(self, manifest: ManifestFile) -> None:
         self._spec_id = manifest.partition_spec_id
         self._snapshot_id = manifest.added_snapshot_id
         self._sequence_number = manifest.sequence_number
         self._next_row_id = manifest.first_row_id
-        by_id = {part.field_id: part for part in stored.partition}
-        self._partition = tuple(by_id.get(part.field_id) for part in spec.fields)
 
-    def entry(self, record: dict[str, Any]) -> ManifestEntry:
-        status = _STATUSES[record["status"]]
-        snapshot_id = record.get("snapshot_id")
-        sequence_number = record.get("sequence_number")
-        file_sequence_number = record.get("file_sequence_number")
-        if status is EntryStatus.ADDED or self._sequence_number == 0:
-            if sequence_number is None:
-                sequence_number = self._sequence_number
-            if file_sequence_number is None:
-                file_sequence_number = self._sequence_number
-        return ManifestEntry(
-            status,
-            self._snapshot_id if snapshot_id is None else snapshot_id,
-            sequence_number,
-            file_sequence_number,
-            self._data_file(record["data_file"], status),
-        )
+    def entries(self, records: list[list[Any]]) -> list[ManifestEntry]:
+        inherited_by_all = self._sequence_number == 0
+        found = []
+        for number, snapshot_id, sequence_number, file_sequence_number, data_file in records:
+            status = _STATUSES[number]
+            if status is EntryStatus.ADDED or inherited_by_all:
+                if sequence_number is None:
+                    sequence_number = self._sequence_number
+                if file_sequence_number is None:
+                    file_sequence_number = self._sequence_number
+            if snapshot_id is None:
+                snapshot_id = self._snapshot_id
+            file = self._data_file(data_file, status)
+            found.append(ManifestEntry(status, snapshot_id, sequence_number, file_sequence_number, file))
+        return found
 
-    def _data_file(self, record: dict[str, Any], status: EntryStatus) -> DataFile:
-        content = _CONTENTS[record.get("content") or 0]
-        first_row_id = record.get("first_row_id")
+    def _data_file(self, values: list[Any], status: EntryStatus) -> DataFile:
+        content = _CONTENTS[values[_CONTENT] or 0]
+        values[_CONTENT] = content
+        values[_FILE_FORMAT] = _FORMATS.get(values[_FILE_FORMAT]) or values[_FILE_FORMAT].lower()
+        values[_SPEC_ID] = self._spec_id
+        values[_PARTITION] = tuple(values[_PARTITION])
+        if values[_SPLIT_OFFSETS] is not None:
+            values[_SPLIT_OFFSETS] = tuple(values[_SPLIT_OFFSETS])
+        if values[_EQUALITY_IDS] is not None:
+            values[_EQUALITY_IDS] = tuple(values[_EQUALITY_IDS])
         if (
-            first_row_id is None
-            and self._next_row_id is not None
+            self._next_row_id is not None
+            and values[_FIRST_ROW_ID] is None
             and status is not EntryStatus.DELETED
             and content is FileContent.DATA
         ):
-            first_row_id = self._next_row_id
-            self._next_row_id += record["record_count"]
-        stored = record["partition"]
-        offsets, equality_ids = record.get("split_offsets"), record.get("equality_ids")
-        return DataFile(
-            content,
-            record["file_path"],
-            record["file_format"].lower(),
-            self._spec_id,
-            tuple([None if part is None else _value(part, stored) for part in self._partition]),
-            record["record_count"],
-            record["file_size_in_bytes"],
-            _map(record.get("column_sizes")),
-            _map(record.get("value_counts")),
-            _map(record.get("null_value_counts")),
-            _map(record.get("nan_value_counts")),
-            _map(record.get("lower_bounds")),
-            _map(record.get("upper_bounds")),
-            record.get("key_metadata"),
-            None if offsets is None else tuple(offsets),
-            None if equality_ids is None else tuple(equality_ids),
-            record.get("sort_order_id"),
-            first_row_id,
-            record.get("referenced_data_file"),
-            record.get("content_offset"),
-            record.get("content_size_in_bytes"),
-        )
-
-
-def _value(part: PartitionField, stored: Mapping[str, Any]) -> Any:
-    return part.value(stored[part.key])
-
-
-def _map(pairs: list[dict[str, Any]] | None) -> dict[int, Any] | None:
-    return None if pairs is None else {pair["key"]: pair["value"] for pair in pairs}
+            values[_FIRST_ROW_ID] = self._next_row_id
+            self._next_row_id += values[_RECORD_COUNT]
+        return DataFile(*values)

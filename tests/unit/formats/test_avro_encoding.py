@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamlake.errors import FeatureUnsupportedError
-from streamlake.formats.avro_container import decode_long
+from streamlake.formats.avro_decoding import decode_long
 from streamlake.formats.avro_encoding import encode_long, encoder_of
 from streamlake.formats.avro_schemas import avro_name, decimal_size, record_schema
 from streamlake.spec.ddl import parse_ddl
