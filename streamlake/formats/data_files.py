@@ -17,10 +17,11 @@ from streamlake.formats.format_options import FormatOptions
 from streamlake.formats.metrics import FileMetrics
 from streamlake.formats.orc import OrcFileWriter
 from streamlake.formats.parquet import ParquetFileWriter
+from streamlake.formats.parquet_layout import ParquetLayout
 from streamlake.spec.schema import Schema
 from streamlake.storage.file_io import FileIO
 
-__all__ = ["FILE_FORMATS", "DataFileWriter", "FileMetrics", "FormatOptions", "open_data_writer"]
+__all__ = ["FILE_FORMATS", "DataFileWriter", "DataWriters", "FileMetrics", "FormatOptions", "open_data_writer"]
 
 
 class DataFileWriter(Protocol):
@@ -68,6 +69,24 @@ _WRITERS: dict[str, type[ParquetFileWriter] | type[AvroFileWriter] | type[OrcFil
     "orc": OrcFileWriter,
 }
 FILE_FORMATS = tuple(_WRITERS)
+
+
+class DataWriters:
+    """Opens the data files of one task: what files of one schema share is made once. Not for several threads.
+
+    Raises FeatureUnsupportedError for a format or type that is not written.
+    """
+
+    def __init__(self, file_format: str, io: FileIO, schema: Schema, options: FormatOptions) -> None:
+        self._file_format = file_format.lower()
+        self._io, self._schema, self._options = io, schema, options
+        self._layout = ParquetLayout(schema, options) if self._file_format == "parquet" else None
+
+    def open(self, path: str) -> DataFileWriter:
+        """A writer of a new file at `path`."""
+        if self._layout is not None:
+            return ParquetFileWriter(self._io, path, self._schema, self._options, self._layout)
+        return open_data_writer(self._file_format, self._io, path, self._schema, self._options)
 
 
 def open_data_writer(

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import json
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
@@ -18,15 +17,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamlake.errors import DataInvalidError, StreamlakeError
-from streamlake.formats.arrow_schema import parquet_schema
 from streamlake.formats.file_rows import shaped_rows
 from streamlake.formats.format_options import FormatOptions
-from streamlake.formats.leaves import schema_leaves
 from streamlake.formats.metrics import FileMetrics, file_metrics
-from streamlake.formats.parquet_encodings import plan_encodings
+from streamlake.formats.parquet_layout import ParquetLayout
 from streamlake.formats.parquet_metrics import ParquetStats, column_sizes, split_offsets
 from streamlake.spec.schema import Schema
-from streamlake.spec.type_json import schema_to_json
 from streamlake.spec.types import UUIDType
 from streamlake.storage.file_io import FileIO, storage_errors
 
@@ -36,13 +32,19 @@ _WRITER_ARGUMENTS = frozenset(inspect.signature(pq.ParquetWriter.__init__).param
 
 
 class ParquetFileWriter:
-    """Writes one Parquet file. `write` any number of times, then `close` or `abort`."""
+    """Writes one Parquet file. `write` any number of times, then `close` or `abort`.
 
-    def __init__(self, io: FileIO, path: str, schema: Schema, options: FormatOptions) -> None:
-        self._io, self._path, self._schema, self._options = io, path, schema, options
-        self._arrow_schema = parquet_schema(schema)
-        self._leaves = schema_leaves(schema)
-        self._modes = options.metrics.modes(schema)
+    `layout` is what the files of one task share; without it the file makes its own.
+    """
+
+    def __init__(
+        self, io: FileIO, path: str, schema: Schema, options: FormatOptions, layout: ParquetLayout | None = None
+    ) -> None:
+        self._io, self._path, self._options = io, path, options
+        self._layout = layout or ParquetLayout(schema, options)
+        self._arrow_schema = self._layout.arrow_schema
+        self._leaves = self._layout.leaves
+        self._modes = self._layout.modes
         self._buffer: list[pa.Table] = []
         self._rows_written = 0
         self._buffered_rows = 0
@@ -122,29 +124,24 @@ class ParquetFileWriter:
     def abort(self) -> None:
         """Give the file up and remove it; never raises for a file that is not there."""
         self._buffer = []
+        if self._writer is not None:
+            # An open ParquetWriter would write its footer when it is collected, into a stream that is gone.
+            with contextlib.suppress(OSError, ValueError, pa.ArrowException):
+                self._writer.close()
+            self._writer.is_open = False
         if self._sink is not None:
-            with contextlib.suppress(OSError, pa.ArrowException):
+            with contextlib.suppress(OSError, ValueError, pa.ArrowException):
                 self._sink.close()
             with contextlib.suppress(StreamlakeError):
                 self._io.delete(self._path)
 
     def _open(self, first: pa.Table) -> pq.ParquetWriter:
         options = self._options
-        codec = {"uncompressed": "none"}.get(options.parquet_codec, options.parquet_codec)
-        level = options.parquet_compression_level
-        if level is None and codec == "zstd":
-            level = 1
-        plan = plan_encodings(
-            first,
-            self._leaves,
-            dict_size_bytes=options.parquet_dict_size_bytes,
-            delta=options.parquet_encodings == "auto",
-            codec=codec,
-            level=level,
-        )
+        layout = self._layout
+        plan = layout.plan(first)
         arguments: dict[str, Any] = {
-            "compression": codec,
-            "compression_level": level,
+            "compression": layout.codec,
+            "compression_level": layout.compression_level,
             "use_dictionary": list(plan.dictionary),
             "column_encoding": plan.encodings or None,
             "dictionary_pagesize_limit": options.parquet_dict_size_bytes,
@@ -165,7 +162,7 @@ class ParquetFileWriter:
                 if key in _WRITER_ARGUMENTS or key == "data_page_size"
             },
         )
-        self._writer.add_key_value_metadata({"iceberg.schema": json.dumps(schema_to_json(self._schema))})
+        self._writer.add_key_value_metadata({"iceberg.schema": layout.schema_text})
         return self._writer
 
     def _columns_with_statistics(self) -> bool | list[str]:

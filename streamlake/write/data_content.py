@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamlake.errors import StreamlakeError
-from streamlake.formats.data_files import open_data_writer
+from streamlake.formats.data_files import DataWriters
 from streamlake.spec.data_file import DataFile, FileContent
 from streamlake.write.sort import RowSorter
 from streamlake.write.target import WriteTarget
@@ -22,7 +22,12 @@ class DataContent:
     """
 
     def __init__(
-        self, target: WriteTarget, path: str, partition: tuple[Any, ...], sorter: RowSorter | None = None
+        self,
+        target: WriteTarget,
+        writers: DataWriters,
+        path: str,
+        partition: tuple[Any, ...],
+        sorter: RowSorter | None = None,
     ) -> None:
         self._target = target
         self._path = path
@@ -30,9 +35,7 @@ class DataContent:
         self._sorter = sorter
         self._last_row: pa.Table | None = None
         self._sorted = sorter is not None
-        self._writer = open_data_writer(
-            target.options.file_format, target.io, path, target.schema, target.options.format
-        )
+        self._writer = writers.open(path)
 
     @property
     def record_count(self) -> int:

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamlake.errors import FeatureUnsupportedError, StorageError, StreamlakeError
+from streamlake.formats.data_files import DataWriters
 from streamlake.spec.transforms import UnknownTransform
 from streamlake.write.clustered import ClusteredWriter
 from streamlake.write.data_content import DataContent
@@ -92,10 +93,11 @@ def rows_writer(target: WriteTarget, output: OutputFiles) -> RowsWriter:
                 "cannot be written until the table has a partition spec without it"
             )
     options = target.options
+    writers = DataWriters(options.file_format, target.io, target.schema, options.format)
     sorter = None if target.sort_order.is_unsorted else RowSorter(target.schema, target.sort_order)
 
     def open_file(partition: tuple[Any, ...]) -> DataContent:
-        return DataContent(target, output.new_path(partition), partition, sorter)
+        return DataContent(target, writers, output.new_path(partition), partition, sorter)
 
     def partition_writer(partition: tuple[Any, ...]) -> PartitionWriter:
         return PartitionWriter(
