@@ -23,6 +23,7 @@ from streamlake.formats.arrow_schema import arrow_type
 from streamlake.spec.types import (
     BinaryType,
     DateType,
+    DecimalType,
     FixedType,
     FloatType,
     IcebergType,
@@ -104,8 +105,8 @@ class JsonColumns:
             return self._struct(array, type_)
         if isinstance(type_, ListType):
             return self._list(array, type_)
-        if isinstance(type_, StringType):
-            return _valid_text(array)
+        if isinstance(type_, (StringType, DecimalType)):
+            return _validated(array)
         if isinstance(type_, FloatType):
             # A number that is too large for 32 bits becomes infinite without an error.
             if pc.any(pc.is_inf(array), min_count=0).as_py():
@@ -118,10 +119,10 @@ class JsonColumns:
         if isinstance(type_, TimeType):
             return text_columns.times(array)
         if isinstance(type_, UUIDType):
-            return text_columns.uuids(_valid_text(array))
+            return text_columns.uuids(_validated(array))
         if isinstance(type_, (BinaryType, FixedType)):
             length = type_.length if isinstance(type_, FixedType) else None
-            return text_columns.base64_values(_valid_text(array), length)
+            return text_columns.base64_values(_validated(array), length)
         return array
 
     def _struct(self, array: pa.Array, type_: StructType) -> pa.Array:
@@ -166,8 +167,8 @@ def _are_objects(values: pa.Array) -> bool:
     return bool((data[offsets[:-1]] == _OPEN).all() and (data[offsets[1:] - 1] == _CLOSE).all())
 
 
-def _valid_text(array: pa.Array) -> pa.Array:
-    """Arrow's reader copies bytes without looking: text that is not UTF-8 must not get further."""
+def _validated(array: pa.Array) -> pa.Array:
+    """Arrow's reader copies text without looking whether it is UTF-8, and scales decimals beyond their precision."""
     try:
         array.validate(full=True)
     except pa.ArrowInvalid as error:

@@ -74,4 +74,4 @@ class _Failure:
 
 
 def _typed(array: pa.Array, type_: pa.DataType) -> pa.Array:
-    return array if array.type.equals(type_, check_metadata=True) else array.cast(type_)
+    return array if array.type.equals(type_) else array.cast(type_)

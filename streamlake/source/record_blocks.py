@@ -24,6 +24,10 @@ _Array = Any
 _OPTIONAL_COLUMNS = ("key", "headers")
 
 
+class _DamagedError(Exception):
+    """The bytes are not the records that their batch announces."""
+
+
 @dataclass(frozen=True)
 class RecordBlock:
     """The records of one Kafka record batch, uncompressed but not yet parsed.
@@ -65,14 +69,28 @@ def parse_blocks(
             f"{where}: {len(payload)} bytes of records at once are more than one batch can hold"
         )
     try:
-        begins = _chain(payload, int(counts.sum()))
-    except (IndexError, ValueError) as error:
-        raise SourceError(f"{where}: the record chain is damaged: {error}") from error
+        return _parsed(blocks, counts, payload, ends, topic, partition, columns)
+    except (_DamagedError, IndexError) as error:
+        raise SourceError(
+            f"{where}: the records are damaged: {error}; compare with another replica"
+        ) from error
+
+
+def _parsed(
+    blocks: Sequence[RecordBlock],
+    counts: _Array,
+    payload: bytes,
+    ends: _Array,
+    topic: str,
+    partition: int,
+    columns: Collection[str],
+) -> pa.RecordBatch:
+    begins = _chain(payload, int(counts.sum()))
     data = np.frombuffer(payload, dtype=np.uint8)
     length, starts = _varints(data, begins)
     stops = starts + length
     if not np.array_equal(stops[np.cumsum(counts) - 1], ends):
-        raise SourceError(f"{where}: records do not fill their batch exactly; the data is damaged")
+        raise _DamagedError("they do not fill their batch exactly")
     timestamp_delta, at = _varints(data, starts + 1)
     offset_delta, at = _varints(data, at)
     key_length, key_start = _varints(data, at)
@@ -81,7 +99,7 @@ def parse_blocks(
     value_end = value_start + np.maximum(value_length, 0)
     header_count, header_start = _varints(data, value_end)
     if np.any(header_start > stops) or np.any(header_start[header_count == 0] != stops[header_count == 0]):
-        raise SourceError(f"{where}: a record's fields do not fill its length; the data is damaged")
+        raise _DamagedError("the fields of one do not fill its length")
     buffer = pa.py_buffer(payload)
     offsets = (
         np.repeat(np.array([block.base_offset for block in blocks], dtype=np.int64), counts) + offset_delta
@@ -93,7 +111,7 @@ def parse_blocks(
         else pa.nulls(rows, pa.binary())
     )
     headers = (
-        _headers(data, buffer, header_start, header_count)
+        _headers(data, buffer, header_start, header_count, stops)
         if "headers" in columns
         else pa.nulls(rows, HEADERS_TYPE)
     )
@@ -133,7 +151,7 @@ def _chain(payload: bytes, count: int) -> _Array:
             size += 1
         at += size + (length >> 1)
     if at != len(payload):
-        raise ValueError(f"{count} records end at byte {at} of {len(payload)}")
+        raise _DamagedError(f"{count} records end at byte {at} of {len(payload)}")
     return np.array(begins, dtype=np.int64)
 
 
@@ -142,7 +160,7 @@ def _varints(data: _Array, at: _Array) -> tuple[_Array, _Array]:
     if not len(at):
         return at, at
     if int(at.max()) >= len(data):
-        raise SourceError("a record field lies behind the end of its batch; the data is damaged")
+        raise _DamagedError("a field lies behind the end of its batch")
     byte = data[at].astype(np.int64)
     raw = byte & 127
     at = at + 1
@@ -150,7 +168,7 @@ def _varints(data: _Array, at: _Array) -> tuple[_Array, _Array]:
     shift = 7
     while len(more):
         if shift > 63 or int(at[more].max()) >= len(data):
-            raise SourceError("a record field is not a variable-length integer; the data is damaged")
+            raise _DamagedError("a field is not a variable-length integer")
         byte = data[at[more]].astype(np.int64)
         raw[more] |= (byte & 127) << shift
         at[more] += 1
@@ -185,7 +203,7 @@ def _timestamps(blocks: Sequence[RecordBlock], counts: _Array, delta: _Array) ->
     )
 
 
-def _headers(data: _Array, buffer: pa.Buffer, at: _Array, count: _Array) -> pa.Array:
+def _headers(data: _Array, buffer: pa.Buffer, at: _Array, count: _Array, stops: _Array) -> pa.Array:
     """Header lists, read in rounds: the first header of every record that has one, then the second, ..."""
     at = at.copy()
     rounds: list[tuple[_Array, ...]] = []
@@ -193,6 +211,8 @@ def _headers(data: _Array, buffer: pa.Buffer, at: _Array, count: _Array) -> pa.A
     number = 0
     while len(left):
         key_length, key_start = _varints(data, at[left])
+        if (key_length < 0).any():
+            raise _DamagedError("a header has no name")
         key_end = key_start + key_length
         value_length, value_start = _varints(data, key_end)
         value_end = value_start + np.maximum(value_length, 0)
@@ -200,6 +220,8 @@ def _headers(data: _Array, buffer: pa.Buffer, at: _Array, count: _Array) -> pa.A
         at[left] = value_end
         number += 1
         left = left[count[left] > number]
+    if not np.array_equal(at, stops):
+        raise _DamagedError("the headers of one do not fill it exactly")
     offsets = pa.array(np.concatenate([[0], np.cumsum(np.maximum(count, 0))]).astype(np.int32))
     element = HEADERS_TYPE.value_type
     if not rounds:
@@ -207,7 +229,11 @@ def _headers(data: _Array, buffer: pa.Buffer, at: _Array, count: _Array) -> pa.A
     columns = [np.concatenate(parts) for parts in zip(*rounds, strict=True)]
     order = np.argsort(columns[0], kind="stable")
     _, key_start, key_end, value_start, value_end, null = (column[order] for column in columns)
-    keys = _slices(buffer, key_start, key_end, np.zeros(len(order), dtype=bool), pa.string())
+    names = _slices(buffer, key_start, key_end, np.zeros(len(order), dtype=bool), pa.binary())
+    try:
+        keys = names.cast(pa.string())
+    except pa.ArrowInvalid as error:
+        raise _DamagedError("a header's name is not UTF-8") from error
     values = _slices(buffer, value_start, value_end, null, pa.binary())
     entries = pa.StructArray.from_arrays([keys, values], fields=list(element))
     return pa.ListArray.from_arrays(offsets, entries).cast(HEADERS_TYPE)

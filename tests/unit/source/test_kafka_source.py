@@ -24,7 +24,9 @@ def test_lists_and_texts_mean_the_same():
 
 
 def test_a_source_pickles_and_is_equal():
-    given = source(schema="id long not null, m map<string, int>", options={"min-partitions": 4}, include=["offset"])
+    given = source(
+        schema="id long not null, m map<string, int>", options={"min-partitions": 4}, include=["offset"]
+    )
     copy = pickle.loads(pickle.dumps(given))
     assert copy == given
     assert copy.settings.min_partitions == 4
@@ -32,12 +34,16 @@ def test_a_source_pickles_and_is_equal():
 
 def test_schema_forms():
     ddl = source(schema="id long not null, name string").schema
-    arrow = source(schema=pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])).schema
+    arrow = source(
+        schema=pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
+    ).schema
     assert ddl == arrow
 
 
 def test_included_columns_come_last_with_the_record_types():
-    schema = source(schema="id long", include="key,timestamp,headers", options={"include-prefix": "k_"}).table_schema
+    schema = source(
+        schema="id long", include="key,timestamp,headers", options={"include-prefix": "k_"}
+    ).table_schema
     assert schema.column_names == ["id", "k_key", "k_timestamp", "k_headers"]
     assert str(schema.find("k_timestamp").type) == "timestamptz"
     ids = list(schema.fields_by_id)

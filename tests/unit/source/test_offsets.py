@@ -30,7 +30,9 @@ def test_equal_offsets_have_equal_text(items):
     )
 
 
-@pytest.mark.parametrize("value", [{}, [], {"offsets": {"t": 5}}, {"offsets": {"t": {"x": 5}}}, {"timestamp": 1}])
+@pytest.mark.parametrize(
+    "value", [{}, [], {"offsets": {"t": 5}}, {"offsets": {"t": {"x": 5}}}, {"timestamp": 1}]
+)
 def test_foreign_offsets_are_refused(value):
     with pytest.raises(SourceError, match="another checkpoint location"):
         SourceOffsets.from_json(value)

@@ -50,7 +50,10 @@ def planner(cluster, **options):
 def test_starting_offsets():
     logs = {("t", 0): (3, 10), ("t", 1): (0, 5)}
     assert planner(FakeCluster(logs)).initial().positions == {("t", 0): 3, ("t", 1): 0}
-    assert planner(FakeCluster(logs), starting_offsets="latest").initial().positions == {("t", 0): 10, ("t", 1): 5}
+    assert planner(FakeCluster(logs), starting_offsets="latest").initial().positions == {
+        ("t", 0): 10,
+        ("t", 1): 5,
+    }
     by_time = planner(FakeCluster(logs), starting_offsets="timestamp", starting_timestamp=7)
     assert by_time.initial().positions == {("t", 0): 7, ("t", 1): 5}
     explicit = planner(FakeCluster(logs), starting_offsets={"t": {"0": 4, "1": -1}})
@@ -159,7 +162,9 @@ KNOWN = SourceOffsets({("t", 0): 10, ("t", 1): 5}, {}, {"t": "one"})
 LOSSES = [
     pytest.param({("t", 0): (0, 8), ("t", 1): (0, 5)}, "one", "ends at offset 8, before", id="log cut"),
     pytest.param({("t", 0): (0, 99), ("t", 1): (0, 99)}, "two", "made anew", id="topic made anew"),
-    pytest.param({("t", 0): (0, 99)}, "one", "t-1, read up to offset 5, no longer exists", id="partition gone"),
+    pytest.param(
+        {("t", 0): (0, 99)}, "one", "t-1, read up to offset 5, no longer exists", id="partition gone"
+    ),
     pytest.param({}, "one", "no longer exists", id="topic gone"),
 ]
 
@@ -188,7 +193,9 @@ def test_ignored_loss_of_a_log_end_reads_what_is_there():
 
 
 def test_ignored_loss_of_a_topic_reads_the_new_one_from_its_start():
-    plan = planner(FakeCluster({("t", 0): (0, 99)}, {"t": "two"}), fail_on_data_loss=False, max_offsets_per_trigger=60)
+    plan = planner(
+        FakeCluster({("t", 0): (0, 99)}, {"t": "two"}), fail_on_data_loss=False, max_offsets_per_trigger=60
+    )
     first = plan.up_to(KNOWN, plan.latest(KNOWN))
     second = plan.up_to(first, plan.latest(first))
     assert plan.ranges(KNOWN, first) == [OffsetRange("t", 0, 0, 60)]

@@ -1,0 +1,82 @@
+"""Raw batches to rows: tombstones, columns of the record itself, errors that name the record."""
+
+from __future__ import annotations
+
+import pickle
+
+import pyarrow as pa
+import pytest
+
+from streamlake.decode.row_decoder import RowDecoder
+from streamlake.errors import DecodeError
+from streamlake.records import RAW_RECORDS
+from streamlake.source.kafka_source import KafkaSource
+
+
+def raw(*values, first=100):
+    return pa.RecordBatch.from_pylist(
+        [
+            {
+                "key": b"k%d" % at,
+                "value": value,
+                "topic": "orders",
+                "partition": 3,
+                "offset": first + at,
+                "timestamp": 1_000_000 * at,
+                "headers": [{"key": "h", "value": None}] if at % 2 else [],
+            }
+            for at, value in enumerate(values)
+        ],
+        schema=RAW_RECORDS,
+    )
+
+
+def decoder(**arguments):
+    source = KafkaSource(**{"bootstrap_servers": "h:1", "topics": "orders", "schema": "id long", **arguments})
+    return RowDecoder(
+        source.table_schema, source.metadata_columns, source.format, dict(source.settings.decode)
+    )
+
+
+def test_rows_have_the_schema_and_the_order_of_the_records():
+    rows = decoder(include=["key", "topic", "partition", "offset", "timestamp", "headers"]).decode(
+        raw(b'{"id":1}', b'{"id":2}')
+    )
+    rows.validate(full=True)
+    assert rows.schema.names == ["id", "key", "topic", "partition", "offset", "timestamp", "headers"]
+    assert rows.column("id").to_pylist() == [1, 2]
+    assert rows.column("key").to_pylist() == [b"k0", b"k1"]
+    assert rows.column("offset").to_pylist() == [100, 101]
+    assert rows.column("timestamp").cast(pa.int64()).to_pylist() == [0, 1_000_000]
+    assert rows.column("headers").to_pylist() == [[], [{"key": "h", "value": None}]]
+
+
+def test_tombstones_give_no_row_and_are_counted():
+    decode = decoder(include="offset")
+    rows = decode.decode(raw(b'{"id":1}', None, b'{"id":3}', None))
+    assert rows.to_pylist() == [{"id": 1, "offset": 100}, {"id": 3, "offset": 102}]
+    assert decode.decode(raw(None)).num_rows == 0
+    assert decode.tombstones == 3
+
+
+def test_raw_values_keep_their_tombstones():
+    assert decoder(schema=None, format="raw").decode(raw(b"\xff", None)).column("value").to_pylist() == [
+        b"\xff",
+        None,
+    ]
+
+
+def test_an_error_names_topic_partition_offset_and_field():
+    with pytest.raises(DecodeError) as raised:
+        decoder().decode(raw(b'{"id":1}', None, b'{"id":"x"}' + b" " * 500))
+    text = str(raised.value)
+    assert "orders-3 offset 102: 'id' is long, but found text \"x\": a whole number is needed" in text
+    assert len(text) < 500
+    assert str(pickle.loads(pickle.dumps(raised.value))) == text
+
+
+def test_slices_of_a_batch_are_decoded_like_batches():
+    whole = raw(*[b'{"id":%d}' % at for at in range(100)])
+    decode = decoder()
+    assert decode.decode(whole.slice(37, 20)).column("id").to_pylist() == list(range(37, 57))
+    assert decode.decode(whole.slice(5, 0)).num_rows == 0

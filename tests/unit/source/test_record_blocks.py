@@ -1,0 +1,156 @@
+"""Record batches parsed in bulk, against kafka-python's own record by record walk."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kafka import TopicPartition
+from kafka.consumer.fetcher import Fetcher
+from kafka.protocol.consumer import IsolationLevel
+from kafka.record import MemoryRecords, MemoryRecordsBuilder
+
+from streamlake.errors import SourceError
+from streamlake.source.consumers import _BlockPartitionRecords, block_of
+from streamlake.source.record_blocks import RecordBlock, parse_blocks
+
+BYTES = st.one_of(st.none(), st.binary(max_size=300), st.integers(0, 3).map(lambda n: b"x" * (n * 9_000)))
+HEADERS = st.lists(st.tuples(st.text(max_size=8), st.one_of(st.none(), st.binary(max_size=200))), max_size=4)
+RECORDS = st.lists(st.tuples(st.integers(0, 2**45), BYTES, BYTES, HEADERS), min_size=1, max_size=40)
+CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3}
+
+
+def batch_bytes(records, codec=0, offset=0, transactional=False):
+    producer = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0} if transactional else {}
+    builder = MemoryRecordsBuilder(
+        magic=2,
+        compression_type=codec,
+        batch_size=1 << 30,
+        offset=offset,
+        transactional=transactional,
+        **producer,
+    )
+    for timestamp, key, value, headers in records:
+        assert builder.append(timestamp=timestamp, key=key, value=value, headers=headers) is not None
+    builder.close()
+    return bytes(builder.buffer())
+
+
+def walk(kind, data, fetch_offset=0, level=IsolationLevel.READ_UNCOMMITTED, aborted=None):
+    part = kind(
+        fetch_offset,
+        TopicPartition("t", 3),
+        MemoryRecords(data),
+        check_crcs=True,
+        isolation_level=level,
+        aborted_transactions=aborted,
+    )
+    records = []
+    while part:
+        records += part.take(5)
+    return records, part.next_fetch_offset
+
+
+def expected_rows(data, fetch_offset=0, **settings):
+    records, position = walk(Fetcher.PartitionRecords, data, fetch_offset, **settings)
+    rows = [(r.offset, r.timestamp, r.key, r.value, [(k, v) for k, v in r.headers]) for r in records]
+    return rows, position
+
+
+def bulk_rows(data, fetch_offset=0, **settings):
+    records, position = walk(_BlockPartitionRecords, data, fetch_offset, **settings)
+    batch = parse_blocks([block_of(record) for record in records], "t", 3)
+    rows = []
+    micros = batch.column("timestamp").cast("int64").to_pylist()
+    for row, moment in zip(batch.to_pylist(), micros, strict=True):
+        if row["offset"] < fetch_offset:
+            continue
+        headers = [(entry["key"], entry["value"]) for entry in row["headers"]]
+        rows.append((row["offset"], moment // 1000, row["key"], row["value"], headers))
+        assert (row["topic"], row["partition"]) == ("t", 3)
+    return rows, position
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(RECORDS, min_size=1, max_size=4), st.sampled_from(sorted(CODECS)), st.integers(0, 2**30))
+def test_bulk_equals_the_walk(batches, codec, offset):
+    data, at = b"", offset
+    for records in batches:
+        data += batch_bytes(records, CODECS[codec], at)
+        at += len(records)
+    fetch_offset = offset + len(batches[0]) // 2
+    assert bulk_rows(data, fetch_offset) == expected_rows(data, fetch_offset)
+
+
+def test_aborted_transactions_are_left_out():
+    class Aborted:
+        producer_id, first_offset = 7, 2
+
+    one = (5, b"k", b"v", [])
+    data = (
+        batch_bytes([one, one])
+        + batch_bytes([one], offset=2, transactional=True)
+        + batch_bytes([one], offset=3)
+    )
+    committed = {"level": IsolationLevel.READ_COMMITTED, "aborted": [Aborted()]}
+    rows, position = bulk_rows(data, **committed)
+    assert [row[0] for row in rows] == [0, 1, 3]
+    assert (rows, position) == expected_rows(data, **committed)
+
+
+def test_only_wanted_columns_are_filled():
+    records, _ = walk(_BlockPartitionRecords, batch_bytes([(5, b"k", b"v", [("h", b"x")])]))
+    batch = parse_blocks([block_of(records[0])], "t", 0, ("value",))
+    assert batch.column("key").null_count == batch.column("headers").null_count == 1
+    assert batch.column("value").to_pylist() == [b"v"]
+
+
+def test_log_append_time_is_the_time_of_all_records():
+    records, _ = walk(_BlockPartitionRecords, batch_bytes([(5, None, b"a", []), (6, None, b"b", [])]))
+    block = block_of(records[0])
+    stamped = RecordBlock(block.base_offset, block.last_offset, block.count, block.payload, 5, 1_234)
+    times = parse_blocks([stamped], "t", 0).column("timestamp").cast("int64")
+    assert times.to_pylist() == [1_234_000, 1_234_000]
+
+
+def test_old_message_formats_become_blocks():
+    builder = MemoryRecordsBuilder(magic=1, compression_type=0, batch_size=1 << 20, offset=9)
+    builder.append(timestamp=77, key=None, value=b"old", headers=[])
+    builder.append(timestamp=78, key=b"k" * 200, value=None, headers=[])
+    builder.close()
+    records, _ = walk(_BlockPartitionRecords, bytes(builder.buffer()))
+    rows = parse_blocks([block_of(record) for record in records], "t", 0).to_pylist()
+    assert [(row["offset"], row["key"], row["value"]) for row in rows] == [
+        (9, None, b"old"),
+        (10, b"k" * 200, None),
+    ]
+
+
+def test_no_blocks_are_no_rows():
+    assert parse_blocks([], "t", 0).num_rows == 0
+
+
+@settings(deadline=None, max_examples=80)
+@given(RECORDS, st.data())
+def test_damage_is_an_error_and_never_a_crash(records, data):
+    found, _ = walk(_BlockPartitionRecords, batch_bytes(records))
+    block = block_of(found[0])
+    payload = bytearray(block.payload)
+    at = data.draw(st.integers(0, len(payload) - 1))
+    payload[at] ^= data.draw(st.integers(1, 255))
+    damaged = RecordBlock(block.base_offset, block.last_offset, block.count, bytes(payload), 0, None)
+    with contextlib.suppress(SourceError):
+        rows = parse_blocks([damaged], "t", 0)
+        rows.validate(full=True)
+        assert rows.num_rows == block.count
+
+
+def test_a_block_that_is_cut_short_is_refused():
+    found, _ = walk(_BlockPartitionRecords, batch_bytes([(5, b"k", b"value", [])] * 3))
+    block = block_of(found[0])
+    for size in range(len(block.payload)):
+        cut = RecordBlock(0, 2, 3, bytes(block.payload[:size]), 0, None)
+        with pytest.raises(SourceError, match="t-0 from offset 0"):
+            parse_blocks([cut], "t", 0)
