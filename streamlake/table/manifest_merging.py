@@ -2,7 +2,8 @@
 
 Called by the snapshot producer with all manifests of the new snapshot in order, newest first. Bins are packed
 from the end (the oldest), so that the under-filled bin is the newest, which grows with the next commits: the same
-rule as Iceberg's, with `commit.manifest.min-count-to-merge` for the bin that holds this commit's own manifests.
+rule as Iceberg's, with `commit.manifest.min-count-to-merge` for the bin that holds this commit's own manifests, and
+with one addition, `worth_rewriting`.
 
 Invariants: sequence numbers and first row ids of live entries do not change, entries that earlier snapshots
 deleted are dropped, and a staged manifest that was handed in is never folded into another one by the commit that
@@ -36,6 +37,23 @@ def pack_from_end(
     return [list(reversed(packed)) for packed in reversed(bins)]
 
 
+def worth_rewriting(packed: Sequence[ManifestFile], target_size_bytes: int) -> Sequence[ManifestFile]:
+    """The manifests of the growing bin without large old ones that outweigh all newer ones together.
+
+    Folding a few new entries into a manifest of megabytes, every so many commits, would make commits cost what the
+    table's size costs. A manifest above an eighth of the target waits until its size doubles by being rewritten.
+    """
+    count = len(packed)
+    while count > 1:
+        oldest = packed[count - 1].manifest_length
+        if oldest * 8 <= target_size_bytes or oldest <= sum(
+            part.manifest_length for part in packed[: count - 1]
+        ):
+            break
+        count -= 1
+    return packed[:count]
+
+
 class ManifestMerger:
     """Merges manifests for one producer. Results are kept over commit attempts, keyed by what was merged."""
 
@@ -59,15 +77,18 @@ class ManifestMerger:
         replaced = 0
         for spec_id in sorted(groups, reverse=True):
             for packed in pack_from_end(groups[spec_id], options.target_size_bytes, _length):
-                loose = [manifest for manifest in packed if manifest.manifest_path not in staged]
-                too_few = manifests[0] in packed and len(packed) < options.min_count_to_merge
-                if too_few or len(loose) < 2:
+                growing = manifests[0] in packed
+                chosen = worth_rewriting(packed, options.target_size_bytes) if growing else packed
+                chosen = [manifest for manifest in chosen if manifest.manifest_path not in staged]
+                if (growing and len(packed) < options.min_count_to_merge) or len(chosen) < 2:
                     result.extend(packed)
                     continue
-                result.extend(manifest for manifest in packed if manifest.manifest_path in staged)
-                result.append(self._merge_bin(loose))
+                left = [manifest for manifest in packed if manifest not in chosen]
+                newer = [manifest for manifest in left if manifest.manifest_path in staged]
+                older = [manifest for manifest in left if manifest.manifest_path not in staged]
+                result += (*newer, self._merge_bin(chosen), *older)
                 own = self._files.snapshot_id
-                replaced += sum(1 for manifest in loose if manifest.added_snapshot_id != own)
+                replaced += sum(1 for manifest in chosen if manifest.added_snapshot_id != own)
         return result, replaced
 
     def _merge_bin(self, manifests: Sequence[ManifestFile]) -> ManifestFile:

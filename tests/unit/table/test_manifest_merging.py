@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
 from streamlake.catalog.open import open_table
 from streamlake.spec.manifest import ManifestContent, ManifestFile
 from streamlake.table.append_files import AppendFiles
-from streamlake.table.manifest_merging import pack_from_end
+from streamlake.table.manifest_merging import pack_from_end, worth_rewriting
 from streamlake.table.overwrite_files import OverwriteFiles
 from streamlake.table.table import Table
+from streamlake.table.update_properties import UpdateProperties
 from tests.helpers.invariants import check_table, live_entries
 from tests.helpers.tables import FaultyOperations, data_file, make_table, metadata_files
 from tests.unit.table.test_append_files import stage
@@ -24,6 +26,36 @@ def test_bins_are_filled_from_the_end_and_keep_their_order() -> None:
     lengths = [3, 4, 5, 4, 12, 1, 1]
     packed = pack_from_end([manifest(length) for length in lengths], 10, lambda m: m.manifest_length)
     assert [[m.manifest_length for m in group] for group in packed] == [[3, 4], [5, 4], [12], [1, 1]]
+
+
+def test_a_large_old_manifest_waits_until_the_newer_ones_weigh_as_much() -> None:
+    def rewritten(*lengths: int) -> list[int]:
+        return [m.manifest_length for m in worth_rewriting([manifest(n) for n in lengths], 8_000)]
+
+    assert rewritten(10, 20, 1000) == [10, 20, 1000], "small ones are merged as in Iceberg"
+    assert rewritten(10, 20, 1001) == [10, 20]
+    assert rewritten(900, 900, 1700) == [900, 900, 1700]
+    assert rewritten(900, 1500, 5000) == [900]
+    assert rewritten(5000) == [5000]
+
+
+def test_what_waits_keeps_its_place_behind_the_merged_manifest(tmp_path: Path) -> None:
+    table = make_table(tmp_path)
+    append = AppendFiles(table)
+    for _ in range(1500):
+        append.append_file(data_file(table, name=uuid4().hex))
+    append.commit()
+    (large,) = table.manifests(table.current_snapshot)
+    UpdateProperties(table).set("commit.manifest.min-count-to-merge", "3").set(
+        "commit.manifest.target-size-bytes", str(large.manifest_length * 4)
+    ).commit()
+    lists = []
+    for _ in range(3):
+        AppendFiles(table).append_file(data_file(table)).commit()
+        lists.append([part.manifest_path for part in table.manifests(table.current_snapshot)])
+        check_table(table)
+    assert [len(paths) for paths in lists] == [2, 2, 2]
+    assert all(paths[-1] == large.manifest_path for paths in lists)
 
 
 @pytest.mark.parametrize("format_version", [2, 3])
