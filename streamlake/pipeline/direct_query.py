@@ -8,6 +8,7 @@ a micro-batch that ends at the target, when nothing is left that it could be doi
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from collections.abc import Mapping
@@ -86,6 +87,7 @@ class DirectQuery:
         self._query = query
         self._target = target
         self._reached = threading.Event()
+        self._watch_error: Exception | None = None
         if target is not None:
             threading.Thread(target=self._watch, name="streamlake-available-now", daemon=True).start()
 
@@ -108,6 +110,10 @@ class DirectQuery:
                     raise
                 raise own from failure
             ended = None if timeout is None else True
+        if self._watch_error is not None:
+            raise SourceError(
+                f"the query was stopped, because its progress could not be followed: {self._watch_error}"
+            ) from self._watch_error
         return ended  # type: ignore[no-any-return]
 
     def exception(self) -> Any:
@@ -115,21 +121,24 @@ class DirectQuery:
         return None if self._reached.is_set() else self._query.exception()
 
     def _watch(self) -> None:
-        while self._query.isActive:
-            if self._at_target():
-                self._reached.set()
+        try:
+            while self._query.isActive:
+                if self._at_target():
+                    self._reached.set()
+                    self._query.stop()
+                    return
+                clock.sleep(_POLL_SECONDS)
+        except Exception as error:  # the thread has nobody to raise to
+            self._watch_error = error
+            with contextlib.suppress(Exception):
                 self._query.stop()
-                return
-            clock.sleep(_POLL_SECONDS)
 
     def _at_target(self) -> bool:
-        progress = self._query.lastProgress
+        # PySpark's own progress object shows offsets as the text of a Python dict; the JVM has the JSON.
+        progress = self._query._jsq.lastProgress()
         if progress is None or self._target is None:
             return False
-        text = progress["sources"][0]["endOffset"]
-        if not text:
-            return False
-        try:
-            return SourceOffsets.from_json(json.loads(text)).reaches(self._target)
-        except (SourceError, ValueError):
-            return False
+        text = progress.sources()[0].endOffset()
+        return text not in (None, "", "null") and SourceOffsets.from_json(json.loads(text)).reaches(
+            self._target
+        )
