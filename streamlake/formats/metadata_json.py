@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip as gzip_module
 import json
+import threading
 import weakref
 import zlib
 from collections.abc import Callable
@@ -99,6 +100,7 @@ class _JoinedText:
         del self._ends[kept:]
         del self._text[self._ends[-1] if self._ends else 0 :]
         self._items = items[:kept]
+        self._items = items[:kept]
         for item in items[kept:]:
             self._text += f"{',' if self._ends else ''}{self._to_text(item)}".encode()
             self._ends.append(len(self._text))
@@ -108,6 +110,8 @@ class _JoinedText:
 
 # Texts are shared by all threads of the process and change under way: one assembly at a time.
 _joining = Lock()
+# The texts change in place, and several streams of one driver may commit to one table at the same time.
+_joined_lock = threading.Lock()
 _joined_texts: dict[tuple[str, str], _JoinedText] = {}
 
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import random
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+import pytest
+
+from streamlake.formats import metadata_json
 from streamlake.formats.metadata_json import metadata_bytes, parse_metadata
 from streamlake.spec.ddl import parse_ddl
 from streamlake.spec.partition_spec import UNPARTITIONED
@@ -57,8 +61,30 @@ def test_the_text_follows_growth_retries_expiry_and_other_tables() -> None:
 
 
 def test_many_tables_do_not_pile_up() -> None:
-    from streamlake.formats import metadata_json
-
     for number in range(100):
         check(grown(empty(f"table-{number}"), 1, "x"))
     assert len(metadata_json._joined_texts) <= 16
+
+
+def test_an_item_that_cannot_be_written_leaves_nothing_behind() -> None:
+    base = grown(empty("bad"), 1, "x")
+    check(base)
+    bad = replace(base, snapshots=(*base.snapshots, Snapshot(2, None, 2, 2, "l", {"operation": object()})))  # type: ignore[dict-item]
+    for _ in range(2):
+        with pytest.raises(TypeError):
+            metadata_bytes(bad)
+        check(grown(base, 3, "y"))
+        check(base)
+
+
+def test_threads_that_write_one_table_do_not_mix_their_texts() -> None:
+    tables = [empty("shared") for _ in range(4)]
+
+    def work(at: int) -> None:
+        for number in range(60):
+            tables[at] = grown(tables[at], number * 10 + at, f"thread-{at}")
+            check(tables[at])
+
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(work, at) for at in range(4)]:
+            done.result()
