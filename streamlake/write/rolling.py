@@ -11,13 +11,16 @@ from streamlake.write.writers import ContentFile
 
 _FEWEST_ROWS = 1_000
 _NEAR = 0.97
+_PROBE = 0.25
+_LEAST_BYTES_PER_ROW = 0.01
 
 
 class RollingWriter:
     """Writes to an open file until it has about `target_bytes`, then goes on with a new one.
 
-    `open_file` is called when there are rows for a new file, so no rows make no file. How many rows still fit is
-    estimated from the bytes per row of the file so far. Invariant: at most one file is open.
+    `open_file` is called when there are rows for a new file, so no rows make no file. How many rows still fit follows
+    from the bytes per row of what was encoded so far, which the first file learns early: a quarter of it is encoded
+    alone, unless its row groups are smaller anyway. Invariant: at most one file is open.
     """
 
     def __init__(self, open_file: Callable[[], ContentFile], target_bytes: int) -> None:
@@ -51,7 +54,6 @@ class RollingWriter:
         """Finish the open file, if there is one."""
         if self._file is None:
             return
-        self._bytes_per_row = max(1.0, self._file.bytes_written) / max(1, self._file.record_count)
         self._files.append(self._file.close())
         self._file = None
 
@@ -70,15 +72,20 @@ class RollingWriter:
             self._file = None
 
     def _rows_that_fit(self, file: ContentFile, rows: pa.Table) -> int:
-        written = file.bytes_written
-        if file.record_count:
-            bytes_per_row = written / file.record_count
+        if self._bytes_per_row is None:
+            left, per_row = self._target_bytes * _PROBE - file.bytes_written, rows.nbytes / rows.num_rows
         else:
-            bytes_per_row = self._bytes_per_row or rows.nbytes / rows.num_rows
-        return max(_FEWEST_ROWS, int((self._target_bytes - written) / max(bytes_per_row, 0.01)) + 1)
+            left, per_row = self._target_bytes - file.record_count * self._bytes_per_row, self._bytes_per_row
+        return max(_FEWEST_ROWS, int(left / max(per_row, _LEAST_BYTES_PER_ROW)) + 1)
 
     def _is_full(self, file: ContentFile) -> bool:
         """Rows that are only buffered have an uncertain size: they are encoded before the file is called full."""
-        if file.bytes_written >= self._target_bytes * _NEAR and file.buffered_bytes:
-            file.flush()
+        if self._bytes_per_row is None:
+            near = file.bytes_written >= self._target_bytes * _PROBE
+        else:
+            near = file.record_count * self._bytes_per_row >= self._target_bytes * _NEAR
+        if not near:
+            return False
+        file.flush()
+        self._bytes_per_row = max(file.bytes_written / file.record_count, _LEAST_BYTES_PER_ROW)
         return file.bytes_written >= self._target_bytes * _NEAR
