@@ -33,6 +33,7 @@ from streamlake.spec.types import (
 )
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 _PRESENT = 2
 _MAX_VARINT = 10
@@ -120,7 +121,7 @@ def _primitive(array: pa.Array, type_: PrimitiveType, valid: Any) -> list[pa.Arr
     if isinstance(type_, (FloatType, DoubleType)):
         return [_ragged(_raw(array, array.type.bit_width // 8), None, mark=valid)]
     width = array.type.bit_width // 8
-    numbers = _raw(array, width).reshape(-1).view(np.int32 if width == 4 else np.int64).astype(np.int64)
+    numbers: Numbers = _raw(array, width).reshape(-1).view(np.int32 if width == 4 else np.int64).astype(np.int64)
     return [_ragged(*_varints(numbers), mark=valid)]
 
 
@@ -129,17 +130,17 @@ def _raw(array: pa.Array, width: int) -> Bytes:
     buffer = array.buffers()[1]
     if buffer is None:
         return np.zeros((len(array), width), dtype=np.uint8)
-    raw = np.frombuffer(buffer, dtype=np.uint8)
+    raw: Bytes = np.frombuffer(buffer, dtype=np.uint8)
     return raw[array.offset * width : (array.offset + len(array)) * width].reshape(len(array), width)
 
 
-def _varints(numbers: np.ndarray[Any, np.dtype[np.int64]]) -> tuple[Bytes, np.ndarray[Any, Any]]:
+def _varints(numbers: Numbers) -> tuple[Bytes, Numbers]:
     """Zig-zag varints as rows of bytes, and how many bytes of each row count."""
     zigzag = ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
     widest = int(zigzag.max()) if len(zigzag) else 0
     width = max(1, -(-widest.bit_length() // 7))
-    out = np.empty((len(numbers), width), dtype=np.uint8)
-    lengths = np.ones(len(numbers), dtype=np.int64)
+    out: Bytes = np.empty((len(numbers), width), dtype=np.uint8)
+    lengths: Numbers = np.ones(len(numbers), dtype=np.int64)
     rest = zigzag
     for at in range(width):
         out[:, at] = rest & np.uint64(0x7F)
@@ -152,7 +153,7 @@ def _varints(numbers: np.ndarray[Any, np.dtype[np.int64]]) -> tuple[Bytes, np.nd
 
 
 def _ragged(
-    rows: Bytes, lengths: np.ndarray[Any, Any] | None, *, mark: Any = None, present: Any = None
+    rows: Bytes, lengths: Numbers | None, *, mark: Any = None, present: Any = None
 ) -> pa.BinaryArray:
     """Rows of bytes as a binary array.
 
