@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import struct
 import uuid
@@ -421,3 +422,60 @@ def test_uuid_bounds_of_either_order_keep_their_values():
         upper_bounds={1: small.bytes},
     )
     assert not file_may_match(BoundPredicate(Operation.EQ, ref, (large,)), narrow)
+
+
+DAY_MICROS = 86_400_000_000
+
+
+def around(*moments):
+    return [moment + step for moment in moments for step in (-1, 0, 1)]
+
+
+SMALL_DOMAINS = [
+    ("truncate[3]", LongType(), list(range(-7, 8))),
+    ("truncate[2]", IntegerType(), list(range(-5, 6))),
+    ("truncate[5]", DecimalType(9, 2), [Decimal(n).scaleb(-2) for n in range(-7, 8)]),
+    ("truncate[2]", StringType(), ["", "a", "ab", "aba", "abb", "abc", "ac", "b"]),
+    ("truncate[1]", BinaryType(), [b"", b"a", b"ab", b"\xff", b"\xff\x00"]),
+    ("bucket[2]", LongType(), list(range(-3, 4))),
+    ("year", DateType(), around(-365, 0, 365)),
+    ("month", DateType(), around(-31, 0, 31)),
+    ("day", DateType(), around(0)),
+    ("year", TimestampType(), around(-365 * DAY_MICROS, 0, 365 * DAY_MICROS)),
+    ("month", TimestampType(), around(-31 * DAY_MICROS, 0, 31 * DAY_MICROS)),
+    ("day", TimestampType(), around(-DAY_MICROS, 0, DAY_MICROS)),
+    ("hour", TimestamptzType(), around(-3_600_000_000, 0, 3_600_000_000)),
+    ("day", TimestampNsType(), around(-DAY_MICROS * 1000, 0, DAY_MICROS * 1000)),
+    ("identity", DoubleType(), [-1.0, -0.0, 0.0, 1.0, math.nan]),
+]
+
+
+@pytest.mark.parametrize(("name", "type_", "values"), SMALL_DOMAINS)
+def test_projections_of_small_domains(name, type_, values):
+    """Every operation, literal and value near the places where the transform's result changes."""
+    transform = parse_transform(name)
+    spec = PartitionSpec(0, (PartitionField(1, 1000, "p", transform),))
+    ref = BoundReference(1, "c", type_)
+    texts = [Operation.STARTS_WITH, Operation.NOT_STARTS_WITH] if isinstance(type_, StringType) else []
+    literals = [value for value in values if not is_nan(value)]
+    predicates = [
+        BoundPredicate(op, ref, (literal,)) for op in [*COMPARISONS, *texts] for literal in literals
+    ]
+    pairs = list(itertools.pairwise(literals))
+    predicates += [BoundPredicate(op, ref, pair) for op in (Operation.IN, Operation.NOT_IN) for pair in pairs]
+    for predicate in predicates:
+        inclusive, strict = inclusive_projection(predicate, spec), strict_projection(predicate, spec)
+        for value in [None, *values]:
+            partition = (transform.apply(value, type_),)
+            hit = value_matches(predicate, value)
+            assert partition_matches(inclusive, partition) or not hit, (str(predicate), value)
+            assert hit or not partition_matches(strict, partition), (str(predicate), value)
+
+
+def test_uuid_bounds_in_the_signed_order_of_java():
+    low, inside, high = (uuid.UUID(bytes=struct.pack(">qq", *halves)) for halves in ((1, -1), (1, 0), (2, 5)))
+    ref = BoundReference(1, "u", UUIDType())
+    file = data_file(lower_bounds={1: low.bytes}, upper_bounds={1: high.bytes})
+    assert file_may_match(BoundPredicate(Operation.EQ, ref, (inside,)), file)
+    assert file_may_match(BoundPredicate(Operation.IN, ref, (inside, uuid.UUID(int=0))), file)
+    assert not file_may_match(BoundPredicate(Operation.EQ, ref, (uuid.UUID(int=0),)), file)
