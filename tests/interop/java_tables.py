@@ -44,9 +44,7 @@ class JavaTable:
 
     def insert(self, rows: pa.Table) -> None:
         """Append `rows` as Spark's DataFrameWriterV2 does."""
-        from pyspark.sql.functions import expr
-
-        frame = self._spark.createDataFrame(rows).withColumn("id", expr("assert_not_null(id)"))
+        frame = self._spark.createDataFrame(rows)
         frame.coalesce(1).writeTo(self.name).option("fanout-enabled", "true").append()
 
     def read(self) -> pa.Table:

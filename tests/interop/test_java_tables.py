@@ -171,9 +171,9 @@ def test_engines_in_turn(iceberg_spark: SparkSession, spark_home: Path) -> None:
         expected += [(turn, "java"), (turn, "ours")]
         assert sorted((row["id"], row["who"]) for row in table.sql("SELECT * FROM {t}")) == sorted(expected)
         assert rows(_ours(table)) == sorted(expected)
-    table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('owner'='java')")
+    table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('team'='java')")
     ours = open_table(str(table.location))
-    assert ours.properties["owner"] == "java"
+    assert ours.properties["team"] == "java"
     append(ours, pa.table({"id": [99], "who": ["ours"]}))
     assert table.sql("SELECT count(*) AS n FROM {t}") == [{"n": 13}]
     assert len(table.sql("SELECT * FROM {t}.snapshots")) == 13
