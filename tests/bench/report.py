@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
@@ -55,7 +56,11 @@ def write_report(folder: Path, figures: list[Figure], runs: dict[str, object]) -
     kept = [Figure(**obj) for obj in before["figures"] if obj["name"] not in names]
     everything = kept + figures
     report = {
-        "machine": {"cores": 2, "python": platform.python_version(), "pyspark": version("pyspark")},
+        "machine": {
+            "cores": os.cpu_count(),
+            "python": platform.python_version(),
+            "pyspark": version("pyspark"),
+        },
         "figures": [asdict(figure) for figure in everything],
         "runs": {**before["runs"], **runs},
     }
