@@ -102,7 +102,6 @@ def fill_topic(broker: KafkaBroker, topic: str, rows: int) -> None:
         compression_type="lz4",
         batch_size=1 << 18,
         linger_ms=50,
-        buffer_memory=1 << 28,
     )
     for start in range(0, rows, 100_000):
         table = events(start, min(100_000, rows - start))

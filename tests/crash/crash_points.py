@@ -103,9 +103,9 @@ def _die_instead(function: Callable[..., Any], identity_of: Callable[..., Any]) 
 
 def _arming_swap(commit: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(commit)
-    def wrapped(committer: Any, committable: Any, *more: Any) -> Any:
+    def wrapped(committer: Any, committable: Any, *more: Any, **keywords: Any) -> Any:
         if committable.identity.checkpoint_id == CRASHING_CHECKPOINT:
             HadoopTableOperations.commit = lambda *_: _die()
-        return commit(committer, committable, *more)
+        return commit(committer, committable, *more, **keywords)
 
     return wrapped
