@@ -6,7 +6,7 @@ The frozen values that options become live next to the room that reads them; thi
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from streamlake.errors import InvalidOptionError
 
@@ -32,3 +32,34 @@ def check_option_names(given: Iterable[str], known: Iterable[str], where: str) -
     for name in given:
         if name not in names:
             raise unknown_option(str(name), names, where)
+
+
+def int_property(properties: Mapping[str, str], key: str, default: int, *, minimum: int = 0) -> int:
+    """The property as an int; InvalidOptionError when it is none or below `minimum`."""
+    text = properties.get(key)
+    if text is None:
+        return default
+    try:
+        value = int(str(text).strip())
+    except ValueError:
+        raise InvalidOptionError(
+            f"table property {key}={text!r} is not an integer; set it to one or unset it"
+        ) from None
+    if value < minimum:
+        raise InvalidOptionError(
+            f"table property {key}={value} is below {minimum}; set it to at least {minimum}"
+        )
+    return value
+
+
+def bool_property(properties: Mapping[str, str], key: str, default: bool) -> bool:
+    """The property as a bool; only `true` and `false` are accepted (any case)."""
+    text = properties.get(key)
+    if text is None:
+        return default
+    folded = str(text).strip().lower()
+    if folded not in ("true", "false"):
+        raise InvalidOptionError(
+            f"table property {key}={text!r} is neither true nor false; set it to one of them"
+        )
+    return folded == "true"

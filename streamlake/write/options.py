@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from streamlake.errors import InvalidOptionError
 from streamlake.formats.data_files import FILE_FORMATS, FormatOptions
-from streamlake.options import check_option_names
+from streamlake.options import check_option_names, int_property
 
 FILE_FORMAT = "write.format.default"
 TARGET_FILE_SIZE = "write.target-file-size-bytes"
@@ -62,23 +62,8 @@ class WriteOptions:
             )
         return WriteOptions(
             file_format=file_format,
-            target_file_size_bytes=_at_least(properties, TARGET_FILE_SIZE, 512 * _MIB, 1),
-            memory_budget_bytes=_at_least(properties, MEMORY_BUDGET, 256 * _MIB, _SMALLEST_BUDGET),
-            max_open_files=_at_least(properties, MAX_OPEN_FILES, 100, 1),
+            target_file_size_bytes=int_property(properties, TARGET_FILE_SIZE, 512 * _MIB, minimum=1),
+            memory_budget_bytes=int_property(properties, MEMORY_BUDGET, 256 * _MIB, minimum=_SMALLEST_BUDGET),
+            max_open_files=int_property(properties, MAX_OPEN_FILES, 100, minimum=1),
             format=FormatOptions.from_properties(properties),
         )
-
-
-def _at_least(properties: Mapping[str, str], key: str, default: int, minimum: int) -> int:
-    text = properties.get(key)
-    if text is None:
-        return default
-    try:
-        value = int(str(text).strip())
-    except ValueError:
-        value = minimum - 1
-    if value < minimum:
-        raise InvalidOptionError(
-            f"table property {key}={text!r} must be a whole number of at least {minimum}"
-        )
-    return value

@@ -60,7 +60,7 @@ def test_options_of_a_table() -> None:
     ("key", "value", "message"),
     [
         ("write.format.default", "csv", "'csv' is not a file format; use parquet"),
-        ("write.target-file-size-bytes", "512MB", "'512MB' must be a whole number"),
+        ("write.target-file-size-bytes", "512MB", "'512MB' is not an integer"),
         ("streamlake.write.memory-budget-bytes", "1000", "at least 1048576"),
         ("streamlake.write.max-open-files", "0", "at least 1"),
         ("streamlake.write.memory-budget", "1", "did you mean 'streamlake.write.memory-budget-bytes'"),
