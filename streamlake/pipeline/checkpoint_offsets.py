@@ -1,7 +1,7 @@
 """How far a checkpoint has come, read from Spark's own offset log before the query starts.
 
-Spark does not tell a Python source after a restart where the query stood; the log does. Invariant: only files that
-Spark has completed are read (it writes them elsewhere and renames them); nothing is ever written.
+The direct path has to know it to tell where an available-now run ends, and whether anything is left to do. Invariant:
+only files that Spark has completed are read (it writes them elsewhere and renames them); nothing is ever written.
 """
 
 from __future__ import annotations
@@ -13,14 +13,17 @@ from pyspark.sql import SparkSession
 
 from streamlake.errors import SourceError
 from streamlake.source.offsets import SourceOffsets
-from streamlake.storage.file_io import file_io_for
 
 _VERSION = "v1"
 _LOG = "offsets"
 
 
 def last_offsets_of(spark: SparkSession, checkpoint_location: str) -> SourceOffsets | None:
-    """As `last_offsets`, by way of Spark's own file systems: on the driver, for every location that Spark reaches."""
+    """The offsets of the newest micro-batch in the log, committed or not (Spark runs that one again first).
+
+    None for a checkpoint without any. Goes by way of Spark's own file systems, so it reads every location that Spark
+    reaches. Raises SourceError when the log is not that of a single streamlake source.
+    """
     jvm: Any = spark._jvm
     directory = jvm.org.apache.hadoop.fs.Path(str(checkpoint_location), _LOG)
     file_system = directory.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
@@ -36,18 +39,6 @@ def last_offsets_of(spark: SparkSession, checkpoint_location: str) -> SourceOffs
         return parse_offset_log(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"), str(path))
     finally:
         stream.close()
-
-
-def last_offsets(checkpoint_location: str) -> SourceOffsets | None:
-    """The offsets of the newest micro-batch in the log, committed or not (Spark runs that one again first).
-
-    None for a checkpoint without any. Raises SourceError when the log is not that of a single streamlake source.
-    """
-    directory = f"{checkpoint_location.rstrip('/')}/{_LOG}"
-    io = file_io_for(checkpoint_location, {})
-    paths = {info.path.rpartition("/")[2]: info.path for info in io.list_prefix(directory)}
-    newest = _newest(paths)
-    return None if newest is None else parse_offset_log(io.read_bytes(paths[newest]).decode(), paths[newest])
 
 
 def parse_offset_log(text: str, path: str) -> SourceOffsets:

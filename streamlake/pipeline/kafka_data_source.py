@@ -1,7 +1,5 @@
 """The streaming source "streamlake-kafka": records as rows of a DataFrame, for those who want SQL in between.
 
-    from streamlake.pipeline.kafka_data_source import register
-    register(spark)
     df = spark.readStream.format("streamlake-kafka").option("bootstrap-servers", "...").option("topics", "orders") \\
         .option("schema", "id long, at timestamp").option("starting-offsets", "earliest").load()
 
@@ -9,9 +7,8 @@ Options are those of KafkaSource, and its arguments under the names bootstrap-se
 format and include. Without a schema, and with format "json", one is inferred; without either, rows are Kafka's own
 columns (key, value, topic, partition, offset, timestamp, headers).
 
-Spark does not tell a Python source where a restarted query stood, and has no admission control for it. So
-max-offsets-per-trigger needs the option checkpoint-location, the same as the query's; and under `availableNow` such a
-query ends after one step: leave the limit out there, or use the direct path, which has neither restriction.
+Spark has no admission control for a Python source: with max-offsets-per-trigger an `availableNow` query ends after one
+step. Leave the limit out there, or use the direct path, which goes on to the end.
 """
 
 from __future__ import annotations
@@ -26,7 +23,7 @@ from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType as SparkStruct
 
-from streamlake.errors import FeatureUnsupportedError, InvalidOptionError
+from streamlake.errors import FeatureUnsupportedError
 from streamlake.formats.arrow_schema import schema_to_arrow
 from streamlake.pipeline.direct_reader import read_range, row_decoder
 from streamlake.pipeline.offset_stream import OffsetStreamReader
@@ -49,12 +46,14 @@ from streamlake.spec.types import (
 )
 
 KAFKA_FORMAT = "streamlake-kafka"
-_CHECKPOINT = "checkpoint-location"
 _ARROW_ROWS = 10_000
 
 
 def register(spark: SparkSession) -> None:
-    """Make `spark.readStream.format("streamlake-kafka")` known to the session; again is harmless."""
+    """Make `spark.readStream.format("streamlake-kafka")` known to the session; again is harmless.
+
+    Only needed where streamlake is not installed as a package (see `spark_lookup`).
+    """
     spark.dataSource.register(KafkaDataSource)
 
 
@@ -79,7 +78,7 @@ class KafkaRecordReader(OffsetStreamReader):
 
 
 class KafkaDataSource(DataSource):
-    """Registered by `register`; Spark makes it of the options of `load()`."""
+    """Found by Spark itself, or registered by `register`; Spark makes it of the options of `load()`."""
 
     @classmethod
     def name(cls) -> str:
@@ -95,24 +94,13 @@ class KafkaDataSource(DataSource):
         if source.format != "raw":
             # What Spark planned with: inferred once, or given with `.schema(...)`.
             source = source.with_schema(schema)
-        return KafkaRecordReader(_for_spark(source), checkpoint=self._checkpoint(source))
+        return KafkaRecordReader(_for_spark(source))
 
     def _source(self) -> KafkaSource:
-        source = source_from_options(
-            {key: value for key, value in self.options.items() if key != _CHECKPOINT}
-        )
+        source = source_from_options(self.options)
         if source.format == "raw" and "include" not in self.options:
             return replace(source, include=tuple(METADATA_TYPES))
         return source
-
-    def _checkpoint(self, source: KafkaSource) -> str | None:
-        location: str | None = self.options.get(_CHECKPOINT)
-        if location is None and source.settings.max_offsets_per_trigger is not None:
-            raise InvalidOptionError(
-                f"{KAFKA_FORMAT}: max-offsets-per-trigger needs the option {_CHECKPOINT} too, with the query's "
-                "checkpointLocation: Spark does not tell a source after a restart where the query stood"
-            )
-        return location
 
 
 def _for_spark(source: KafkaSource) -> KafkaSource:

@@ -12,7 +12,6 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader
 
-from streamlake.pipeline.checkpoint_offsets import last_offsets
 from streamlake.source.cluster import KafkaCluster
 from streamlake.source.flat_options import source_from_options, source_to_options
 from streamlake.source.kafka_source import KafkaSource
@@ -51,18 +50,12 @@ def split_options(options: Mapping[str, str]) -> tuple[KafkaSource, dict[str, So
 class OffsetStreamReader(DataSourceStreamReader):
     """The offsets half of a streaming source; subclasses turn ranges into partitions and read them.
 
-    `state` goes to the OffsetCursor; with `checkpoint` its `known` is read from the log of that checkpoint location.
+    `state` goes to the OffsetCursor.
     """
 
-    def __init__(
-        self,
-        source: KafkaSource,
-        state: Mapping[str, SourceOffsets] | None = None,
-        checkpoint: str | None = None,
-    ) -> None:
+    def __init__(self, source: KafkaSource, state: Mapping[str, SourceOffsets] | None = None) -> None:
         self.source = source
         self._state = dict(state or {})
-        self._checkpoint = checkpoint
         self._cluster: KafkaCluster | None = None
         self._cursor: OffsetCursor | None = None
 
@@ -88,10 +81,6 @@ class OffsetStreamReader(DataSourceStreamReader):
 
     def _offsets(self) -> OffsetCursor:
         if self._cursor is None:
-            state = dict(self._state)
-            known = last_offsets(self._checkpoint) if self._checkpoint is not None else None
-            if known is not None:
-                state["known"] = known
             self._cluster = KafkaCluster(self.source)
-            self._cursor = OffsetCursor(OffsetPlanner(self.source, self._cluster), **state)
+            self._cursor = OffsetCursor(OffsetPlanner(self.source, self._cluster), **self._state)
         return self._cursor

@@ -92,7 +92,8 @@ class IcebergSink:
         self._runs: dict[str, SinkRun] = {}
 
     def __call__(self, frame: DataFrame, checkpoint_id: int) -> None:
-        """What Spark calls per micro-batch. Raises the errors of `streamlake.errors`; `error` keeps the last."""
+        """What Spark calls per micro-batch. Raises the errors of `streamlake.errors`; `error` keeps the last
+        since `start`."""
         self._write(frame, checkpoint_id, schema=frame.schema, read=None)
 
     def start(
@@ -109,6 +110,7 @@ class IcebergSink:
         `source` is a streaming DataFrame, or a KafkaSource for the direct path. `trigger` takes the arguments of
         `DataStreamWriter.trigger`, for example `{"availableNow": True}` or `{"processingTime": "10 seconds"}`.
         """
+        self.error = None
         if isinstance(source, KafkaSource):
             return self._start_direct(source, checkpoint_location, trigger, query_name)
         return start_query(

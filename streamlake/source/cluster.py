@@ -149,13 +149,16 @@ class KafkaCluster:
                 yield name, part["partition_index"]
 
     def _ask(self, question: Callable[[KafkaAdminClient], _Answer]) -> _Answer:
-        """One question; after a broken connection it is asked once more on a new one."""
+        """One question; after a broken connection it is asked once more on a new one.
+
+        A connection that cannot be made has had its bootstrap time-out to try, and is not tried again.
+        """
         for attempt in (1, 2):
+            connected = self._admin is not None
             try:
                 if self._admin is None:
-                    self._admin = KafkaAdminClient(
-                        **admin_arguments(self._source),
-                    )
+                    self._admin = KafkaAdminClient(**admin_arguments(self._source))
+                    connected = True
                 return question(self._admin)
             except UnknownTopicOrPartitionError:
                 raise
@@ -165,7 +168,7 @@ class KafkaCluster:
                 ) from error
             except (KafkaError, OSError, ValueError, AssertionError) as error:
                 self.close()
-                if attempt == 2 or not getattr(error, "retriable", False):
+                if attempt == 2 or not connected or not getattr(error, "retriable", False):
                     raise SourceError(
                         f"Kafka at {self._source.bootstrap_servers} cannot be asked: {type(error).__name__}: {error}; "
                         "check that the broker runs, that its advertised address can be reached from here, and the "

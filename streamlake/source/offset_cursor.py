@@ -1,18 +1,25 @@
 """How far one query has come: the state between Spark's calls to a streaming source.
 
-Spark asks for the first offset once per checkpoint, for the latest offset per trigger (many times a second while
-idle), and for the ranges of each micro-batch; after a restart it asks for the latest offset before it tells where
-the query stood. Invariant: what `latest` returns never goes back, and is the same value while there is nothing new,
-so that no empty micro-batch runs.
+Spark asks for the latest offset per trigger (many times a second while idle), for the first offset whenever it plans
+the first micro-batch, again when that one is replayed, and for the ranges of each micro-batch. After a restart it asks
+first of all for the ranges between the checkpoint's last offset and itself, which tells where the query stood.
+
+Spark's log holds where a micro-batch ends, and not where the first one starts. So the first offset is empty, always,
+and the end of the first micro-batch says in `first` where reading begins: a replay reads the same records, whatever
+`starting-offsets` would mean by then. Invariant: what `latest` returns never goes back, and is the same value while
+there is nothing new, so that no empty micro-batch runs.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from streamlake import clock
 from streamlake.source.offsets import OffsetRange, SourceOffsets
 from streamlake.source.planner import OffsetPlanner
 
 _IDLE_SECONDS = 0.1
+_NOTHING = SourceOffsets({})
 
 
 class OffsetCursor:
@@ -34,30 +41,31 @@ class OffsetCursor:
         self._asked_at: float | None = None
 
     def initial(self) -> SourceOffsets:
-        """The offset before the first record of a new checkpoint."""
-        if self._start is None:
-            self._start = self._planner.initial()
-        self._known = self._start
-        return self._start
+        """The offset before the first micro-batch of any checkpoint."""
+        return _NOTHING
 
     def latest(self) -> SourceOffsets:
         """Where the next micro-batch ends; the last offset again when there is nothing new."""
-        if self._known is None and self._start is not None:
-            self._known = self._start
-        known = self._known
-        if known is not None and self._idle():
-            return known
-        end = self._target or self._planner.latest(known)
-        # Without a known offset there is nothing to measure a limit from: everything up to the end is taken.
-        self._known = end if known is None else self._planner.up_to(known, end)
-        self._asked_at = clock.monotonic() if self._known == known else None
-        return self._known
+        if self._known is None:
+            self._known = self._first_end()
+            return self._known
+        if self._idle():
+            return self._known
+        end = self._planner.up_to(self._known, self._target or self._planner.latest(self._known))
+        self._asked_at = clock.monotonic() if end == self._known else None
+        self._known = end
+        return end
 
     def ranges(self, start: SourceOffsets, end: SourceOffsets) -> list[OffsetRange]:
         """What the micro-batch between two offsets reads."""
         if self._known is None:
             self._known = end
         return self._planner.ranges(start, end)
+
+    def _first_end(self) -> SourceOffsets:
+        start = self._start or self._planner.initial()
+        end = self._target or self._planner.latest(start)
+        return self._planner.up_to(_NOTHING, replace(end, first={**end.first, **start.positions}))
 
     def _idle(self) -> bool:
         return self._asked_at is not None and clock.monotonic() - self._asked_at < _IDLE_SECONDS

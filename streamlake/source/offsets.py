@@ -42,7 +42,7 @@ class SourceOffsets:
     """The next offset to read of every partition.
 
     `positions` is that offset; `first` is where reading begins in a partition that the offsets before these do not
-    know (found while running, or of a topic made anew); `topic_ids` are the ids of the topics, where the broker has
+    know (all of them in a first micro-batch; later those found while running, or of a topic made anew); `topic_ids` are the ids of the topics, where the broker has
     them: another id under the same name is another topic. Never changed after it was made.
     """
 
@@ -80,9 +80,14 @@ class SourceOffsets:
         """True when nothing up to `target` is left to read."""
         return all(
             self.topic_ids.get(part[0]) == target.topic_ids.get(part[0])
-            and self.positions.get(part, -1) >= offset
+            and self._has_passed(part, offset, begins_anew=part in target.first)
             for part, offset in target.positions.items()
         )
+
+    def _has_passed(self, part: Partition, offset: int, *, begins_anew: bool) -> bool:
+        position = self.positions.get(part, -1)
+        # Beyond the end of a log that begins anew: the position is one of the old log, and the new one is unread.
+        return position == offset or (position > offset and not begins_anew)
 
 
 def nest(offsets: PartitionOffsets) -> dict[str, dict[str, int]]:

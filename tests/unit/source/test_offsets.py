@@ -98,3 +98,10 @@ def test_reaches_looks_at_every_partition_and_at_the_topic_id():
     assert SourceOffsets({("t", 0): 5, ("t", 1): 9}, {}, {"t": "one"}).reaches(target)
     assert not SourceOffsets({("t", 0): 5}, {}, {"t": "one"}).reaches(target)
     assert not SourceOffsets({("t", 0): 5, ("t", 1): 9}, {}, {"t": "two"}).reaches(target)
+
+
+def test_a_log_that_begins_anew_is_not_reached_by_a_position_of_the_old_one():
+    target = SourceOffsets({("t", 0): 8}, {("t", 0): 0})
+    assert not SourceOffsets({("t", 0): 10}).reaches(target)
+    assert not SourceOffsets({("t", 0): 4}, {("t", 0): 0}).reaches(target)
+    assert SourceOffsets({("t", 0): 8}, {("t", 0): 0}).reaches(target)

@@ -120,11 +120,32 @@ def test_a_restart_goes_on_from_the_known_offset():
     assert cursor.latest().positions == {("t", 0): 50}
 
 
-def test_a_restart_that_was_told_nothing_takes_everything():
-    cluster = FakeCluster({("t", 0): (0, 100)})
-    plan = planner(cluster)
-    end = OffsetCursor(plan).latest()
-    assert plan.ranges(SourceOffsets({("t", 0): 40}), end) == [OffsetRange("t", 0, 40, 100)]
+def test_a_restart_goes_on_from_what_spark_asks_for_first():
+    cluster = FakeCluster({("t", 0): (0, 100), ("t", 1): (4, 9)})
+    cursor = OffsetCursor(planner(cluster, max_offsets_per_trigger=10))
+    known = SourceOffsets({("t", 0): 99})
+    assert cursor.ranges(known, known) == []
+    end = cursor.latest()
+    assert cursor.ranges(known, end) == [OffsetRange("t", 0, 99, 100), OffsetRange("t", 1, 4, 9)]
+
+
+@pytest.mark.parametrize("mode", ["earliest", "latest"])
+def test_a_replay_of_the_first_micro_batch_starts_where_it_started(mode):
+    cluster = FakeCluster({("t", 0): (10, 20)})
+    first = OffsetCursor(planner(cluster, starting_offsets=mode, max_offsets_per_trigger=4))
+    end = first.latest()
+    due = first.ranges(first.initial(), end)
+    cluster.logs["t", 0] = (10, 90)
+    again = OffsetCursor(planner(cluster, starting_offsets=mode, max_offsets_per_trigger=4))
+    logged = SourceOffsets.from_json(end.to_json())
+    assert again.ranges(logged, logged) == []
+    assert again.ranges(again.initial(), logged) == due
+    start = {"earliest": 14, "latest": 20}[mode]
+    assert again.ranges(logged, again.latest()) == [OffsetRange("t", 0, start, start + 4)]
+    if mode == "earliest":
+        cluster.logs["t", 0] = (12, 90)
+        with pytest.raises(DataLossError, match="offsets 10 to 11"):
+            again.ranges(again.initial(), logged)
 
 
 def test_new_partitions_start_at_their_earliest_offset():
@@ -138,13 +159,6 @@ def test_new_partitions_start_at_their_earliest_offset():
     cluster.logs["t", 1] = (4, 500)
     restored = SourceOffsets.from_json(end.to_json())
     assert plan.ranges(SourceOffsets.from_json(start.to_json()), restored) == [OffsetRange("t", 1, 4, 9)]
-
-
-def test_new_partitions_are_found_after_a_restart_that_was_told_nothing():
-    cluster = FakeCluster({("t", 0): (0, 10), ("t", 1): (4, 9)})
-    plan = planner(cluster)
-    end = OffsetCursor(plan).latest()
-    assert plan.ranges(SourceOffsets({("t", 0): 10}), end) == [OffsetRange("t", 1, 4, 9)]
 
 
 def test_a_new_partition_under_a_limit_goes_on_where_it_was_cut():
