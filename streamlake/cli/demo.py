@@ -16,9 +16,10 @@ from pathlib import Path
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from streamlake import clock
-from streamlake.cli.demo_events import EventTruth, truth_of, write_events
+from streamlake.cli.demo_events import SCHEMA, EventTruth, truth_of, write_events
 from streamlake.cli.demo_view import DemoView
 from streamlake.commit.receipt import CommitReceipt, Outcome
 from streamlake.errors import InvalidOptionError, StreamlakeError
@@ -31,6 +32,8 @@ from streamlake.tables import load_table
 DEFAULT_WAREHOUSE = "streamlake-demo"
 FILES_PER_CHECKPOINT = 2
 PARTITION_BY = ("day(ts)", "category")
+# A JVM that lives for half a minute on few cores is better off with the quick compiler and the simple collector.
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 AVAILABLE_NOW = {"availableNow": True}
 
 
@@ -69,6 +72,11 @@ def run(*, as_json: bool, warehouse: str | None, rows: int) -> int:
     work = Path(tempfile.mkdtemp(prefix="streamlake-demo-"))
     try:
         result = _demo(location, work, rows, view)
+    except InvalidOptionError:
+        # Nothing was started, so there is nothing to look at.
+        shutil.rmtree(work, ignore_errors=True)
+        location.rmdir()
+        raise
     except Exception as error:
         raise StreamlakeError(
             f"the demo failed: {error} (Spark's log: {work / 'spark.log'}; the table: {location})"
@@ -103,7 +111,7 @@ def _demo(location: Path, work: Path, rows: int, view: DemoView) -> DemoResult:
     with ThreadPoolExecutor(1) as pool, view.starting(rows):
         writing = pool.submit(write_events, landing, rows)
         with stderr_to(work / "spark.log"):
-            spark = spark_session("streamlake demo")
+            spark = spark_session("streamlake demo", java_options=JAVA_OPTIONS)
         truth = writing.result()
     try:
         result.start_seconds = clock.monotonic() - started
@@ -158,8 +166,9 @@ def _run_query(
     table: str,
     on_commit: Callable[[CommitReceipt], None],
 ) -> None:
-    schema = spark.read.parquet(str(landing)).schema
-    events = spark.readStream.schema(schema).option("maxFilesPerTrigger", FILES_PER_CHECKPOINT)
+    events = spark.readStream.schema(from_arrow_schema(SCHEMA)).option(
+        "maxFilesPerTrigger", FILES_PER_CHECKPOINT
+    )
     sink = IcebergSink(table, create=True, partition_by=PARTITION_BY, pipeline="demo", on_commit=on_commit)
     query = sink.start(
         events.parquet(str(landing)), checkpoint_location=str(checkpoint), trigger=AVAILABLE_NOW

@@ -11,7 +11,6 @@ from typing import Any
 from rich.console import Console
 from rich.panel import Panel
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
-from rich.syntax import Syntax
 from rich.text import Text
 
 from streamlake import clock
@@ -108,27 +107,16 @@ class DemoView:
         self.console.print(bars(list(result["rows_per_partition"].items()), width=30))
         self.console.print()
         self.console.print(Text("try next", style="bold"))
-        for line, language in next_steps(result["table"]):
-            self.console.print(
-                Syntax(line, language, background_color="default", theme="ansi_dark"), soft_wrap=True
-            )
+        for line in next_steps(result["table"]):
+            self.console.print(Text(line, style="cyan"), soft_wrap=True)
 
 
-def next_steps(table: str) -> list[tuple[str, str]]:
-    """Three lines to try, with their language."""
+def next_steps(table: str) -> list[str]:
+    """Three lines to try: look at it, read it with streamlake, read it with another engine."""
     return [
-        (f"streamlake inspect {table} snapshots", "bash"),
-        (
-            f"python -c \"from streamlake import load_table; print(load_table('{table}')"
-            '.scan(filter=\\"category = \'purchase\'\\").to_arrow())"',
-            "bash",
-        ),
-        (
-            "python -c \"import duckdb; print(duckdb.sql('install iceberg; load iceberg; set "
-            "unsafe_enable_version_guessing = true'), duckdb.sql('select category, count(*), sum(amount) from "
-            f"iceberg_scan(\\'{table}\\') group by 1'))\"",
-            "bash",
-        ),
+        f"streamlake inspect {table} snapshots",
+        f"""python -c "from streamlake import load_table; print(load_table('{table}').scan().to_arrow())\"""",
+        f"""duckdb -c "install iceberg; load iceberg; from iceberg_scan('{table}') limit 5\"""",
     ]
 
 

@@ -69,8 +69,10 @@ def spark_session(
     master: str | None = None,
     config: Mapping[str, str] | None = None,
     log_level: str = "ERROR",
+    java_options: str = "",
 ) -> SparkSession:
-    """A Spark session for `app_name`; `config` wins over the defaults set here.
+    """A Spark session for `app_name`; `config` wins over the defaults set here. `java_options` go to a JVM that is
+    started here.
 
     `master` None is `local[*]`, or what spark-submit was given. Raises InvalidOptionError where Java is missing or
     too old, or where Spark refuses the master or a setting.
@@ -85,7 +87,7 @@ def spark_session(
     builder = SparkSession.builder.appName(app_name)
     if master is not None:
         builder = builder.master(master)
-    settings = _defaults(master, submitted=submitted, log_level=log_level.upper())
+    settings = _defaults(master, submitted=submitted, log_level=log_level.upper(), java_options=java_options)
     for key, value in {**settings, **given}.items():
         builder = builder.config(key, value)
     try:
@@ -97,7 +99,7 @@ def spark_session(
     return spark
 
 
-def _defaults(master: str | None, *, submitted: bool, log_level: str) -> dict[str, str]:
+def _defaults(master: str | None, *, submitted: bool, log_level: str, java_options: str) -> dict[str, str]:
     settings = {
         "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
         "spark.sql.session.timeZone": "UTC",
@@ -109,7 +111,7 @@ def _defaults(master: str | None, *, submitted: bool, log_level: str) -> dict[st
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={log4j}" '
-        f"-Dstreamlake.log.level={log_level}",
+        f"-Dstreamlake.log.level={log_level} {java_options}".rstrip(),
     }
     if master is not None and master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

@@ -1,0 +1,248 @@
+"""`streamlake run`: pipeline files from end to end."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from streamlake import load_table
+from streamlake.errors import InvalidOptionError, SchemaMismatchError
+from streamlake.pipeline.pipeline_file import parse_pipeline
+from streamlake.pipeline.running import PipelineRun, StopRequest, run_pipeline
+from tests.helpers.command_line import command, environment, streamlake, without_jvm_notice
+from tests.helpers.processes import kill_group, wait_until
+from tests.helpers.readers import DuckDbReader
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.helpers.broker import KafkaBroker
+
+FILES = """
+name: readings
+source:
+  files: {{path: {home}/in, format: json, schema: "id long, at string, amount double", max-files-per-trigger: 1}}
+select: ["id", "to_timestamp(at) AS ts", "amount"]
+where: amount >= 0
+sink:
+  table: {home}/table
+  create: true
+  partition-by: ["day(ts)"]
+checkpoint: {home}/checkpoint
+trigger: available-now
+"""
+
+
+def land(home: Path, name: str, ids: range) -> None:
+    """A JSON file of readings; every fifth has a negative amount."""
+    (home / "in").mkdir(exist_ok=True)
+    lines = [
+        json.dumps(
+            {"id": at, "at": f"2024-01-0{1 + at % 3}T00:00:00Z", "amount": -1.0 if at % 5 == 0 else at}
+        )
+        for at in ids
+    ]
+    (home / "in" / f".{name}").write_text("\n".join(lines) + "\n")
+    (home / "in" / f".{name}").rename(home / "in" / name)
+
+
+@pytest.mark.spark
+def test_files_to_table(tmp_path: Path, duckdb_reader: DuckDbReader) -> None:
+    land(tmp_path, "a.json", range(100))
+    land(tmp_path, "b.json", range(100, 200))
+    (tmp_path / "p.yaml").write_text(FILES.format(home=tmp_path))
+    done = streamlake("run", "p.yaml", cwd=tmp_path)
+    assert (done.returncode, without_jvm_notice(done.stderr)) == (0, [])
+    lines = done.stdout.splitlines()
+    assert lines[0] == f"readings: streaming into {tmp_path}/table, checkpoint in {tmp_path}/checkpoint"
+    for number, line in enumerate(lines[1:3]):
+        assert re.match(
+            rf"checkpoint {number}: committed, 80 rows, \d+ files, .* snapshot \d+, write \d+ ms", line
+        )
+    assert lines[3].startswith("readings: done; 160 rows in 2 checkpoints")
+    assert len(lines) == 4
+    relation = duckdb_reader.relation(tmp_path / "table")
+    counted = duckdb_reader.sql(f"select count(*), sum(id), count(distinct ts) from {relation}").to_pylist()[
+        0
+    ]
+    assert [int(value) for value in counted.values()] == [160, sum(at for at in range(200) if at % 5), 3]
+
+
+@pytest.mark.spark
+def test_a_second_run_goes_on(tmp_path: Path, spark: SparkSession) -> None:
+    pipeline = parse_pipeline(FILES.format(home=tmp_path), "p.yaml")
+    for number in range(3):
+        land(tmp_path, f"{number}.json", range(number * 10, number * 10 + 10))
+        state = run_pipeline(pipeline, spark)
+        assert (state.rows, state.checkpoints) == (8, 1)
+    assert run_pipeline(pipeline, spark).checkpoints == 0
+    table = load_table(tmp_path / "table")
+    assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [at for at in range(30) if at % 5]
+    assert {snapshot.summary["streamlake.pipeline"] for snapshot in table.snapshots} == {"readings"}
+
+
+@pytest.mark.spark
+def test_inferred_schema(tmp_path: Path, spark: SparkSession) -> None:
+    text = FILES.format(home=tmp_path).replace(', schema: "id long, at string, amount double"', "")
+    (tmp_path / "in").mkdir()
+    with pytest.raises(InvalidOptionError, match=r"no schema is given and none can be inferred from .*/in: "):
+        run_pipeline(parse_pipeline(text, "p.yaml"), spark)
+    land(tmp_path, "a.json", range(10))
+    assert run_pipeline(parse_pipeline(text, "p.yaml"), spark).rows == 8
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"id",', '"idd",', "Spark refuses the pipeline: .*idd"),
+        ("amount >= 0", "amount >", "Spark refuses the pipeline: "),
+        ("day(ts)", "day(tss)", "the column 'tss'"),
+    ],
+)
+def test_mistakes_that_need_spark(
+    old: str, new: str, message: str, tmp_path: Path, spark: SparkSession
+) -> None:
+    land(tmp_path, "a.json", range(10))
+    pipeline = parse_pipeline(FILES.format(home=tmp_path).replace(old, new), "p.yaml")
+    with pytest.raises(InvalidOptionError, match=message):
+        run_pipeline(pipeline, spark)
+    assert run_pipeline(parse_pipeline(FILES.format(home=tmp_path), "p.yaml"), spark).rows == 8
+
+
+@pytest.mark.spark
+def test_the_sinks_error_is_the_pipelines(tmp_path: Path, spark: SparkSession) -> None:
+    land(tmp_path, "a.json", range(10))
+    run_pipeline(parse_pipeline(FILES.format(home=tmp_path), "p.yaml"), spark)
+    land(tmp_path, "b.json", range(10))
+    other = FILES.format(home=tmp_path).replace('"amount"]', '"amount AS surprise"]')
+    with pytest.raises(SchemaMismatchError, match="the column 'surprise' is not in the table"):
+        run_pipeline(parse_pipeline(other, "p.yaml"), spark)
+
+
+def test_mistakes_that_need_no_spark() -> None:
+    good = parse_pipeline(FILES.format(home="/x"), "p.yaml")
+    PipelineRun(good)
+    for old, new, message in (
+        ("table: /x/table", "table: /x/table\n  mode: apend", "mode 'apend' is not known"),
+        ("create: true", "create: false", "pass create=True"),
+    ):
+        with pytest.raises(InvalidOptionError, match=message):
+            PipelineRun(parse_pipeline(FILES.format(home="/x").replace(old, new), "p.yaml"))
+    kafka = "source: {kafka: {bootstrap-servers: a, topics: t, options: {starting-offset: earliest}}}\n"
+    with pytest.raises(InvalidOptionError, match="did you mean 'starting-offsets'"):
+        PipelineRun(parse_pipeline(kafka + "sink: {table: /x}\ncheckpoint: /c", "p.yaml"))
+
+
+RATE = """
+name: ticks
+source:
+  rate: {{rows-per-second: 200}}
+sink: {{table: {home}/table, create: true}}
+checkpoint: {home}/checkpoint
+trigger: {{processing-time: 500 milliseconds}}
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_cleanly(number: signal.Signals, tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(RATE.format(home=tmp_path))
+    for run in range(2):
+        out = _run_until_signal(tmp_path, run, number)
+        assert out.splitlines()[-1].startswith("ticks: stopped; ")
+    values = sorted(load_table(tmp_path / "table").scan(columns=["value"]).to_arrow()["value"].to_pylist())
+    assert values == list(range(len(values))), "every row once, over both runs"
+    assert len(load_table(tmp_path / "table").snapshots) >= 4
+
+
+def _run_until_signal(home: Path, run: int, number: signal.Signals) -> str:
+    """Start the pipeline, wait for two more snapshots, send the signal; returns stdout."""
+    out = home / f"out-{run}"
+    with open(out, "wb") as stdout, open(home / f"err-{run}", "wb") as stderr:
+        process = subprocess.Popen(
+            command("run", "p.yaml"),
+            cwd=home,
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=True,
+        )
+        try:
+            wait_until(
+                lambda: process.poll() is not None or out.read_text().count(": committed") >= 2,
+                120,
+                "snapshots",
+            )
+            process.send_signal(number)
+            started = time.monotonic()
+            assert process.wait(60) == 0, (home / f"err-{run}").read_text()
+            assert time.monotonic() - started < 45
+        finally:
+            kill_group(process)
+    assert without_jvm_notice((home / f"err-{run}").read_text()) == []
+    return out.read_text()
+
+
+@pytest.mark.spark
+def test_stop_from_a_program(tmp_path: Path, spark: SparkSession) -> None:
+    run = PipelineRun(parse_pipeline(RATE.format(home=tmp_path), "p.yaml"))
+    stop = StopRequest()
+    seen: list[Any] = []
+
+    def on_tick(receipts: list[Any], state: Any) -> None:
+        seen.extend(receipts)
+        if state.rows:
+            stop.set()
+
+    state = run.watch(run.start(spark), stop, on_tick)
+    assert state.rows == sum(receipt.rows for receipt in seen) > 0
+    assert load_table(tmp_path / "table").scan().count() == state.rows
+
+
+KAFKA = """
+name: orders
+source:
+  kafka:
+    bootstrap-servers: ${{BROKER}}
+    topics: {topic}
+    schema: id long not null, name string
+    options: {{starting-offsets: earliest, max-offsets-per-trigger: 400}}
+sink: {{table: {home}/table, create: true, partition-by: ["bucket(2, id)"]}}
+checkpoint: {home}/checkpoint
+trigger: available-now
+"""
+
+
+@pytest.mark.kafka
+def test_kafka_to_table(tmp_path: Path, spark: SparkSession, kafka_broker: KafkaBroker) -> None:
+    topic = "pipeline-file-orders"
+    kafka_broker.create_topic(topic, partitions=2)
+    kafka_broker.produce(
+        topic, [json.dumps({"id": at, "name": f"größe {at}"}).encode() for at in range(1000)]
+    )
+    text = KAFKA.format(home=tmp_path, topic=topic)
+    pipeline = parse_pipeline(text, "p.yaml", {"BROKER": kafka_broker.bootstrap_servers})
+    state = run_pipeline(pipeline, spark)
+    assert state.rows == 1000
+    assert state.checkpoints >= 3
+    table: pa.Table = load_table(tmp_path / "table").scan().to_arrow().sort_by("id")
+    assert table["id"].to_pylist() == list(range(1000))
+    assert table["name"][7].as_py() == "größe 7"
+    assert run_pipeline(pipeline, spark).rows == 0
+
+
+def test_usage_errors_need_no_spark(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(FILES.format(home=tmp_path).replace("checkpoint:", "checkpiont:"))
+    done = streamlake("run", "p.yaml", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "error: p.yaml: unknown option 'checkpiont'; did you mean 'checkpoint'?\n"
