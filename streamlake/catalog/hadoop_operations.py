@@ -171,7 +171,12 @@ class HadoopTableOperations:
                     f"{self._name}: version {seen.number + 1} may have been written: {error}"
                 ) from error
             raise
-        self._require_successor(seen, version)
+        try:
+            self._require_successor(seen, version)
+        except (StorageError, DataInvalidError, OSError) as error:
+            raise CommitStateUnknownError(
+                f"{self._name}: version {version.number} was written, but the versions beside it cannot be read: {error}"
+            ) from error
         self._current = version
         self._versions.write_hint(version.number)
         if options.delete_after_commit:
@@ -190,14 +195,16 @@ class HadoopTableOperations:
         return _Version(number, path, self._versions.fingerprint(path), metadata)
 
     def _require_successor(self, seen: _Version, created: _Version) -> None:
-        """Old versions may be deleted, and then a writer that slept can create a number that was used before.
+        """Old versions may be deleted, and then a writer that slept can create a number that was used before; or the
+        table was dropped, and a version alone would bring it back, or hide the table that took its place.
 
-        The version it built on is gone too in that case; only then look where the table really is.
+        The version it built on is gone too in these cases; only then look where the table really is.
         """
         if self._versions.fingerprint(seen.path) == seen.fingerprint:
             return
         listed = MetadataVersions(self._io, self._location).newest()
         if listed is None or listed[0] <= created.number:
+            self._require_base(seen, created)
             return
         newest = read_metadata(self._io, listed[1])
         ours = {snapshot.snapshot_id for snapshot in created.metadata.snapshots[-1:]}
@@ -210,6 +217,19 @@ class HadoopTableOperations:
         raise CommitStateUnknownError(
             f"{self._name}: version {created.number} was written, but the table is at version {listed[0]} by now and does"
             " not show it"
+        )
+
+    def _require_base(self, seen: _Version, created: _Version) -> None:
+        """With no later version there, only a dropped table explains that the base is gone: take the change back."""
+        try:
+            if read_metadata(self._io, seen.path).table_uuid == seen.metadata.table_uuid:
+                return
+        except MissingFileError:
+            pass
+        self._io.delete(created.path)
+        raise TableNotFoundError(
+            f"{self._name} was dropped while a change to it was being committed; nothing was committed. If a table was"
+            " created there since, load it anew"
         )
 
     def _refuse_relocation(self, metadata: TableMetadata) -> None:

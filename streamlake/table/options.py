@@ -76,7 +76,7 @@ class MetadataOptions:
             )
         return MetadataOptions(
             codec == "gzip",
-            int_property(properties, "write.metadata.previous-versions-max", 100, minimum=1),
+            max(1, int_property(properties, "write.metadata.previous-versions-max", 100)),
             bool_property(properties, "write.metadata.delete-after-commit.enabled", False),
         )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from typing import Any
+from uuid import UUID
 
 from streamlake.spec.manifest import FieldSummary, ManifestFile
 from streamlake.spec.partition_spec import PartitionSpec
@@ -46,4 +47,7 @@ def _may_hold(value: Any, summary: FieldSummary, type_: Any) -> bool:
         return summary.contains_nan is not False
     if summary.lower_bound is None or summary.upper_bound is None:
         return False
+    if isinstance(value, UUID):
+        # Iceberg's Java library bounds UUIDs in another order than that of their bytes.
+        return True
     return bool(from_bytes(type_, summary.lower_bound) <= value <= from_bytes(type_, summary.upper_bound))

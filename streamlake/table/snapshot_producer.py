@@ -3,8 +3,10 @@
 The base of every operation that changes data. One attempt: refresh, check and validate against what is current
 now, gather manifests (new ones are written once and reused), write the manifest list, swap the metadata.
 Invariants: exactly one snapshot per producer; after CommitStateUnknownError the table is read for our snapshot id
-and nothing is cleaned up unless it is found; after a certain failure only files that this producer wrote are
-deleted, never data files and never a manifest that was handed in (spec: Commit Conflict Resolution and Retry).
+and nothing is cleaned up unless it is found; a conflict may be with our own request, which something on the way
+repeated, so the table is looked at before each new attempt and before cleaning up; after a certain failure only files
+that this producer wrote are deleted, never data files and never a manifest that was handed in (spec: Commit Conflict
+Resolution and Retry).
 """
 
 from __future__ import annotations
@@ -15,12 +17,14 @@ from dataclasses import dataclass
 import streamlake
 from streamlake import ids
 from streamlake.errors import (
+    CommitConflictError,
     CommitStateUnknownError,
     InvalidOptionError,
     StorageError,
     StreamlakeError,
 )
 from streamlake.formats.manifest_lists import assign_ids, write_manifest_list
+from streamlake.formats.manifests import with_counts
 from streamlake.spec.data_file import DataFile
 from streamlake.spec.manifest import ManifestContent, ManifestFile
 from streamlake.spec.snapshot import MAIN_BRANCH, Snapshot
@@ -108,6 +112,11 @@ class SnapshotProducer:
             metadata = retry_on_conflict(RetryOptions.for_commit(base.properties), self._attempt)
         except CommitStateUnknownError as unknown:
             metadata = self._resolve(unknown)
+        except CommitConflictError:
+            arrived = self._arrived_after_all()
+            if arrived is None:
+                raise
+            metadata = arrived
         except BaseException:
             if not self._in_doubt:
                 self._clean_up(committed=None)
@@ -134,6 +143,8 @@ class SnapshotProducer:
     def _attempt(self) -> TableMetadata:
         with self._operations.commit_turn():
             base = self._operations.refresh()
+            if self._is_in(base):
+                return base
             require_writable(base, self._table.name)
             for check in self._checks:
                 check(base)
@@ -209,7 +220,10 @@ class SnapshotProducer:
         parent_id = None if parent is None else parent.snapshot_id
         first_row_id = (base.next_row_id or 0) if base.format_version >= 3 else None
         manifests, next_row_id = assign_ids(
-            content.manifests, files.snapshot_id, sequence_number, first_row_id
+            [self._counted(manifest) for manifest in content.manifests],
+            files.snapshot_id,
+            sequence_number,
+            first_row_id,
         )
         path = files.locations.manifest_list(
             files.snapshot_id, len(self._manifest_lists) + 1, files.commit_uuid
@@ -237,6 +251,11 @@ class SnapshotProducer:
             added_rows=None if first_row_id is None or next_row_id is None else next_row_id - first_row_id,
         )
 
+    def _counted(self, manifest: ManifestFile) -> ManifestFile:
+        """Old lists lack row counts, which row ids are assigned by."""
+        uncounted = None in (manifest.added_rows_count, manifest.existing_rows_count)
+        return with_counts(self._table.io, manifest) if uncounted else manifest
+
     def _full_summary(
         self, base: TableMetadata, parent: Snapshot | None, content: _Content, files: ManifestFiles
     ) -> dict[str, str]:
@@ -251,6 +270,21 @@ class SnapshotProducer:
         counted.update(totals(None if parent is None else parent.summary, counted))
         engine = {"engine-name": "streamlake", "engine-version": streamlake.__version__}
         return {"operation": self.operation, **self._summary, **counted, **engine}
+
+    def _is_in(self, metadata: TableMetadata) -> bool:
+        return bool(self._manifest_lists) and self._snapshot_id in metadata.snapshots_by_id
+
+    def _arrived_after_all(self) -> TableMetadata | None:
+        """The table's metadata if it shows our snapshot in spite of the last conflict. Else own files are cleaned up,
+        but only when the table could be read."""
+        try:
+            metadata = self._operations.refresh()
+        except (StreamlakeError, OSError):
+            return None
+        if self._is_in(metadata):
+            return metadata
+        self._clean_up(committed=None)
+        return None
 
     def _resolve(self, unknown: CommitStateUnknownError) -> TableMetadata:
         options = RetryOptions.for_status_check(self._operations.current().properties)

@@ -9,6 +9,7 @@ from shutil import rmtree
 
 import pytest
 
+from streamlake.catalog.hadoop_operations import HadoopTableOperations
 from streamlake.catalog.open import open_table
 from streamlake.errors import (
     CommitConflictError,
@@ -17,6 +18,7 @@ from streamlake.errors import (
     DataInvalidError,
     FencedError,
     StorageError,
+    TableNotFoundError,
 )
 from streamlake.spec.table_metadata import TableMetadata
 from streamlake.table.append_files import AppendFiles
@@ -280,3 +282,110 @@ def test_conflict_validation_is_not_retried(tmp_path: Path) -> None:
     with pytest.raises(ConflictValidationError):
         append.commit()
     assert operations.attempts == 0
+
+
+def test_a_conflict_that_was_none_neither_commits_twice_nor_cleans_up(tmp_path: Path) -> None:
+    """A catalog client that repeats a request on its own is told of a conflict with its own first one."""
+    table = make_table(tmp_path)
+    left = [1]
+
+    def conflict() -> None:
+        if left[0]:
+            left[0] -= 1
+            raise CommitConflictError("the reference has changed")
+
+    mine, operations = faulty(table, after_swap=conflict)
+
+    def refuse_after_the_first(metadata: TableMetadata) -> None:
+        if metadata.snapshots:
+            raise FencedError("the checkpoint is there already")
+
+    append = AppendFiles(mine)
+    append.append_file(data_file(table))
+    append.add_check(refuse_after_the_first)
+    snapshot = append.commit()
+    assert operations.attempts == 1
+    fresh = open_table(str(tmp_path))
+    assert [part.snapshot_id for part in fresh.snapshots] == [snapshot.snapshot_id]
+    check_table(fresh)
+
+
+def test_the_last_conflict_may_be_none_as_well(tmp_path: Path) -> None:
+    table = make_table(tmp_path, properties={"commit.retry.num-retries": "0"})
+
+    def conflict() -> None:
+        raise CommitConflictError("the reference has changed")
+
+    mine, _ = faulty(table, after_swap=conflict)
+    snapshot = AppendFiles(mine).append_file(data_file(table)).commit()
+    fresh = open_table(str(tmp_path))
+    assert fresh.current_snapshot == snapshot
+    check_table(fresh)
+
+
+def test_nothing_is_cleaned_up_when_the_table_cannot_be_read_after_the_last_conflict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make_table(tmp_path, properties={"commit.retry.num-retries": "0"})
+    mine, operations = faulty(table)
+
+    def conflict() -> None:
+        monkeypatch.setattr(operations, "refresh", unreadable)
+        raise CommitConflictError("the reference has changed")
+
+    def unreadable() -> TableMetadata:
+        raise StorageError("the network is down")
+
+    operations.after_swap = conflict
+    with pytest.raises(CommitConflictError):
+        AppendFiles(mine).append_file(data_file(table)).commit()
+    fresh = open_table(str(tmp_path))
+    assert len(fresh.snapshots) == 1
+    check_table(fresh)
+
+
+def test_a_table_that_is_dropped_during_the_swap_does_not_come_back(tmp_path: Path) -> None:
+    table = make_table(tmp_path / "t")
+    AppendFiles(table).append_file(data_file(table)).commit()
+    mine, _ = faulty(table, before_swap=lambda: rmtree(tmp_path / "t"))
+    with pytest.raises(TableNotFoundError, match="dropped"):
+        AppendFiles(mine).append_file(data_file(table)).commit()
+    with pytest.raises(TableNotFoundError):
+        open_table(str(tmp_path / "t"))
+
+
+@pytest.mark.parametrize("commits", [0, 1])
+def test_a_table_that_is_replaced_during_the_swap_is_not_written(tmp_path: Path, commits: int) -> None:
+    table = make_table(tmp_path / "t")
+    for _ in range(commits):
+        AppendFiles(table).append_file(data_file(table)).commit()
+
+    def replace_table() -> None:
+        rmtree(tmp_path / "t")
+        make_table(tmp_path / "t")
+
+    mine, _ = faulty(table, before_swap=replace_table)
+    with pytest.raises((TableNotFoundError, DataInvalidError), match="dropped"):
+        AppendFiles(mine).append_file(data_file(table)).commit()
+    fresh = open_table(str(tmp_path / "t"))
+    assert fresh.uuid != table.uuid
+    assert fresh.snapshots == ()
+    AppendFiles(fresh).append_file(data_file(fresh)).commit()
+    check_table(open_table(str(tmp_path / "t")))
+
+
+def test_trouble_after_the_version_was_written_is_an_unknown_outcome(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The version is there, so nothing that it refers to may be deleted."""
+    table = make_table(tmp_path)
+
+    def broken(self: object, seen: object, created: object) -> None:
+        monkeypatch.undo()
+        raise StorageError("input/output error")
+
+    monkeypatch.setattr(HadoopTableOperations, "_require_successor", broken)
+    snapshot = AppendFiles(table).append_file(data_file(table)).commit()
+    fresh = open_table(str(tmp_path))
+    assert fresh.current_snapshot == snapshot
+    check_table(fresh)

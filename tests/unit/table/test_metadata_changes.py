@@ -85,3 +85,32 @@ def test_properties_that_make_no_sense_are_named(tmp_path: Path, key: str, value
     with pytest.raises(InvalidOptionError, match=key):
         AppendFiles(table).append_file(data_file(table)).commit()
     assert not list((tmp_path / "metadata").glob("*.avro"))
+
+
+def test_row_ids_have_room_for_manifests_that_an_old_list_does_not_count(tmp_path: Path) -> None:
+    table = make_table(tmp_path)
+    AppendFiles(table).append_file(data_file(table, records=10)).commit()
+    [manifest] = table.manifests(table.current_snapshot)
+    uncounted = replace(
+        manifest,
+        added_files_count=None,
+        existing_files_count=None,
+        deleted_files_count=None,
+        added_rows_count=None,
+        existing_rows_count=None,
+        deleted_rows_count=None,
+    )
+    UpdateProperties(table).upgrade_format_version(3).commit()
+    assert table.current_snapshot is not None
+    table.remember_manifests(table.current_snapshot.manifest_list or "", (uncounted,))
+    snapshot = AppendFiles(table).append_file(data_file(table, records=5)).commit()
+    assert (snapshot.first_row_id, snapshot.added_rows) == (0, 15)
+    assert open_table(str(tmp_path)).metadata.next_row_id == 15
+    check_table(open_table(str(tmp_path)))
+
+
+def test_metadata_log_limits_below_one_count_as_one(tmp_path: Path) -> None:
+    table = make_table(tmp_path, properties={"write.metadata.previous-versions-max": "0"})
+    for value in ("1", "2"):
+        UpdateProperties(table).set("p", value).commit()
+    assert [entry.metadata_file[-16:] for entry in table.metadata.metadata_log] == ["v2.metadata.json"]

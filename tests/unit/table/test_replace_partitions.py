@@ -3,12 +3,16 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from streamlake.catalog.open import open_table
 from streamlake.errors import ConflictValidationError, InvalidOptionError
 from streamlake.spec.data_file import FileContent
+from streamlake.spec.manifest import FieldSummary
+from streamlake.spec.types import UUIDType
+from streamlake.spec.values import to_bytes
 from streamlake.table.replace_partitions import ReplacePartitions
 from tests.helpers.invariants import check_table
 from tests.helpers.tables import data_file, make_table
@@ -37,6 +41,20 @@ def test_null_and_nan_partitions_are_replaced(tmp_path: Path, value: Any) -> Non
     ReplacePartitions(table).add_file(data_file(table, value, name="new")).commit()
     assert names(table) == ["new", "other"]
     check_table(table)
+
+
+def test_uuid_partitions_are_replaced_whatever_order_their_bounds_have(tmp_path: Path) -> None:
+    """Iceberg's Java library takes the first half of a UUID for a signed number."""
+    low, held, high = (UUID(int=first << 124) for first in (0x8, 0x9, 0x1))
+    table = make_table(tmp_path, ddl="id long, u uuid", partition_by=("u",))
+    append(table, *(data_file(table, value, name=str(value.int >> 124)) for value in (low, held, high)))
+    assert table.current_snapshot is not None
+    [manifest] = table.manifests(table.current_snapshot)
+    bounds = FieldSummary(False, False, to_bytes(UUIDType(), low), to_bytes(UUIDType(), high))
+    as_java_lists_it = replace(manifest, partitions=(bounds,))
+    table.remember_manifests(table.current_snapshot.manifest_list or "", (as_java_lists_it,))
+    ReplacePartitions(table).add_file(data_file(table, held, name="new")).commit()
+    assert names(table) == ["1", "8", "new"]
 
 
 def test_an_unpartitioned_table_is_replaced_whole(tmp_path: Path) -> None:
