@@ -7,19 +7,22 @@ after N+1 has committed, because Spark may still replay N.
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 from streamlake.checkpoint.committable import Committable, committable_from_bytes, committable_to_bytes
 from streamlake.checkpoint.identity import CheckpointIdentity
+from streamlake.spec.snapshot import MAIN_BRANCH
 from streamlake.storage.file_io import FileIO
 from streamlake.storage.locations import TableLocations
 
 
 class CommittableStore:
-    """The staged Committables of one job on one table."""
+    """The staged Committables of one job on one branch of one table; other branches have places of their own."""
 
-    def __init__(self, io: FileIO, locations: TableLocations, job_id: str) -> None:
+    def __init__(self, io: FileIO, locations: TableLocations, job_id: str, branch: str = MAIN_BRANCH) -> None:
         self._io = io
         self._locations = locations
-        self._job_id = job_id
+        self._owner = job_id if branch == MAIN_BRANCH else f"{job_id}@{quote(branch, safe='')}"
 
     def record(self, committable: Committable) -> None:
         """Make a Committable durable. A second attempt of the same checkpoint replaces the first."""
@@ -31,7 +34,7 @@ class CommittableStore:
         """All staged Committables, oldest checkpoint first."""
         found = [
             committable_from_bytes(self._io.read_bytes(info.path), info.path)
-            for info in self._io.list_prefix(self._locations.committables(self._job_id))
+            for info in self._io.list_prefix(self._locations.committables(self._owner))
             if info.path.endswith(".json")
         ]
         return sorted(found, key=lambda committable: committable.identity.checkpoint_id)
@@ -41,4 +44,4 @@ class CommittableStore:
         self._io.delete(self._path(identity.checkpoint_id))
 
     def _path(self, checkpoint_id: int) -> str:
-        return self._locations.committable(self._job_id, checkpoint_id)
+        return self._locations.committable(self._owner, checkpoint_id)

@@ -114,22 +114,17 @@ class Committer:
     ) -> AppendFiles | OverwriteFiles | ReplacePartitions:
         if files is None:
             files = self._files(committable)
+        operation: AppendFiles | OverwriteFiles | ReplacePartitions
         if committable.mode == "append":
-            append = AppendFiles(self._table, branch=self._branch)
-            for manifest in committable.manifests:
-                spec_id = manifest.partition_spec_id
-                append.append_manifest(manifest, [file for file in files if file.spec_id == spec_id])
-            return append
-        if committable.mode == "overwrite":
-            overwrite = OverwriteFiles(self._table, branch=self._branch)
-            overwrite.overwrite_by_filter("true")
-            for file in files:
-                overwrite.add_file(file)
-            return overwrite
-        replacement = ReplacePartitions(self._table, branch=self._branch)
-        for file in files:
-            replacement.add_file(file)
-        return replacement
+            operation = AppendFiles(self._table, branch=self._branch)
+        elif committable.mode == "overwrite":
+            operation = OverwriteFiles(self._table, branch=self._branch).overwrite_by_filter("true")
+        else:
+            operation = ReplacePartitions(self._table, branch=self._branch)
+        for manifest in committable.manifests:
+            spec_id = manifest.partition_spec_id
+            operation.append_manifest(manifest, [file for file in files if file.spec_id == spec_id])
+        return operation
 
     def _files(self, committable: Committable) -> list[DataFile]:
         metadata = self._table.metadata

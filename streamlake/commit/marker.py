@@ -57,11 +57,13 @@ def marker_summary(identity: CheckpointIdentity) -> dict[str, str]:
 
 def marker_property(identity: CheckpointIdentity, branch: str) -> dict[str, str]:
     """The table property of the same commit."""
-    value = {
+    value: dict[str, str | int] = {
         "job-id": identity.job_id,
         "checkpoint-id": identity.checkpoint_id,
         "offsets-digest": identity.offsets_digest,
     }
+    if branch != MAIN_BRANCH:
+        value["branch"] = branch
     return {property_name(identity.pipeline, branch): json.dumps(value)}
 
 
@@ -84,7 +86,8 @@ def last_committed(metadata: TableMetadata, branch: str, pipeline: str, job_id: 
     Raises LineageError where property and ancestry contradict each other, or where the pipeline's last commit was
     made by another job id: the checkpoint directory was lost, deleted or replaced.
     """
-    told = _from_property(metadata, branch, pipeline)
+    name = property_name(pipeline, branch)
+    told = _from_property(metadata, name)
     if told is not None and told.job_id != job_id:
         raise LineageError(
             f"pipeline '{pipeline}' last wrote {metadata.location} as job {told.job_id} (checkpoint "
@@ -92,23 +95,26 @@ def last_committed(metadata: TableMetadata, branch: str, pipeline: str, job_id: 
             "and going on would read the source from its start and write rows twice. Either restore the old "
             "checkpoint directory, or start under another pipeline name to append the stream again on purpose"
         )
-    seen, complete = _from_ancestry(metadata, branch, job_id)
+    name, told = _from_properties(metadata, branch, job_id) or (name, told)
+    # A branch that was published and removed is made anew from main, so its rows are looked for there.
+    gone = told is not None and metadata.head(branch) is None
+    seen, oldest = _from_ancestry(metadata, MAIN_BRANCH if gone else branch, job_id)
     if told is None or (seen is not None and seen.checkpoint_id >= told.checkpoint_id):
         return seen
-    if complete:
+    if seen is not None or _is_rolled_back(metadata, told, oldest):
         raise LineageError(
             f"{metadata.location} was told by its property that checkpoint {told.checkpoint_id} of pipeline "
             f"'{pipeline}' is committed, but the history of branch '{branch}' "
             + (f"ends at checkpoint {seen.checkpoint_id}" if seen else "holds none")
             + ": the table was rolled back. Going on would leave out the rows in between. Either roll the table "
-            f"forward again, or remove the property '{property_name(pipeline, branch)}' and restore the checkpoint "
+            f"forward again, or remove the property '{name}' and restore the checkpoint "
             "directory that belongs to the table's state"
         )
     return told
 
 
-def _from_property(metadata: TableMetadata, branch: str, pipeline: str) -> Marker | None:
-    text = metadata.properties.get(property_name(pipeline, branch))
+def _from_property(metadata: TableMetadata, name: str) -> Marker | None:
+    text = metadata.properties.get(name)
     if text is None:
         return None
     try:
@@ -116,18 +122,50 @@ def _from_property(metadata: TableMetadata, branch: str, pipeline: str) -> Marke
         return Marker(obj["job-id"], int(obj["checkpoint-id"]), obj["offsets-digest"], None)
     except (ValueError, KeyError, TypeError) as error:
         raise DataInvalidError(
-            f"the table property '{property_name(pipeline, branch)}' of {metadata.location} is damaged: {text!r}"
+            f"the table property '{name}' of {metadata.location} is damaged: {text!r}"
         ) from error
 
 
-def _from_ancestry(metadata: TableMetadata, branch: str, job_id: str) -> tuple[Marker | None, bool]:
-    """The newest marker of the job, and whether nothing in between has expired so that its absence is proof."""
+def _from_properties(metadata: TableMetadata, branch: str, job_id: str) -> tuple[str, Marker] | None:
+    """The last checkpoint that a property knows of a job on a branch, whatever its pipeline is or was called."""
+    told = []
+    for name, text in metadata.properties.items():
+        if name.startswith(PROPERTY_PREFIX) and job_id in text:
+            found = _from_property(metadata, name)
+            if found is not None and found.job_id == job_id and _branch_of(text) == branch:
+                told.append((name, found))
+    return max(told, key=lambda found: found[1].checkpoint_id, default=None)
+
+
+def _branch_of(property_text: str) -> str:
+    return str(json.loads(property_text).get("branch", MAIN_BRANCH))
+
+
+def _from_ancestry(
+    metadata: TableMetadata, branch: str, job_id: str
+) -> tuple[Marker | None, Snapshot | None]:
+    """The newest marker of the job, and the last snapshot that was looked at."""
     last: Snapshot | None = None
     for last in _ancestry(metadata, branch):
         if last.summary.get(JOB_ID) == job_id and MAX_COMMITTED_CHECKPOINT_ID in last.summary:
             checkpoint_id = int(last.summary[MAX_COMMITTED_CHECKPOINT_ID])
-            return Marker(job_id, checkpoint_id, last.summary.get(OFFSETS_DIGEST, ""), last.snapshot_id), True
-    return None, last is None or last.parent_snapshot_id is None
+            return Marker(job_id, checkpoint_id, last.summary.get(OFFSETS_DIGEST, ""), last.snapshot_id), last
+    return None, last
+
+
+def _is_rolled_back(metadata: TableMetadata, told: Marker, oldest: Snapshot | None) -> bool:
+    """Whether a checkpoint that is not in the history is missing from it for certain, and has not just expired.
+
+    It is when the history is there down to its beginning, or down to a snapshot that is older than the checkpoint's.
+    """
+    if oldest is None or oldest.parent_snapshot_id is None:
+        return True
+    wanted = (told.job_id, str(told.checkpoint_id))
+    return any(
+        snapshot.sequence_number > oldest.sequence_number
+        for snapshot in metadata.snapshots
+        if (snapshot.summary.get(JOB_ID), snapshot.summary.get(MAX_COMMITTED_CHECKPOINT_ID)) == wanted
+    )
 
 
 def _ancestry(metadata: TableMetadata, branch: str) -> Iterator[Snapshot]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,19 @@ def test_store_keeps_jobs_apart_and_orders_checkpoints(tmp_path: Path):
     store.remove(committable(9).identity)
     store.remove(committable(9).identity)
     assert [found.identity.checkpoint_id for found in store.pending()] == [10, 100]
+
+
+def test_store_keeps_branches_apart(tmp_path: Path):
+    io, locations = file_io_for(str(tmp_path), {}), TableLocations(str(tmp_path), {})
+    stores = {
+        branch: CommittableStore(io, locations, "job", branch) for branch in ("main", "audit", "a/b", "a%2Fb")
+    }
+    for branch, store in stores.items():
+        store.record(replace(committable(7), branch=branch))
+    for branch, store in stores.items():
+        assert [found.branch for found in store.pending()] == [branch]
+    stores["main"].remove(committable(7).identity)
+    assert [len(store.pending()) for store in stores.values()] == [0, 1, 1, 1]
 
 
 def test_digest_is_of_where_the_checkpoint_ends():

@@ -19,7 +19,7 @@ from streamlake.errors import FencedError, LineageError
 from streamlake.ids import new_uuid
 from streamlake.spec.data_file import DataFile, FileContent
 from streamlake.spec.ddl import parse_ddl
-from streamlake.spec.snapshot import SnapshotRef
+from streamlake.spec.snapshot import Snapshot, SnapshotRef
 from streamlake.table.append_files import AppendFiles
 from streamlake.table.table import Table
 
@@ -50,6 +50,13 @@ def change(table: Table, **fields: object) -> None:
     table.operations.commit(base, replace(base, **fields))
 
 
+def append_foreign(table: Table, name: str) -> Snapshot:
+    """Another writer's commit."""
+    append = AppendFiles(table)
+    append.append_file(data_file(name, table))
+    return append.commit()
+
+
 def test_a_checkpoint_becomes_one_snapshot_with_its_marker(table: Table):
     receipt = Committer(table, "main").commit(staged(table, identity(0)))
     snapshot = table.current_snapshot
@@ -76,8 +83,9 @@ def test_a_replay_is_skipped_even_by_a_new_committer(table: Table):
     assert again.receipt_if_committed(identity(1)) is None
 
 
-def test_staged_manifests_are_taken_up_without_being_rewritten(table: Table):
-    committable = staged(table, identity(0))
+@pytest.mark.parametrize("mode", ["append", "overwrite", "dynamic-overwrite"])
+def test_staged_manifests_are_taken_up_without_being_rewritten(table: Table, mode: str):
+    committable = staged(table, identity(0), mode=mode)
     Committer(table, "main").commit(committable)
     [manifest] = table.manifests(table.current_snapshot)
     assert manifest.manifest_path == committable.manifests[0].manifest_path
@@ -155,6 +163,84 @@ def test_a_rolled_back_table_is_noticed(table: Table):
     )
     with pytest.raises(LineageError, match="rolled back"):
         Committer(open_table(table.location), "main").receipt_if_committed(identity(2))
+
+
+def test_a_rolled_back_table_is_noticed_after_its_beginning_has_expired(table: Table):
+    committer = Committer(table, "main")
+    kept = [append_foreign(table, f"foreign-{number}") for number in range(2)]
+    committer.commit(staged(table, identity(0)))
+    last = table.current_snapshot
+    change(
+        table,
+        current_snapshot_id=kept[1].snapshot_id,
+        refs={"main": SnapshotRef(kept[1].snapshot_id, "branch")},
+        snapshots=(kept[1], last),
+    )
+    with pytest.raises(LineageError, match="rolled back"):
+        Committer(open_table(table.location), "main").receipt_if_committed(identity(0))
+    with pytest.raises(LineageError, match="rolled back"):
+        Committer(open_table(table.location), "main").receipt_if_committed(identity(1))
+
+
+def test_a_marker_that_expired_from_main_but_lives_on_elsewhere_is_no_rollback(table: Table):
+    Committer(table, "main").commit(staged(table, identity(0)))
+    last = table.current_snapshot
+    later = [append_foreign(table, f"foreign-{number}") for number in range(2)]
+    change(
+        table,
+        snapshots=(last, later[1]),
+        refs={**table.metadata.refs, "kept": SnapshotRef(last.snapshot_id, "tag")},
+    )
+    receipt = Committer(open_table(table.location), "main").receipt_if_committed(identity(0))
+    assert receipt.outcome == Outcome.SKIPPED
+
+
+def test_a_renamed_pipeline_finds_the_marker_that_its_job_left_under_the_old_name(table: Table):
+    """So for a table that is named by another spelling of its path, where the name is the table and the job id."""
+    for checkpoint_id in range(2):
+        Committer(table, "main").commit(staged(table, identity(checkpoint_id)))
+    append_foreign(table, "foreign")
+    change(table, snapshots=(table.current_snapshot,))
+    renamed = [replace(identity(checkpoint_id), pipeline="other name") for checkpoint_id in range(3)]
+    committer = Committer(open_table(table.location), "main")
+    assert committer.receipt_if_committed(renamed[1]).outcome == Outcome.SKIPPED
+    assert committer.receipt_if_committed(renamed[2]) is None
+    committer.commit(staged(table, renamed[2]))
+    append_foreign(table, "foreign-2")
+    change(table, snapshots=(table.current_snapshot,))
+    back = Committer(open_table(table.location), "main")
+    assert back.receipt_if_committed(identity(2)).outcome == Outcome.SKIPPED
+
+
+def test_the_same_job_on_another_branch_is_not_taken_for_this_one(table: Table):
+    who = identity(4)
+    append_foreign(table, "foreign-0")
+    audit = replace(staged(table, who, branch="audit"))
+    Committer(table, "audit").commit(audit)
+    assert Committer(table, "main").receipt_if_committed(who) is None
+    assert Committer(table, "main").receipt_if_committed(replace(who, pipeline="other")) is None
+    value = json.loads(table.properties[markers.property_name("p", "audit")])
+    assert (value["checkpoint-id"], value["branch"]) == (4, "audit")
+
+
+def test_a_branch_that_was_published_and_removed_goes_on_from_main(table: Table):
+    append_foreign(table, "foreign")
+    Committer(table, "audit").commit(staged(table, identity(0), branch="audit"))
+    head = table.refs["audit"].snapshot_id
+    change(table, current_snapshot_id=head, refs={"main": SnapshotRef(head, "branch")})
+    committer = Committer(open_table(table.location), "audit")
+    assert committer.receipt_if_committed(identity(0)).outcome == Outcome.SKIPPED
+    assert committer.receipt_if_committed(identity(1)) is None
+    committer.commit(staged(table, identity(1), branch="audit"))
+    assert len(list(table.refresh().metadata.ancestors(table.refs["audit"].snapshot_id))) == 3
+
+
+def test_a_branch_that_was_removed_with_its_rows_is_noticed(table: Table):
+    append_foreign(table, "foreign")
+    Committer(table, "audit").commit(staged(table, identity(0), branch="audit"))
+    change(table, refs={"main": table.refs["main"]})
+    with pytest.raises(LineageError, match="rolled back"):
+        Committer(open_table(table.location), "audit").receipt_if_committed(identity(1))
 
 
 def test_a_table_created_anew_is_noticed(table: Table):
