@@ -1,85 +1,31 @@
-"""Avro object container files: header, blocks, codecs (Avro specification, Object Container Files).
+"""Avro object container files, by fastavro (Avro specification, Object Container Files).
 
-The frame around encoded records; manifests, manifest lists and Avro data files are such files. It is read here, and
-not by fastavro, so that a schema is parsed once per process and not once per file, and so that values stay what is
-stored: logical types (dates, timestamps) can be left as numbers. Invariant: damage is a DataInvalidError that names the
-file, whatever byte is wrong.
+Manifests, manifest lists and Avro data files are such files. Records are decoded a block at a time with a schema that is
+parsed once per process and has no logical types, so that values stay what is stored: a date before the year 1 is a
+number like any other. Invariant: damage is a DataInvalidError that names the file, whatever byte is wrong.
 """
 
 from __future__ import annotations
 
-import bz2
 import io
-import lzma
-import struct
 import uuid
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, BinaryIO, NamedTuple
 
 import fastavro
-import pyarrow as pa
+from fastavro.write import Writer
 
 from streamlake.errors import DataInvalidError, FeatureUnsupportedError
-from streamlake.formats.avro_decoding import Decoder, decode_long, decode_records
-from streamlake.formats.avro_encoding import encode_long
+from streamlake.formats.format_options import AvroCompression
 from streamlake.ids import new_uuid
 
-_MAGIC = b"Obj\x01"
-_SYNC_SIZE = 16
-_CRC_SIZE = 4
-_DAMAGE = (
-    ValueError,
-    EOFError,
-    IndexError,
-    KeyError,
-    TypeError,
-    OverflowError,
-    zlib.error,
-    lzma.LZMAError,
-    OSError,
-)
+_WRITTEN_CODECS = {"gzip": "deflate", "zstd": "zstandard", "snappy": "snappy", "uncompressed": "null"}
+_READ_CODECS = frozenset({*_WRITTEN_CODECS.values(), "bzip2", "xz"})
+_BLOCK_BYTES = 64_000
+_LOGICAL_KEYS = ("logicalType", "precision", "scale")
 
 Json = Any
-
-
-@dataclass(frozen=True)
-class AvroFile:
-    """A container file taken apart: its metadata (without `avro.*`), the writer's schema text and its blocks."""
-
-    path: str
-    metadata: dict[str, str]
-    schema_text: str
-    blocks: tuple[tuple[int, bytes], ...]
-
-    def values(self, decode: Decoder) -> list[Any]:
-        """Every record, as `decode` (of `avro_decoding.decoder_of`) gives it."""
-        records: list[Any] = []
-        for count, payload in self.blocks:
-            try:
-                records += decode_records(decode, payload, count)
-            except (*_DAMAGE, struct.error) as cause:
-                raise damaged(self.path, f"a block does not decode ({cause})") from cause
-        return records
-
-    def records(self, parsed: ParsedSchema) -> Iterator[Any]:
-        """Every record, decoded by fastavro; `parsed` comes from `parse_schema` of `schema_text`, rewritten as the caller likes."""
-        for count, payload in self.blocks:
-            yield from self._block(parsed, count, payload)
-
-    def _block(self, parsed: ParsedSchema, count: int, payload: bytes) -> list[Any]:
-        if count == 0:
-            return []
-        # A block is an array without its frame: one call decodes all of its records.
-        stream = io.BytesIO(encode_long(count) + payload + b"\x00")
-        try:
-            records = fastavro.schemaless_reader(stream, parsed.writer, parsed.reader)
-        except _DAMAGE as cause:
-            raise damaged(self.path, f"a block does not decode ({cause})") from cause
-        if stream.tell() != len(stream.getbuffer()) or len(records) != count:
-            raise damaged(self.path, "a block is longer or shorter than its records")
-        return list(records)
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,11 +37,27 @@ class ParsedSchema:
 
 
 def parse_schema(schema: Json, reader: Json = None) -> ParsedSchema:
-    """Prepare a record schema (as JSON values) for many files; `reader` may leave out fields, which are skipped."""
-    return ParsedSchema(
-        fastavro.parse_schema({"type": "array", "items": schema}),
-        None if reader is None else fastavro.parse_schema({"type": "array", "items": reader}),
-    )
+    """Prepare a stored record schema (as JSON values) for many files; `reader` may leave out fields, which are skipped.
+
+    Logical types are taken off. Raises whatever fastavro raises when a schema makes no sense.
+    """
+    return ParsedSchema(_array_of(schema), None if reader is None else _array_of(reader))
+
+
+def _array_of(record: Json) -> Any:
+    return fastavro.parse_schema({"type": "array", "items": _without_logical_types(record)})
+
+
+def _without_logical_types(schema: Json) -> Json:
+    if isinstance(schema, list):
+        return [_without_logical_types(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    out = {key: value for key, value in schema.items() if key not in _LOGICAL_KEYS}
+    for key in ("type", "items", "values", "fields"):
+        if key in out:
+            out[key] = _without_logical_types(out[key])
+    return out
 
 
 def damaged(path: str, what: str) -> DataInvalidError:
@@ -106,136 +68,78 @@ def damaged(path: str, what: str) -> DataInvalidError:
     )
 
 
-def read_container(data: bytes, path: str) -> AvroFile:
-    """Take a container file apart and decompress its blocks.
+class AvroFile:
+    """A container file being read: its metadata (without `avro.*`), the writer's schema text, and, once, its records.
 
     Raises DataInvalidError when it is damaged or no Avro file, FeatureUnsupportedError for an unknown codec.
     """
-    if not data.startswith(_MAGIC):
-        raise damaged(path, "it does not begin as an Avro file")
-    try:
-        header, at = _read_header(data)
-        sync = data[at : at + _SYNC_SIZE]
-        at += _SYNC_SIZE
-        codec = header.get("avro.codec", b"null").decode("utf-8")
-        schema_text = header["avro.schema"].decode("utf-8")
-        metadata = {
-            key: value.decode("utf-8", "surrogateescape")
-            for key, value in header.items()
-            if not key.startswith("avro.")
-        }
-        decompress = _DECOMPRESS.get(codec)
-        if decompress is None:
+
+    def __init__(self, data: bytes, path: str) -> None:
+        self.path = path
+        self._stream = io.BytesIO(data)
+        if not fastavro.is_avro(self._stream):
+            raise damaged(path, "it does not begin as an Avro file")
+        self._stream.seek(0)
+        try:
+            self._blocks = fastavro.block_reader(self._stream)
+            header: dict[str, str] = self._blocks.metadata
+            self.schema_text = header["avro.schema"]
+        except Exception as cause:  # fastavro passes on what its codecs and Python raise
+            raise damaged(path, f"its header does not decode ({cause!r})") from cause
+        codec = header.get("avro.codec", "null")
+        if codec not in _READ_CODECS:
             raise FeatureUnsupportedError(f"{path}: the Avro codec {codec!r} is not supported")
-        blocks = []
-        while at < len(data):
-            count, at = decode_long(data, at)
-            size, at = decode_long(data, at)
-            end = at + size
-            if count < 0 or size < 0 or data[end : end + _SYNC_SIZE] != sync or len(sync) != _SYNC_SIZE:
-                raise damaged(path, f"the block at byte {at} is cut off or not where it should be")
-            blocks.append((count, decompress(data[at:end])))
-            at = end + _SYNC_SIZE
-    except _DAMAGE as cause:
-        raise damaged(path, f"{type(cause).__name__}: {cause}") from cause
-    return AvroFile(path, metadata, schema_text, tuple(blocks))
+        self.metadata = {key: value for key, value in header.items() if not key.startswith("avro.")}
+
+    def records(self, parsed: ParsedSchema) -> Iterator[Any]:
+        """Every record, in file order, as fastavro decodes it; `parsed` comes from `parse_schema` of `schema_text`."""
+        while True:
+            start = self._stream.tell()
+            try:
+                block = next(self._blocks, None)
+                if block is None:
+                    return
+                records = _decoded(parsed, block.num_records, block.bytes_.getvalue())
+            except Exception as cause:
+                raise damaged(self.path, f"the block at byte {start} does not decode ({cause!r})") from cause
+            yield from records
 
 
-def _read_header(data: bytes) -> tuple[dict[str, bytes], int]:
-    header: dict[str, bytes] = {}
-    at = len(_MAGIC)
-    while True:
-        count, at = decode_long(data, at)
-        if count == 0:
-            return header, at
-        if count < 0:
-            count = -count
-            _, at = decode_long(data, at)
-        for _ in range(count):
-            key, at = _decode_bytes(data, at)
-            value, at = _decode_bytes(data, at)
-            header[key.decode("utf-8")] = value
+def _decoded(parsed: ParsedSchema, count: int, payload: bytes) -> list[Any]:
+    """The records of a block, which is an array without its frame: one call decodes all of them."""
+    if count < 0 or (payload and count > len(payload)):
+        raise ValueError(f"{len(payload)} bytes cannot hold {count} records")
+    stream = io.BytesIO()
+    if count:
+        fastavro.schemaless_writer(stream, "long", count)
+    stream.write(payload + b"\x00")
+    stream.seek(0)
+    records: list[Any] = fastavro.schemaless_reader(stream, parsed.writer, parsed.reader)
+    if stream.tell() != len(stream.getbuffer()) or len(records) != count:
+        raise ValueError("the block is longer or shorter than its records")
+    return records
 
 
-def container_header(schema_text: str, metadata: Mapping[str, str], codec: str) -> bytes:
-    """The part of a file before its sync marker; the same for all files of one schema and metadata."""
-    entries = {
-        **{key: value.encode("utf-8") for key, value in metadata.items()},
-        "avro.schema": schema_text.encode("utf-8"),
-        "avro.codec": codec.encode("utf-8"),
-    }
-    parts = [_MAGIC, encode_long(len(entries))]
-    for key, value in entries.items():
-        parts += (_encode_bytes(key.encode("utf-8")), _encode_bytes(value))
-    parts.append(b"\x00")
-    return b"".join(parts)
+class EncodedBlock(NamedTuple):
+    """Encoded records, as fastavro's `Writer.write_block` takes them."""
+
+    num_records: int
+    bytes_: io.BytesIO
 
 
-def write_container(header: bytes, codec: str, blocks: Iterable[tuple[int, bytes]]) -> bytes:
-    """A whole file from `container_header` and encoded blocks (record count, uncompressed bytes)."""
-    sync = uuid.UUID(new_uuid()).bytes
-    return b"".join((header, sync, *(container_block(codec, *block, sync) for block in blocks)))
+def container_writer(
+    sink: BinaryIO, schema: Any, metadata: Mapping[str, str], compression: AvroCompression
+) -> Writer:
+    """A fastavro writer of a new file, its header written to `sink`; `schema` is best parsed already.
 
-
-def container_block(codec: str, count: int, payload: bytes, sync: bytes) -> bytes:
-    """One block (record count, uncompressed bytes) as it stands in a file after header and sync marker."""
-    body = _COMPRESS[codec](payload)
-    return b"".join((encode_long(count), encode_long(len(body)), body, sync))
-
-
-def _encode_bytes(value: bytes) -> bytes:
-    return encode_long(len(value)) + value
-
-
-def _decode_bytes(data: bytes, at: int) -> tuple[bytes, int]:
-    size, at = decode_long(data, at)
-    if size < 0 or at + size > len(data):
-        raise EOFError("a text runs past the end of the file")
-    return data[at : at + size], at + size
-
-
-def _deflate(data: bytes) -> bytes:
-    engine = zlib.compressobj(6, zlib.DEFLATED, -zlib.MAX_WBITS)
-    return engine.compress(data) + engine.flush()
-
-
-def _inflate(data: bytes) -> bytes:
-    return zlib.decompress(data, -zlib.MAX_WBITS)
-
-
-def _with_crc(data: bytes) -> bytes:
-    return bytes(pa.compress(data, "snappy", asbytes=True)) + zlib.crc32(data).to_bytes(_CRC_SIZE, "big")
-
-
-def _without_crc(data: bytes) -> bytes:
-    body, size, shift, at = data[:-_CRC_SIZE], 0, 0, 0
-    while True:
-        size |= (body[at] & 0x7F) << shift
-        if not body[at] & 0x80:
-            break
-        at, shift = at + 1, shift + 7
-    plain = bytes(pa.decompress(body, size, "snappy", asbytes=True))
-    if zlib.crc32(plain).to_bytes(_CRC_SIZE, "big") != data[-_CRC_SIZE:]:
-        raise ValueError("the checksum of a block does not match")
-    return plain
-
-
-def _unzstd(data: bytes) -> bytes:
-    with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
-        return bytes(stream.read())
-
-
-_COMPRESS: dict[str, Callable[[bytes], bytes]] = {
-    "null": bytes,
-    "deflate": _deflate,
-    "snappy": _with_crc,
-    "zstandard": lambda data: bytes(pa.compress(data, "zstd", asbytes=True)),
-}
-_DECOMPRESS: dict[str, Callable[[bytes], bytes]] = {
-    "null": bytes,
-    "deflate": _inflate,
-    "snappy": _without_crc,
-    "zstandard": _unzstd,
-    "bzip2": bz2.decompress,
-    "xz": lzma.decompress,
-}
+    Takes records (`write`) or encoded blocks (`write_block`); `flush` writes the last block.
+    """
+    return Writer(
+        sink,
+        schema,
+        codec=_WRITTEN_CODECS[compression.codec],
+        sync_interval=_BLOCK_BYTES,
+        metadata=dict(metadata),
+        sync_marker=uuid.UUID(new_uuid()).bytes,
+        compression_level=compression.level,
+    )

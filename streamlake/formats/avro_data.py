@@ -9,22 +9,19 @@ from __future__ import annotations
 
 import contextlib
 import json
-import uuid
 from collections.abc import Callable, Iterator
+from io import BytesIO
 from itertools import islice
 from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
+from fastavro.write import Writer
 
 from streamlake.errors import StreamlakeError
 from streamlake.formats.arrow_schema import schema_to_arrow
 from streamlake.formats.avro_columns import encoded_rows
-from streamlake.formats.avro_container import (
-    container_block,
-    container_header,
-    read_container,
-)
+from streamlake.formats.avro_container import AvroFile, EncodedBlock, container_writer
 from streamlake.formats.avro_file_schema import AvroFileSchema
 from streamlake.formats.avro_schemas import record_schema
 from streamlake.formats.file_batches import FileBatches, RowGroupFilter, Split, in_split, read_errors
@@ -32,7 +29,6 @@ from streamlake.formats.file_rows import shaped_rows
 from streamlake.formats.format_options import FormatOptions
 from streamlake.formats.leaves import schema_leaves
 from streamlake.formats.metrics import ArrowStats, FileMetrics, file_metrics
-from streamlake.ids import new_uuid
 from streamlake.spec.schema import Schema
 from streamlake.spec.type_json import schema_to_json
 from streamlake.storage.file_io import FileIO, storage_errors
@@ -40,7 +36,6 @@ from streamlake.storage.file_io import FileIO, storage_errors
 _BLOCK_BYTES = 256 * 1024
 _ENCODED_ROWS = 16_384
 _ENCODED_BYTES = 64 * 1024 * 1024
-_CODECS = {"gzip": "deflate", "zstd": "zstandard", "snappy": "snappy", "uncompressed": "null"}
 
 
 class AvroFileWriter:
@@ -53,10 +48,10 @@ class AvroFileWriter:
         self._leaves = schema_leaves(schema)
         self._modes = options.metrics.modes(schema)
         self._stats = ArrowStats(self._leaves, self._modes)
-        self._codec = _CODECS[options.avro_codec]
-        self._sync = uuid.UUID(new_uuid()).bytes
+        self._compression = options.avro_compression
         self._rows = 0
         self._sink: BinaryIO | None = None
+        self._blocks: Writer | None = None
 
     @property
     def record_count(self) -> int:
@@ -80,10 +75,10 @@ class AvroFileWriter:
         rows = shaped_rows(data, self._arrow_schema, self._path)
         at_once = max(1, min(_ENCODED_ROWS, _ENCODED_BYTES * rows.num_rows // max(1, rows.nbytes)))
         with storage_errors("writing", self._path):
-            sink = self._open()
+            writer = self._open()
             for batch in rows.to_batches(max_chunksize=at_once):
-                for count, payload in _blocks(batch, self._schema):
-                    sink.write(container_block(self._codec, count, payload, self._sync))
+                for block in _blocks(batch, self._schema):
+                    writer.write_block(block)
         self._stats.update(rows)
         self._rows += rows.num_rows
 
@@ -93,9 +88,10 @@ class AvroFileWriter:
     def close(self) -> FileMetrics:
         """Finish the file. Returns its metrics; column sizes do not exist in a row format."""
         with storage_errors("writing", self._path):
-            sink = self._open()
-            size = sink.tell()
-            sink.close()
+            self._open()
+            size = self.bytes_written
+            if self._sink is not None:
+                self._sink.close()
         return file_metrics(self._rows, size, self._leaves, self._modes, self._stats.columns)
 
     def abort(self) -> None:
@@ -106,25 +102,24 @@ class AvroFileWriter:
             with contextlib.suppress(StreamlakeError):
                 self._io.delete(self._path)
 
-    def _open(self) -> BinaryIO:
-        if self._sink is None:
+    def _open(self) -> Writer:
+        if self._blocks is None:
             self._sink = self._io.open_output(self._path)
             metadata = {"iceberg.schema": json.dumps(schema_to_json(self._schema))}
-            self._sink.write(
-                container_header(json.dumps(self._avro_schema), metadata, self._codec) + self._sync
-            )
-        return self._sink
+            self._blocks = container_writer(self._sink, self._avro_schema, metadata, self._compression)
+        return self._blocks
 
 
-def _blocks(batch: pa.RecordBatch, schema: Schema) -> Iterator[tuple[int, bytes]]:
-    """Encoded records in blocks of about `_BLOCK_BYTES`: record count and bytes."""
+def _blocks(batch: pa.RecordBatch, schema: Schema) -> Iterator[EncodedBlock]:
+    """Encoded records in blocks of about `_BLOCK_BYTES`."""
     records = encoded_rows(batch.columns, schema.struct)
     rows_per_block = max(1, _BLOCK_BYTES * len(records) // max(1, records.nbytes))
     for start in range(0, len(records), rows_per_block):
         block = records.slice(start, rows_per_block)
         first, last = block.offset, block.offset + len(block)
         offsets = np.frombuffer(block.buffers()[1], dtype=np.int32)
-        yield len(block), memoryview(block.buffers()[2])[offsets[first] : offsets[last]].tobytes()
+        payload = memoryview(block.buffers()[2])[offsets[first] : offsets[last]]
+        yield EncodedBlock(len(block), BytesIO(payload))
 
 
 def read_avro_file(
@@ -141,7 +136,7 @@ def read_avro_file(
     """Batches of all columns with the position of their first row."""
     if not in_split(0, split):
         return
-    file = read_container(io.read_bytes(path), path)
+    file = AvroFile(io.read_bytes(path), path)
     layout = AvroFileSchema.parse(file.schema_text, path)
     records = file.records(layout.decoder)
     position = 0

@@ -37,22 +37,6 @@ _PLAIN: dict[str, pa.DataType] = {
 }
 _UNITS = {"millis": "ms", "micros": "us", "nanos": "ns"}
 _DECIMAL128_BYTES = 16
-_LOGICAL_KEYS = ("logicalType", "precision", "scale")
-
-
-def without_logical_types(schema: Json) -> Json:
-    """The schema with the logical types taken off, so that fastavro codes plain values."""
-    if isinstance(schema, list):
-        return [without_logical_types(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    out = {key: value for key, value in schema.items() if key not in _LOGICAL_KEYS}
-    for key in ("type", "items", "values"):
-        if key in out:
-            out[key] = without_logical_types(out[key])
-    if "fields" in out:
-        out["fields"] = [without_logical_types(field) for field in out["fields"]]
-    return out
 
 
 @dataclass(frozen=True)
@@ -80,7 +64,7 @@ class AvroFileSchema:
         try:
             schema = json.loads(text)
             parts = _Reading(path).fields(schema)
-            decoder = parse_schema(without_logical_types(schema))
+            decoder = parse_schema(schema)
         except (ValueError, KeyError, TypeError, AttributeError) as cause:
             raise damaged(path, f"its schema is no Avro record schema ({cause!r})") from cause
         return AvroFileSchema(

@@ -1,4 +1,4 @@
-"""How data files are written: the table properties `write.<format>.*`, parsed once into a frozen value.
+"""How data files and manifests are written: the table properties `write.<format>.*`, parsed once into frozen values.
 
 Made on the driver from the table's properties, carried to executors inside the write target, read by the writers
 of this room. Names are Iceberg's; a property of Iceberg's that has no meaning here is left alone, a value that
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from streamlake.errors import InvalidOptionError
 from streamlake.formats.metrics_config import MetricsOptions
+from streamlake.options import int_property
 
 PARQUET_CODECS = ("zstd", "snappy", "gzip", "lz4", "brotli", "uncompressed")
 AVRO_CODECS = ("gzip", "zstd", "snappy", "uncompressed")
@@ -19,6 +20,32 @@ ORC_CODECS = ("zlib", "zstd", "snappy", "lz4", "none")
 PARQUET_ENCODINGS = ("auto", "plain")
 
 _MIB = 1024 * 1024
+_AVRO_LEVELS = {"gzip": (-1, 9), "zstd": (-131072, 22)}
+
+
+@dataclass(frozen=True)
+class AvroCompression:
+    """How the blocks of Avro files are compressed; `level` None means the codec's own default."""
+
+    codec: str = "gzip"
+    level: int | None = None
+
+    @staticmethod
+    def from_properties(properties: Mapping[str, str], prefix: str) -> AvroCompression:
+        """Parse `<prefix>.compression-codec` and `<prefix>.compression-level`, of `write.avro` or `write.manifest`.
+
+        A level means nothing to a codec without levels. Raises InvalidOptionError for a value that makes no sense.
+        """
+        codec = _codec(properties, f"{prefix}.compression-codec", "gzip", AVRO_CODECS)
+        if codec not in _AVRO_LEVELS:
+            return AvroCompression(codec)
+        key, (lowest, highest) = f"{prefix}.compression-level", _AVRO_LEVELS[codec]
+        level = _level(properties, key, lowest)
+        if level is not None and level > highest:
+            raise InvalidOptionError(
+                f"table property {key}={level} is above {highest}, the highest level of {codec}; lower it or unset it"
+            )
+        return AvroCompression(codec, level)
 
 
 @dataclass(frozen=True)
@@ -36,7 +63,7 @@ class FormatOptions:
     parquet_page_row_limit: int = 20_000
     parquet_dict_size_bytes: int = 2 * _MIB
     parquet_encodings: str = "auto"
-    avro_codec: str = "gzip"
+    avro_compression: AvroCompression = field(default_factory=AvroCompression)
     orc_codec: str = "zlib"
     orc_stripe_size_bytes: int = 64 * _MIB
     orc_compression_strategy: str = "speed"
@@ -47,15 +74,13 @@ class FormatOptions:
         """Parse Iceberg's table properties. Raises InvalidOptionError for a value that makes no sense."""
         return FormatOptions(
             parquet_codec=_codec(properties, "write.parquet.compression-codec", "zstd", PARQUET_CODECS),
-            parquet_compression_level=_int(
-                properties, "write.parquet.compression-level", None, minimum=-131072
-            ),
+            parquet_compression_level=_level(properties, "write.parquet.compression-level", -131072),
             parquet_row_group_size_bytes=_size(properties, "write.parquet.row-group-size-bytes", 128 * _MIB),
             parquet_page_size_bytes=_size(properties, "write.parquet.page-size-bytes", _MIB),
             parquet_page_row_limit=_size(properties, "write.parquet.page-row-limit", 20_000),
             parquet_dict_size_bytes=_size(properties, "write.parquet.dict-size-bytes", 2 * _MIB),
             parquet_encodings=_codec(properties, "streamlake.parquet.encodings", "auto", PARQUET_ENCODINGS),
-            avro_codec=_codec(properties, "write.avro.compression-codec", "gzip", AVRO_CODECS),
+            avro_compression=AvroCompression.from_properties(properties, "write.avro"),
             orc_codec=_codec(properties, "write.orc.compression-codec", "zlib", ORC_CODECS),
             orc_stripe_size_bytes=_size(properties, "write.orc.stripe-size-bytes", 64 * _MIB),
             orc_compression_strategy=_codec(
@@ -75,23 +100,10 @@ def _codec(properties: Mapping[str, str], key: str, default: str, known: tuple[s
     return value
 
 
-def _int(properties: Mapping[str, str], key: str, default: int | None, *, minimum: int) -> int | None:
-    text = properties.get(key)
-    if text is None or str(text).strip().lower() == "null":
-        return default
-    try:
-        value = int(str(text).strip())
-    except ValueError:
-        raise InvalidOptionError(
-            f"table property {key}={text!r} is not an integer; set it to one or unset it"
-        ) from None
-    if value < minimum:
-        raise InvalidOptionError(
-            f"table property {key}={value} is below {minimum}; set it to at least {minimum}"
-        )
-    return value
+def _level(properties: Mapping[str, str], key: str, minimum: int) -> int | None:
+    unset = str(properties.get(key, "null")).strip().lower() == "null"
+    return None if unset else int_property(properties, key, 0, minimum=minimum)
 
 
 def _size(properties: Mapping[str, str], key: str, default: int) -> int:
-    value = _int(properties, key, default, minimum=1)
-    return default if value is None else value
+    return int_property(properties, key, default, minimum=1)

@@ -8,25 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import fields, replace
+from io import BytesIO
 from typing import Any
 
 from streamlake.errors import DataInvalidError, FeatureUnsupportedError
-from streamlake.formats.avro_container import (
-    container_header,
-    damaged,
-    read_container,
-    write_container,
-)
-from streamlake.formats.manifest_schemas import manifest_list_decoder, manifest_list_schema
+from streamlake.formats.avro_container import AvroFile, container_writer, damaged
+from streamlake.formats.format_options import AvroCompression
+from streamlake.formats.manifest_records import manifest_record
+from streamlake.formats.manifest_schemas import manifest_list_schema
 from streamlake.formats.manifests import with_counts
+from streamlake.formats.stored_manifests import stored_manifest_list
 from streamlake.spec.manifest import FieldSummary, ManifestContent, ManifestFile
 from streamlake.spec.snapshot import Snapshot
 from streamlake.storage.file_io import FileIO
 
 WRITTEN_VERSIONS = (2, 3)
-_CODEC = "deflate"
+_GZIP = AvroCompression()
 
-# Slots of a decoded record, which are the positions of ManifestFile's fields.
+# Positions of ManifestFile's fields.
 _SLOTS = [part.name for part in fields(ManifestFile)]
 _CONTENT = _SLOTS.index("content")
 _SPEC_ID = _SLOTS.index("partition_spec_id")
@@ -72,6 +71,7 @@ def write_manifest_list(
     sequence_number: int,
     format_version: int,
     first_row_id: int | None = None,
+    compression: AvroCompression = _GZIP,
 ) -> int | None:
     """Write the list of a snapshot; returns the table's next row id after it (v3), else None.
 
@@ -90,7 +90,6 @@ def write_manifest_list(
         )
     counted = [manifest if _is_counted(manifest) else with_counts(io, manifest) for manifest in manifests]
     numbered, next_row_id = assign_ids(counted, snapshot_id, sequence_number, first_row_id)
-    schema = manifest_list_schema(format_version)
     metadata = {
         "snapshot-id": str(snapshot_id),
         "parent-snapshot-id": "null" if parent_id is None else str(parent_id),
@@ -99,17 +98,20 @@ def write_manifest_list(
     }
     if first_row_id is not None:
         metadata["first-row-id"] = str(first_row_id)
-    payload = b"".join([schema.encode(_to_record(manifest, format_version)) for manifest in numbered])
-    blocks = [(len(numbered), payload)] if numbered else []
-    io.write_bytes(path, write_container(container_header(schema.text, metadata, _CODEC), _CODEC, blocks))
+    sink = BytesIO()
+    writer = container_writer(sink, manifest_list_schema(format_version), metadata, compression)
+    for manifest in numbered:
+        writer.write(manifest_record(manifest, format_version))
+    writer.flush()
+    io.write_bytes(path, sink.getvalue())
     return next_row_id
 
 
 def read_manifest_list(io: FileIO, path: str) -> list[ManifestFile]:
     """The manifests of a list, in its order. Raises MissingFileError, and DataInvalidError for a damaged file."""
-    file = read_container(io.read_bytes(path), path)
+    file = AvroFile(io.read_bytes(path), path)
     try:
-        return [_from_record(record) for record in file.values(manifest_list_decoder(file.schema_text))]
+        return [_from_record(values) for values in stored_manifest_list(file.schema_text).manifests(file)]
     except (DataInvalidError, KeyError, TypeError, ValueError) as cause:
         if isinstance(cause, DataInvalidError) and path in str(cause):
             raise
@@ -125,7 +127,7 @@ def snapshot_manifests(io: FileIO, snapshot: Snapshot) -> list[ManifestFile]:
 
 def _embedded(io: FileIO, path: str, snapshot: Snapshot) -> ManifestFile:
     data = io.read_bytes(path)
-    metadata = read_container(data, path).metadata
+    metadata = AvroFile(data, path).metadata
     return ManifestFile(
         manifest_path=path,
         manifest_length=len(data),
@@ -152,34 +154,6 @@ def _is_counted(manifest: ManifestFile) -> bool:
         manifest.existing_rows_count,
         manifest.deleted_rows_count,
     )
-
-
-def _to_record(manifest: ManifestFile, format_version: int) -> tuple[Any, ...]:
-    """The manifest in the order of `manifest_list_schema`."""
-    summaries = manifest.partitions and [
-        (summary.contains_null, summary.contains_nan, summary.lower_bound, summary.upper_bound)
-        for summary in manifest.partitions
-    ]
-    record = (
-        manifest.manifest_path,
-        manifest.manifest_length,
-        manifest.partition_spec_id,
-        manifest.content,
-        manifest.sequence_number,
-        manifest.min_sequence_number,
-        manifest.added_snapshot_id,
-        manifest.added_files_count,
-        manifest.existing_files_count,
-        manifest.deleted_files_count,
-        manifest.added_rows_count,
-        manifest.existing_rows_count,
-        manifest.deleted_rows_count,
-        summaries,
-        manifest.key_metadata,
-    )
-    if format_version < 3:
-        return record
-    return *record, manifest.first_row_id if manifest.content == ManifestContent.DATA else None
 
 
 def _from_record(values: list[Any]) -> ManifestFile:

@@ -9,22 +9,19 @@ from __future__ import annotations
 
 import json
 import math
-import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import lru_cache
+from io import BytesIO
 from typing import Any
 
 from streamlake.errors import DataInvalidError, FeatureUnsupportedError
-from streamlake.formats.avro_container import (
-    container_header,
-    damaged,
-    read_container,
-    write_container,
-)
-from streamlake.formats.avro_encoding import Encoder
-from streamlake.formats.manifest_schemas import manifest_decoder, manifest_schema
+from streamlake.formats.avro_container import AvroFile, container_writer, damaged
+from streamlake.formats.format_options import AvroCompression
+from streamlake.formats.manifest_records import entry_record
+from streamlake.formats.manifest_schemas import manifest_schema
 from streamlake.formats.metrics import uuid_bounds
+from streamlake.formats.stored_manifests import stored_manifest
 from streamlake.spec.data_file import DataFile, FileContent
 from streamlake.spec.manifest import EntryStatus, FieldSummary, ManifestContent, ManifestEntry, ManifestFile
 from streamlake.spec.partition_spec import PartitionSpec, fields_to_json
@@ -35,20 +32,19 @@ from streamlake.spec.values import to_bytes, uuid_bytes
 from streamlake.storage.file_io import FileIO
 
 WRITTEN_VERSIONS = (2, 3)
-_CODEC = "deflate"
-_ENTRIES_PER_BLOCK = 250
 _CONTENT_NAMES = {ManifestContent.DATA: "data", ManifestContent.DELETES: "deletes"}
 _COUNT_NAMES = {EntryStatus.EXISTING: "existing", EntryStatus.ADDED: "added", EntryStatus.DELETED: "deleted"}
 _STATUSES = tuple(EntryStatus)
 _CONTENTS = tuple(FileContent)
 _FORMATS = {name.upper(): name for name in ("parquet", "avro", "orc", "puffin")}
 
-# Slots of a decoded data file, which are the positions of DataFile's fields.
+_GZIP = AvroCompression()
+
+# Positions of DataFile's fields.
 _SLOTS = [part.name for part in fields(DataFile)]
 _CONTENT = _SLOTS.index("content")
 _FILE_FORMAT = _SLOTS.index("file_format")
 _SPEC_ID = _SLOTS.index("spec_id")
-_PARTITION = _SLOTS.index("partition")
 _RECORD_COUNT = _SLOTS.index("record_count")
 _SPLIT_OFFSETS = _SLOTS.index("split_offsets")
 _EQUALITY_IDS = _SLOTS.index("equality_ids")
@@ -64,6 +60,7 @@ def write_manifest(
     format_version: int,
     content: ManifestContent,
     snapshot_id: int | None,
+    compression: AvroCompression = _GZIP,
 ) -> ManifestFile:
     """Write entries of one partition spec to `path`; returns the manifest as a manifest list would describe it.
 
@@ -78,9 +75,23 @@ def write_manifest(
         )
     entries = list(entries)
     partition_type = spec.partition_type(schema)
-    encode = manifest_schema(format_version, partition_type).encode
-    blocks = _encoded(entries, path, spec, content, encode, format_version)
-    data = write_container(_header(format_version, spec, schema, content), _CODEC, blocks)
+    sink = BytesIO()
+    writer = container_writer(
+        sink,
+        manifest_schema(format_version, partition_type),
+        _metadata(format_version, spec, schema, content),
+        compression,
+    )
+    for entry in entries:
+        _check_entry(entry, path, spec, content)
+        try:
+            writer.write(entry_record(entry, partition_type, format_version))
+        except (TypeError, ValueError, AttributeError, OverflowError) as cause:
+            raise DataInvalidError(
+                f"{path}: the entry of {entry.data_file.file_path} holds a value of the wrong type: {cause}"
+            ) from cause
+    writer.flush()
+    data = sink.getvalue()
     io.write_bytes(path, data)
     return _manifest_file(path, len(data), entries, spec, partition_type, content, snapshot_id)
 
@@ -111,10 +122,10 @@ def read_manifest(
     data = io.read_bytes(path)
     if len(data) < manifest.manifest_length:
         raise damaged(path, f"it has {len(data)} bytes of {manifest.manifest_length}")
-    file = read_container(data, path)
+    file = AvroFile(data, path)
     try:
-        decode = manifest_decoder(file.schema_text, _partition_fields(spec), with_stats=with_stats)
-        entries = _EntryReader(manifest).entries(file.values(decode))
+        stored = stored_manifest(file.schema_text, _partition_fields(spec), with_stats=with_stats)
+        entries = _EntryReader(manifest).entries(stored.entries(file))
     except (DataInvalidError, KeyError, TypeError, ValueError, IndexError) as cause:
         if isinstance(cause, DataInvalidError) and path in str(cause):
             raise
@@ -126,12 +137,11 @@ def read_manifest(
 def with_counts(io: FileIO, manifest: ManifestFile) -> ManifestFile:
     """The manifest with the counts that an old manifest list may lack, taken from its entries."""
     path = manifest.manifest_path
-    file = read_container(io.read_bytes(path), path)
+    file = AvroFile(io.read_bytes(path), path)
     files, rows = [0, 0, 0], [0, 0, 0]
     try:
-        for status, _, _, _, data_file in file.values(
-            manifest_decoder(file.schema_text, (), with_stats=False)
-        ):
+        stored = stored_manifest(file.schema_text, (), with_stats=False)
+        for status, _, _, _, data_file in stored.entries(file):
             files[status] += 1
             rows[status] += data_file[_RECORD_COUNT]
     except (DataInvalidError, KeyError, TypeError, IndexError) as cause:
@@ -159,9 +169,10 @@ def _check_count(manifest: ManifestFile, found: int) -> None:
 
 
 @lru_cache(maxsize=64)
-def _header(format_version: int, spec: PartitionSpec, schema: Schema, content: ManifestContent) -> bytes:
-    text = manifest_schema(format_version, spec.partition_type(schema)).text
-    metadata = {
+def _metadata(
+    format_version: int, spec: PartitionSpec, schema: Schema, content: ManifestContent
+) -> Mapping[str, str]:
+    return {
         "schema": json.dumps(schema_to_json(schema), separators=(",", ":")),
         "schema-id": str(schema.schema_id),
         "partition-spec": json.dumps(fields_to_json(spec), separators=(",", ":")),
@@ -169,29 +180,6 @@ def _header(format_version: int, spec: PartitionSpec, schema: Schema, content: M
         "format-version": str(format_version),
         "content": _CONTENT_NAMES[content],
     }
-    return container_header(text, metadata, _CODEC)
-
-
-def _encoded(
-    entries: Sequence[ManifestEntry],
-    path: str,
-    spec: PartitionSpec,
-    content: ManifestContent,
-    encode: Encoder,
-    format_version: int,
-) -> Iterator[tuple[int, bytes]]:
-    for at in range(0, len(entries), _ENTRIES_PER_BLOCK):
-        block = entries[at : at + _ENTRIES_PER_BLOCK]
-        parts = []
-        for entry in block:
-            _check_entry(entry, path, spec, content)
-            try:
-                parts.append(encode(_to_record(entry, format_version)))
-            except (TypeError, ValueError, AttributeError, OverflowError, struct.error) as cause:
-                raise DataInvalidError(
-                    f"{path}: the entry of {entry.data_file.file_path} holds a value of the wrong type: {cause}"
-                ) from cause
-        yield len(block), b"".join(parts)
 
 
 def _check_entry(entry: ManifestEntry, path: str, spec: PartitionSpec, content: ManifestContent) -> None:
@@ -209,35 +197,6 @@ def _check_entry(entry: ManifestEntry, path: str, spec: PartitionSpec, content: 
         raise DataInvalidError(
             f"{path}: the {entry.status.name} entry of {file.file_path} has no sequence numbers; only ADDED ones inherit"
         )
-
-
-def _to_record(entry: ManifestEntry, format_version: int) -> tuple[Any, ...]:
-    """The entry in the order of `manifest_schema`."""
-    file = entry.data_file
-    lineage: tuple[Any, ...] = (file.referenced_data_file,)
-    if format_version >= 3:
-        first_row_id = file.first_row_id if file.content == FileContent.DATA else None
-        lineage = (first_row_id, *lineage, file.content_offset, file.content_size_in_bytes)
-    record = (
-        file.content,
-        file.file_path,
-        file.file_format.upper(),
-        file.partition,
-        file.record_count,
-        file.file_size_in_bytes,
-        file.column_sizes,
-        file.value_counts,
-        file.null_value_counts,
-        file.nan_value_counts,
-        file.lower_bounds,
-        file.upper_bounds,
-        file.key_metadata,
-        file.split_offsets,
-        file.equality_ids,
-        file.sort_order_id,
-        *lineage,
-    )
-    return entry.status, entry.snapshot_id, entry.sequence_number, entry.file_sequence_number, record
 
 
 def _manifest_file(
@@ -323,7 +282,7 @@ class _EntryReader:
         self._sequence_number = manifest.sequence_number
         self._next_row_id = manifest.first_row_id
 
-    def entries(self, records: list[list[Any]]) -> list[ManifestEntry]:
+    def entries(self, records: Iterable[list[Any]]) -> list[ManifestEntry]:
         inherited_by_all = self._sequence_number == 0
         found = []
         for number, snapshot_id, sequence_number, file_sequence_number, data_file in records:
@@ -344,7 +303,6 @@ class _EntryReader:
         values[_CONTENT] = content
         values[_FILE_FORMAT] = _FORMATS.get(values[_FILE_FORMAT]) or values[_FILE_FORMAT].lower()
         values[_SPEC_ID] = self._spec_id
-        values[_PARTITION] = tuple(values[_PARTITION])
         if values[_SPLIT_OFFSETS] is not None:
             values[_SPLIT_OFFSETS] = tuple(values[_SPLIT_OFFSETS])
         if values[_EQUALITY_IDS] is not None:

@@ -21,7 +21,9 @@ from streamlake.formats.leaves import schema_leaves
 from streamlake.formats.metrics import ArrowStats, FileMetrics, file_metrics
 from streamlake.formats.nested_arrays import converted_array
 from streamlake.formats.orc_schema import orc_leaf, orc_schema
+from streamlake.formats.orc_timestamps import has_odd_fractions, orc_timestamps, rewritten_orc
 from streamlake.spec.schema import Schema
+from streamlake.spec.types import PrimitiveType
 from streamlake.storage.file_io import FileIO, storage_errors
 
 _UNSEEN_RATIO = 0.5
@@ -41,6 +43,7 @@ class OrcFileWriter:
         self._memory_taken = 0
         self._memory_at_stripe = 0
         self._stripe_end = 0
+        self._odd_fractions = False
         self._sink: BinaryIO | None = None
         self._writer: orc.ORCWriter | None = None
 
@@ -88,6 +91,10 @@ class OrcFileWriter:
             assert self._sink is not None
             size = self._sink.tell()
             self._sink.close()
+            if self._odd_fractions:
+                content = rewritten_orc(self._io.read_bytes(self._path))
+                self._io.write_bytes(self._path, content)
+                size = len(content)
         return file_metrics(self._rows, size, self._leaves, self._modes, self._stats.columns)
 
     def abort(self) -> None:
@@ -113,7 +120,7 @@ class OrcFileWriter:
         columns = [
             pa.chunked_array(
                 [
-                    converted_array(_compacted(chunk), part.type, field.type, orc_leaf)
+                    converted_array(_compacted(chunk), part.type, field.type, self._leaf)
                     for chunk in column.chunks
                 ],
                 type=field.type,
@@ -121,6 +128,13 @@ class OrcFileWriter:
             for column, part, field in zip(rows.columns, self._schema.fields, self._orc_schema, strict=True)
         ]
         return pa.Table.from_arrays(columns, schema=self._orc_schema)
+
+    def _leaf(self, array: pa.Array, type_: PrimitiveType) -> pa.Array:
+        values = orc_leaf(array, type_)
+        if not pa.types.is_timestamp(values.type):
+            return values
+        self._odd_fractions = self._odd_fractions or has_odd_fractions(values)
+        return orc_timestamps(values)
 
     @contextlib.contextmanager
     def _data_errors(self) -> Iterator[None]:
