@@ -20,6 +20,7 @@ from streamlake.errors import (
 )
 from streamlake.pipeline.direct_query import DirectQuery, direct_stream
 from streamlake.pipeline.direct_reader import range_reader
+from streamlake.pipeline.interruption import short_interruptions
 from streamlake.pipeline.micro_batch import run_micro_batch
 from streamlake.pipeline.query_identity import checkpoint_identity
 from streamlake.pipeline.sampled_schema import with_inferred_schema
@@ -155,11 +156,12 @@ class IcebergSink:
 
     def _write(self, frame: DataFrame, checkpoint_id: int, *, schema: Any, read: Reader | None) -> None:
         try:
-            identity = checkpoint_identity(frame, checkpoint_id, self.pipeline, self.table)
-            run = self._runs.get(identity.job_id)
-            if run is None:
-                run = self._runs[identity.job_id] = self._open(identity.job_id, schema)
-            receipt = run_micro_batch(run, frame, identity, read)
+            with short_interruptions():
+                identity = checkpoint_identity(frame, checkpoint_id, self.pipeline, self.table)
+                run = self._runs.get(identity.job_id)
+                if run is None:
+                    run = self._runs[identity.job_id] = self._open(identity.job_id, schema)
+                receipt = run_micro_batch(run, frame, identity, read)
         except StreamlakeError as error:
             self.error = error
             raise
