@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
+from streamlake.formats.format_options import AvroCompression
 from streamlake.formats.manifests import write_manifest
 from streamlake.spec.data_file import DataFile
 from streamlake.spec.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile
@@ -21,6 +22,7 @@ def write_delta_manifests(
     io: FileIO, locations: TableLocations, metadata: TableMetadata, files: Iterable[DataFile], uuid: str
 ) -> tuple[ManifestFile, ...]:
     """Write the manifests of one checkpoint; `uuid` makes their names unique to this attempt."""
+    compression = AvroCompression.from_properties(metadata.properties, "write.manifest")
     groups: dict[tuple[int, ManifestContent], list[ManifestEntry]] = defaultdict(list)
     for file in files:
         content = ManifestContent.DATA if file.is_data else ManifestContent.DELETES
@@ -35,6 +37,7 @@ def write_delta_manifests(
             format_version=metadata.format_version,
             content=content,
             snapshot_id=None,
+            compression=compression,
         )
         for number, ((spec_id, content), entries) in enumerate(sorted(groups.items()))
     )

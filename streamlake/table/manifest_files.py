@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 
 from streamlake import ids
 from streamlake.errors import StorageError
+from streamlake.formats.format_options import AvroCompression
 from streamlake.formats.manifests import read_manifest, write_manifest
 from streamlake.spec.manifest import ManifestContent, ManifestEntry, ManifestFile
 from streamlake.spec.table_metadata import TableMetadata
@@ -53,6 +54,7 @@ class ManifestFiles:
             self._base.format_version,
             content,
             self.snapshot_id,
+            AvroCompression.from_properties(self._base.properties, "write.manifest"),
         )
         self._own_entries[path] = entries
         return manifest

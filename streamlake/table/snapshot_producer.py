@@ -23,6 +23,7 @@ from streamlake.errors import (
     StorageError,
     StreamlakeError,
 )
+from streamlake.formats.format_options import AvroCompression
 from streamlake.formats.manifest_lists import assign_ids, write_manifest_list
 from streamlake.formats.manifests import with_counts
 from streamlake.spec.data_file import DataFile
@@ -238,6 +239,7 @@ class SnapshotProducer:
             sequence_number,
             base.format_version,
             first_row_id,
+            AvroCompression.from_properties(base.properties, "write.manifest"),
         )
         return Snapshot(
             snapshot_id=files.snapshot_id,

@@ -13,8 +13,8 @@ from typing import Any
 import fastavro
 import pytest
 
-from streamlake.errors import DataInvalidError, FeatureUnsupportedError, MissingFileError
-from streamlake.formats.avro_container import container_header, read_container, write_container
+from streamlake.errors import DataInvalidError, FeatureUnsupportedError, InvalidOptionError, MissingFileError
+from streamlake.formats.format_options import AvroCompression
 from streamlake.formats.manifest_lists import (
     assign_ids,
     read_manifest_list,
@@ -271,6 +271,43 @@ def test_avro_metadata_and_field_ids(io: LocalFileIO, tmp_path: Path) -> None:
     assert day["type"][1]["type"] == "int"
 
 
+@pytest.mark.parametrize(
+    ("ddl", "values"),
+    [
+        ("x date", (-(2**31), 2**31 - 1)),
+        ("x timestamp", (-(2**63), 2**63 - 1)),
+        ("x timestamptz_ns", (-(2**63), 2**63 - 1)),
+        ("x decimal(38,0)", (Decimal(10**38 - 1), Decimal(1 - 10**38))),
+    ],
+)
+def test_partition_values_beyond_pythons_calendar(
+    io: LocalFileIO, tmp_path: Path, ddl: str, values: tuple[Any, ...]
+) -> None:
+    schema = parse_ddl(ddl)
+    spec = parse_partition_by(["x"], schema)
+    entries = [added(plain("/f"), partition=(value,)) for value in values]
+    manifest = write(io, tmp_path / "m", entries, spec=spec, schema=schema, version=3)
+    read = read_manifest(io, listed(manifest), {0: spec})
+    assert [entry.data_file.partition[0] for entry in read] == list(values)
+
+
+def test_fields_without_ids_are_found_by_name(io: LocalFileIO, tmp_path: Path) -> None:
+    manifest = listed(write(io, tmp_path / "m", [added(FULL)]))
+    metadata, _ = avro(tmp_path / "m")
+    bare = json.loads(
+        metadata["avro.schema"],
+        object_hook=lambda part: {key: part[key] for key in part if key != "field-id"},
+    )
+    with (tmp_path / "m").open("rb") as stream:
+        records = list(fastavro.reader(stream))
+    with (tmp_path / "m").open("wb") as stream:
+        fastavro.writer(stream, bare, records)
+    (entry,) = read_manifest(io, replace(manifest, manifest_length=0), {0: SPEC})
+    assert entry.data_file == FULL
+    (entry,) = read_manifest(io, replace(manifest, manifest_length=0), {0: SPEC}, with_stats=False)
+    assert (entry.data_file.partition, entry.data_file.lower_bounds) == (PARTITION, None)
+
+
 def test_two_partition_fields_of_one_fixed_type(io: LocalFileIO, tmp_path: Path) -> None:
     schema = parse_ddl("a decimal(9,2), b decimal(9,2), c uuid, d uuid")
     spec = parse_partition_by(["a", "b", "c", "d"], schema)
@@ -432,7 +469,7 @@ class TestDamage:
         sync = data[-16:]
         cut = data[: data.rindex(sync, 0, -16) + 16]
         (tmp_path / "m.avro").write_bytes(cut)
-        with pytest.raises(DataInvalidError, match="500 entries"):
+        with pytest.raises(DataInvalidError, match=r"it holds \d+ entries, its manifest list counts 600"):
             read_manifest(io, replace(manifest, manifest_length=0), {0: SPEC})
 
     def test_flipped_bytes_never_raise_anything_else(
@@ -609,12 +646,8 @@ LIST_V1: dict[str, Any] = {
 
 
 def write_avro(path: Path, schema: dict[str, Any], record: dict[str, Any], codec: str) -> None:
-    """One record by fastavro; zstandard, for which it needs another library, is put around its bytes."""
     with path.open("wb") as stream:
-        fastavro.writer(stream, schema, [record], codec="null" if codec == "zstandard" else codec)
-    if codec == "zstandard":
-        file = read_container(path.read_bytes(), str(path))
-        path.write_bytes(write_container(container_header(file.schema_text, {}, codec), codec, file.blocks))
+        fastavro.writer(stream, schema, [record], codec=codec)
 
 
 @pytest.mark.parametrize("codec", ["null", "deflate", "snappy", "zstandard", "bzip2", "xz"])
@@ -666,6 +699,53 @@ def test_an_unknown_codec_is_named(io: LocalFileIO, tmp_path: Path) -> None:
     (tmp_path / "m").write_bytes(data.replace(b"deflate", b"brotli!"))
     with pytest.raises(FeatureUnsupportedError, match="brotli!"):
         read_manifest(io, manifest, {0: UNPARTITIONED})
+
+
+@pytest.mark.parametrize(
+    ("codec", "stored"),
+    [("gzip", "deflate"), ("zstd", "zstandard"), ("snappy", "snappy"), ("uncompressed", "null")],
+)
+def test_the_codec_is_the_tables_choice(io: LocalFileIO, tmp_path: Path, codec: str, stored: str) -> None:
+    compression = AvroCompression(codec)
+    entries = [added(plain(f"/t/data/{at}")) for at in range(3)]
+    manifest = write_manifest(
+        io, str(tmp_path / "m"), entries, UNPARTITIONED, SCHEMA, 2, ManifestContent.DATA, 77, compression
+    )
+    path = str(tmp_path / "l")
+    write_manifest_list(io, path, [manifest], 77, None, 9, 2, compression=compression)
+    assert avro(tmp_path / "m")[0]["avro.codec"] == avro(tmp_path / "l")[0]["avro.codec"] == stored
+    (found,) = read_manifest_list(io, path)
+    assert [entry.data_file for entry in read_manifest(io, found, {0: UNPARTITIONED})] == [
+        entry.data_file for entry in entries
+    ]
+
+
+class TestCompressionProperties:
+    def test_defaults_and_values(self) -> None:
+        parse = AvroCompression.from_properties
+        assert parse({}, "write.manifest") == AvroCompression("gzip", None)
+        properties = {
+            "write.manifest.compression-codec": "ZSTD",
+            "write.manifest.compression-level": "19",
+            "write.avro.compression-codec": "snappy",
+            "write.avro.compression-level": "99",
+        }
+        assert parse(properties, "write.manifest") == AvroCompression("zstd", 19)
+        assert parse(properties, "write.avro") == AvroCompression("snappy", None)
+        assert parse({"write.manifest.compression-level": "null"}, "write.manifest").level is None
+
+    @pytest.mark.parametrize(
+        ("name", "value", "message"),
+        [
+            ("codec", "lzo", "use one of gzip, zstd, snappy, uncompressed"),
+            ("level", "10", "above 9"),
+            ("level", "-2", "below -1"),
+            ("level", "high", "not an integer"),
+        ],
+    )
+    def test_nonsense(self, name: str, value: str, message: str) -> None:
+        with pytest.raises(InvalidOptionError, match=message):
+            AvroCompression.from_properties({f"write.manifest.compression-{name}": value}, "write.manifest")
 
 
 class TestPyIceberg:

@@ -7,6 +7,7 @@ import pytest
 
 from streamlake.catalog.open import open_table
 from streamlake.errors import DataInvalidError, FeatureUnsupportedError, InvalidOptionError
+from streamlake.formats.manifest_lists import read_manifest_list
 from streamlake.formats.manifests import write_manifest
 from streamlake.spec.data_file import DataFile
 from streamlake.spec.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile
@@ -191,3 +192,15 @@ def test_other_fields_of_the_metadata_survive(tmp_path: Path) -> None:
     metadata = open_table(str(tmp_path)).metadata
     assert metadata.statistics == statistics
     assert metadata.extra == {"future-field": {"deep": [1]}}
+
+
+def test_manifests_and_their_list_are_compressed_as_the_table_says(tmp_path: Path) -> None:
+    table = make_table(
+        tmp_path, partition_by=("category",), properties={"write.manifest.compression-codec": "zstd"}
+    )
+    snapshot = AppendFiles(table).append_file(data_file(table, "a")).commit()
+    assert snapshot.manifest_list is not None
+    (manifest,) = read_manifest_list(table.io, snapshot.manifest_list)
+    for path in (snapshot.manifest_list, manifest.manifest_path):
+        assert b"avro.codec\x12zstandard" in table.io.read_bytes(path)
+    check_table(table)
