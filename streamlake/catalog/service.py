@@ -17,6 +17,7 @@ from streamlake.catalog.new_tables import TableDefinition, initial_metadata
 from streamlake.errors import (
     CommitConflictError,
     CommitStateUnknownError,
+    DataInvalidError,
     FeatureUnsupportedError,
     InvalidOptionError,
     StorageError,
@@ -158,13 +159,18 @@ class ServiceTableOperations:
         return self._adopt(handle)
 
     def _adopt(self, handle: Any) -> TableMetadata:
-        self._handle = handle
         if self._metadata is None or handle.metadata_location != self._path:
-            self._io = file_io_for(
+            io = file_io_for(
                 handle.metadata_location, {**self._catalog.client.properties, **handle.io.properties}
             )
-            self._metadata = read_metadata(self._io, handle.metadata_location)
-            self._path = handle.metadata_location
+            metadata = read_metadata(io, handle.metadata_location)
+            if self._metadata is not None and self._metadata.table_uuid not in ("", metadata.table_uuid):
+                raise DataInvalidError(
+                    f"{self._name} is another table now (uuid {metadata.table_uuid}, was {self._metadata.table_uuid}):"
+                    " it was dropped and created again; load it anew"
+                )
+            self._io, self._metadata, self._path = io, metadata, handle.metadata_location
+        self._handle = handle
         return self._metadata
 
     def commit(self, base: TableMetadata, new: TableMetadata) -> TableMetadata:

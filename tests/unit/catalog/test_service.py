@@ -13,6 +13,7 @@ from streamlake.catalog.open import create, open_table
 from streamlake.errors import (
     CommitConflictError,
     CommitStateUnknownError,
+    DataInvalidError,
     FeatureUnsupportedError,
     InvalidOptionError,
     StorageError,
@@ -98,6 +99,18 @@ def test_conflicts_are_retried_and_outcomes_found(catalog: dict[str, str]) -> No
     fresh = open_table("db.t", catalog)
     check_table(fresh)
     assert [snapshot.sequence_number for snapshot in fresh.snapshots] == [1, 2, 3, 4]
+
+
+def test_a_table_that_was_replaced_is_not_taken_for_the_old_one(catalog: dict[str, str]) -> None:
+    table = new_table(catalog)
+    operations = table.operations
+    assert isinstance(operations, service.ServiceTableOperations)
+    operations._catalog.client.drop_table("db.t")
+    again = new_table(catalog)
+    assert again.uuid != table.uuid
+    with pytest.raises(DataInvalidError, match="another table"):
+        AppendFiles(table).append_file(data_file(table, "a", 1)).commit()
+    assert open_table("db.t", catalog).snapshots == ()
 
 
 def test_errors_of_a_client_are_sorted_by_what_they_mean(catalog: dict[str, str]) -> None:
