@@ -1,4 +1,7 @@
-"""A user's own program with nothing but pip: no jar, no settings. `plain_session.py HOME MASTER`."""
+"""A user's own program with nothing but pip: no jar, no settings. `plain_session.py HOME MASTER [SERVERS TOPIC]`.
+
+With a topic of Kafka it streams that too, directly into the table `direct`, and with SQL in between into `shaped`.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,10 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import col
 
-from streamlake import IcebergSink, load_table
+from streamlake import IcebergSink, KafkaSource, load_table
 
 
-def main(home: Path, master: str) -> None:
+def main(home: Path, master: str, servers: str = "", topic: str = "") -> None:
     spark = (
         SparkSession.builder.master(master)
         .config("spark.ui.enabled", "false")
@@ -59,9 +62,28 @@ def main(home: Path, master: str) -> None:
         "snapshots": len(load_table(str(home / "table")).snapshots),
         "daemons": len(executors),
     }
+    if topic:
+        _stream_topic(spark, home, servers, topic)
     print("ANSWER " + json.dumps(answer))
     spark.stop()
 
 
+def _stream_topic(spark: SparkSession, home: Path, servers: str, topic: str) -> None:
+    source = KafkaSource(
+        bootstrap_servers=servers,
+        topics=[topic],
+        schema="id long, part int",
+        options={"max-offsets-per-trigger": 1000, "min-partitions": 4},
+    )
+    reader = spark.readStream.format("streamlake-kafka").option("bootstrap-servers", servers)
+    frame = reader.option("topics", topic).option("schema", "id long, part int").load()
+    for name, records in {"direct": source, "shaped": frame.where("part = 1")}.items():
+        sink = IcebergSink(str(home / name), create=True)
+        query = sink.start(
+            records, checkpoint_location=str(home / f"{name}-checkpoint"), trigger={"availableNow": True}
+        )
+        query.awaitTermination()
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    main(Path(sys.argv[1]), *sys.argv[2:])

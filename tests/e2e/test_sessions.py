@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import streamlake.pipeline
+from streamlake import load_table
 from streamlake.catalog.open import open_table
 from tests.helpers.invariants import check_table
 from tests.helpers.readers import DuckDbReader
-from tests.helpers.spark import LOCAL_CLUSTER, cluster_home, run_driver
+from tests.helpers.spark import LOCAL_CLUSTER, cluster_home, run_driver, spark_environment
+
+if TYPE_CHECKING:
+    from tests.helpers.broker import KafkaBroker
 
 PROGRAM = Path(__file__).with_name("plain_session.py")
 
@@ -25,15 +32,37 @@ def test_plain_session_needs_no_jar(tmp_path: Path, duckdb_reader: DuckDbReader)
 
 
 @pytest.mark.cluster
-def test_executors_in_other_processes(tmp_path: Path, duckdb_reader: DuckDbReader) -> None:
-    answer = _run(tmp_path, LOCAL_CLUSTER, SPARK_HOME=str(cluster_home(tmp_path / "spark-home")))
+def test_executors_in_other_processes(
+    tmp_path: Path, duckdb_reader: DuckDbReader, kafka_broker: KafkaBroker
+) -> None:
+    topic = kafka_broker.create_topic(partitions=2)
+    for part in range(2):
+        values = (json.dumps({"id": number, "part": part}).encode() for number in range(part, 3000, 2))
+        kafka_broker.produce(topic, values, partition=part)
+    # As the wheel installs it: Spark finds the data source without being told.
+    lookup = Path(streamlake.pipeline.__file__).with_name("spark_lookup.py")
+    (tmp_path / "site").mkdir()
+    shutil.copy(lookup, tmp_path / "site" / "pyspark_streamlake.py")
+    answer = _run(
+        tmp_path,
+        LOCAL_CLUSTER,
+        kafka_broker.bootstrap_servers,
+        topic,
+        SPARK_HOME=str(cluster_home(tmp_path / "spark-home")),
+        PYTHONPATH=os.pathsep.join([str(tmp_path / "site"), spark_environment()["PYTHONPATH"]]),
+    )
     assert answer["daemons"] == 2
     assert (tmp_path / "spark-home" / "work").is_dir()
     _check(tmp_path, answer, duckdb_reader)
+    check_table(open_table(str(tmp_path / "direct")), files_exist=True)
+    assert len(load_table(str(tmp_path / "direct")).snapshots) == 3
+    for name, expected in {"direct": range(3000), "shaped": range(1, 3000, 2)}.items():
+        ids = load_table(str(tmp_path / name)).scan(columns=["id"]).to_arrow()["id"].to_pylist()
+        assert sorted(ids) == list(expected)
 
 
-def _run(home: Path, master: str, **environment: str) -> dict[str, Any]:
-    done = run_driver(PROGRAM, home, master, home=home / "driver", environment=environment)
+def _run(home: Path, master: str, *arguments: str, **environment: str) -> dict[str, Any]:
+    done = run_driver(PROGRAM, home, master, *arguments, home=home / "driver", environment=environment)
     answers = [
         line.removeprefix("ANSWER ") for line in done.stdout.splitlines() if line.startswith("ANSWER ")
     ]
