@@ -11,7 +11,7 @@ import pytest
 
 from tests.helpers import rings
 from tests.helpers.jars import iceberg_runtime, jars
-from tests.helpers.readers import ChdbReader, DuckDbReader, PyIcebergReader, SparkReader
+from tests.helpers.readers import ChdbReader, DuckDbReader, JavaReader, PyIcebergReader, SparkReader
 from tests.helpers.rings import PartUnavailableError
 from tests.helpers.spark import build_session, spark_environment
 
@@ -72,6 +72,11 @@ def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBrok
 @pytest.fixture(scope="session")
 def spark_reader(iceberg_spark: SparkSession) -> SparkReader:
     return SparkReader(iceberg_spark)
+
+
+@pytest.fixture(scope="session")
+def java_reader(iceberg_spark: SparkSession) -> JavaReader:
+    return JavaReader(iceberg_spark)
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ import sys
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Context, Decimal
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -42,13 +42,18 @@ class Comparison:
     value: Any = None
 
     def to_sql(self, dialect: str) -> str:
+        column = quoted(self.column, dialect)
         if "null" in self.operator:
-            return f"{self.column} {self.operator}"
+            return f"{column} {self.operator}"
         if self.operator == "in":
-            return f"{self.column} in ({', '.join(sql_literal(each, dialect) for each in self.value)})"
-        return f"{self.column} {self.operator} {sql_literal(self.value, dialect)}"
+            return f"{column} in ({', '.join(sql_literal(each, dialect) for each in self.value)})"
+        return f"{column} {self.operator} {sql_literal(self.value, dialect)}"
+
+    def __str__(self) -> str:
+        return f"{self.column} {self.operator} {'' if 'null' in self.operator else repr(self.value)}"
 
 
+NULL_STRUCT_IS_NULLS = "a null struct is read as a struct of nulls"
 NULL_COLLECTION_IS_EMPTY = "a null list or map is read as an empty one"
 TEXT_IS_BYTES = "text and binary are one type"
 
@@ -87,6 +92,36 @@ class SparkReader:
         ]
 
 
+class JavaReader:
+    """Iceberg's Java library without Spark's types: its generic records, for tables that Spark cannot show.
+
+    Times, timestamps and UUIDs are taken over as the texts that Java prints.
+    """
+
+    name = "java"
+    loose = frozenset[str]()
+
+    def __init__(self, session: SparkSession) -> None:
+        self._session = session
+
+    def read(self, location: Path, columns: Sequence[str] = (), where: Comparison | None = None) -> pa.Table:
+        assert where is None, "the generic reader is asked for whole tables"
+        jvm = self._session._jvm
+        conf = self._session._jsparkSession.sessionState().newHadoopConf()
+        table = jvm.org.apache.iceberg.hadoop.HadoopTables(conf).load(f"file://{location}")
+        fields = [(part.name(), part.type().toString()) for part in table.schema().columns()]
+        wanted = [(name, kind) for name, kind in fields if not columns or name in columns]
+        records = jvm.org.apache.iceberg.data.IcebergGenerics.read(table).build()
+        found: dict[str, list[Any]] = {name: [] for name, _ in wanted}
+        rows = records.iterator()
+        while rows.hasNext():
+            record = rows.next()
+            for name, kind in wanted:
+                found[name].append(_java_value(record.getField(name), kind))
+        records.close()
+        return pa.table({name: pa.array(found[name], _java_type(kind)) for name, kind in wanted})
+
+
 class DuckDbReader:
     """DuckDB with the avro and iceberg extensions that its wheels bring, loaded by path: no download."""
 
@@ -102,7 +137,9 @@ class DuckDbReader:
         self.connection.execute("SET TimeZone = 'UTC'")
 
     def read(self, location: Path, columns: Sequence[str] = (), where: Comparison | None = None) -> pa.Table:
-        return self.sql(f"{_select(columns)} from {self.relation(location)}{_where(where, 'duckdb')}")
+        return self.sql(
+            f"{_select(columns, 'duckdb')} from {self.relation(location)}{_where(where, 'duckdb')}"
+        )
 
     def relation(self, location: Path) -> str:
         """The table function that scans `location`, for a query of one's own."""
@@ -132,7 +169,7 @@ class ChdbReader:
     """ClickHouse's embedded engine in a process of its own: it reads only below its working directory."""
 
     name = "chdb"
-    loose = frozenset({NULL_COLLECTION_IS_EMPTY, TEXT_IS_BYTES})
+    loose = frozenset({NULL_COLLECTION_IS_EMPTY, NULL_STRUCT_IS_NULLS, TEXT_IS_BYTES})
 
     def __init__(self, scratch: Path) -> None:
         self._scratch = scratch
@@ -140,7 +177,7 @@ class ChdbReader:
         self._process: subprocess.Popen[bytes] | None = None
 
     def read(self, location: Path, columns: Sequence[str] = (), where: Comparison | None = None) -> pa.Table:
-        return self.sql(f"{_select(columns)} from {self.relation(location)}{_where(where, 'chdb')}")
+        return self.sql(f"{_select(columns, 'chdb')} from {self.relation(location)}{_where(where, 'chdb')}")
 
     def relation(self, location: Path) -> str:
         """The table function that scans `location`, for a query of one's own."""
@@ -176,6 +213,32 @@ class ChdbReader:
                 pipe.close()
             kill_group(self._process)
             self._process = None
+
+
+_JAVA_TYPES = {
+    "long": pa.int64(),
+    "uuid": pa.string(),
+    "time": pa.time64("us"),
+    "timestamp_ns": pa.timestamp("ns"),
+    "timestamptz_ns": pa.timestamp("ns", tz="UTC"),
+}
+
+
+def _java_type(kind: str) -> pa.DataType:
+    return pa.binary() if kind.startswith("fixed") else _JAVA_TYPES[kind]
+
+
+def _java_value(value: Any, kind: str) -> Any:
+    if value is None or kind == "long" or kind.startswith("fixed"):
+        return value
+    text = value.toString()
+    if kind == "uuid":
+        return text
+    if kind == "time":
+        return datetime.time.fromisoformat(text)
+    moment, _, fraction = text.removesuffix("Z").partition(".")
+    seconds = datetime.datetime.fromisoformat(moment).replace(tzinfo=datetime.timezone.utc).timestamp()
+    return int(seconds) * 10**9 + int(fraction.ljust(9, "0"))
 
 
 def current_metadata_file(location: Path) -> Path:
@@ -218,12 +281,18 @@ def _plain(scalar: pa.Scalar, loose: frozenset[str]) -> Any:
             pairs = [(_plain(pair["key"], loose), _plain(pair["value"], loose)) for pair in scalar.values]
             return tuple(sorted(pairs, key=_sortable))
         return tuple(_plain(each, loose) for each in scalar.values)
+    if pa.types.is_struct(kind):
+        if not scalar.is_valid and NULL_STRUCT_IS_NULLS not in loose:
+            return None
+        parts = [kind.field(index) for index in range(kind.num_fields)]
+        return tuple(
+            _plain(scalar[index] if scalar.is_valid else pa.scalar(None, part.type), loose)
+            for index, part in enumerate(parts)
+        )
     if not scalar.is_valid:
         return None
     if pa.types.is_dictionary(kind):
         return _plain(scalar.dictionary[scalar.index.as_py()], loose)
-    if pa.types.is_struct(kind):
-        return tuple(_plain(scalar[index], loose) for index in range(kind.num_fields))
     return _plain_leaf(scalar, loose)
 
 
@@ -296,6 +365,8 @@ def sql_literal(value: Any, dialect: str) -> str:
             return f"toDecimal128('{text}', {max(0, -int(value.as_tuple().exponent))})"
         return {"spark": f"{text}BD"}.get(dialect, text)
     if isinstance(value, float):
+        if math.isinf(value) and dialect != "chdb":
+            return f"cast('{value!r}' as double)"
         return f"{value!r}D" if dialect == "spark" else f"{value!r}"
     return str(value)
 
@@ -317,12 +388,18 @@ def _pyiceberg_value(value: Any, kind: Any) -> Any:
     if isinstance(value, datetime.date):
         return value.isoformat()
     if isinstance(value, Decimal):
-        return value.quantize(Decimal(1).scaleb(-kind.scale))
+        return value.quantize(Decimal(1).scaleb(-kind.scale), context=Context(prec=50))
     return value
 
 
-def _select(columns: Iterable[str]) -> str:
-    return f"select {', '.join(columns) or '*'}"
+def quoted(column: str, dialect: str) -> str:
+    """The column's name, each part of a dotted one, in the quotes of `dialect`."""
+    mark = '"' if dialect == "duckdb" else "`"
+    return ".".join(f"{mark}{part}{mark}" for part in column.split("."))
+
+
+def _select(columns: Iterable[str], dialect: str) -> str:
+    return f"select {', '.join(quoted(each, dialect) for each in columns) or '*'}"
 
 
 def _where(where: Comparison | None, dialect: str) -> str:

@@ -275,4 +275,18 @@ FAR = Sample(
     },
 )
 
-SAMPLES = {sample.name: sample for sample in (PRIMITIVES, EXOTIC, NESTED, NANOS, FAR)}
+
+def _part(name: str, whole: Sample, ddl: str) -> Sample:
+    names = [part.split()[0] for part in ddl.split(", ") if part.split()[0] != "id"]
+    return Sample(
+        name, ddl, {each: whole.types[each] for each in names}, {each: whole.columns[each] for each in names}
+    )
+
+
+# What is left of a sample for engines that refuse a whole table for one column.
+IDENTIFIERS = _part("identifiers", EXOTIC, "id long not null, token uuid, code fixed(5)")
+INSTANTS_NS = _part("instants_ns", NANOS, "id long not null, at timestamp_ns")
+
+SAMPLES = {
+    sample.name: sample for sample in (PRIMITIVES, EXOTIC, IDENTIFIERS, NESTED, NANOS, INSTANTS_NS, FAR)
+}

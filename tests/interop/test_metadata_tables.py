@@ -16,6 +16,7 @@ from streamlake.spec.data_file import DataFile
 from streamlake.spec.ddl import parse_ddl
 from streamlake.spec.partition_spec import parse_partition_by
 from streamlake.spec.sort_order import parse_sort_by
+from streamlake.spec.types import BinaryType, PrimitiveType
 from streamlake.table.table import Table
 from tests.helpers.batch_write import append
 from tests.helpers.readers import SparkReader
@@ -147,8 +148,13 @@ def test_bounds_hold_every_value(table: Table, spark_reader: SparkReader) -> Non
 def test_metrics_are_those_of_java(
     file_format: str, sample: Sample, ddl: str, iceberg_spark: SparkSession, spark_home: Path
 ) -> None:
-    """The same rows in one file of each writer: counts and bounds are equal, byte for byte."""
-    java = create_java_table(iceberg_spark, spark_home, ddl, properties={"write.format.default": file_format})
+    """The same rows in one file of each writer: counts and bounds are equal, byte for byte.
+
+    Java has no metrics for Avro, so ours are compared with its Parquet's; for ORC it counts structs, lists and maps too,
+    and keeps no bounds of binary columns.
+    """
+    measured = "parquet" if file_format == "avro" else file_format
+    java = create_java_table(iceberg_spark, spark_home, ddl, properties={"write.format.default": measured})
     java.insert(sample.table)
     ours = create(
         str(spark_home / "ice" / "java" / f"metrics_{sample.name}_{file_format}"),
@@ -158,8 +164,20 @@ def test_metrics_are_those_of_java(
     append(ours, sample.table)
     (theirs,), (our_file,) = _data_files(open_table(str(java.location))), _data_files(ours)
     assert our_file.record_count == theirs.record_count
+    schema = ours.schema
+    primitives = {key for key, part in schema.fields_by_id.items() if isinstance(part.type, PrimitiveType)}
+    binaries = {key for key in primitives if isinstance(schema.fields_by_id[key].type, BinaryType)}
     for name in COUNTED:
-        assert _plain(getattr(our_file, name)) == _plain(getattr(theirs, name)), name
+        found, expected = _plain(getattr(our_file, name)), _plain(getattr(theirs, name))
+        if measured == "orc":
+            expected = {key: value for key, value in expected.items() if key in primitives}
+            if "bounds" in name:
+                assert not binaries & set(expected)
+                found = {key: value for key, value in found.items() if key not in binaries}
+            if name == "upper_bounds":
+                # A text of the highest code points cannot be rounded up: Java's ORC then keeps it whole, we keep none.
+                expected = {key: value for key, value in expected.items() if len(value) <= 64}
+        assert found == expected, name
 
 
 def _data_files(table: Table) -> list[DataFile]:

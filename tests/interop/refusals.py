@@ -1,0 +1,105 @@
+"""What the other engines cannot read, as data: the interop matrix leaves out exactly this, and a test shows each to be so.
+
+A refusal holds for tables that anybody writes: where Java can write such a table from SQL, the test uses Java's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+FORMATS = ("parquet", "avro", "orc")
+
+
+@dataclass(frozen=True)
+class TableTypes:
+    """A table as the refusals see it: per column the types of its leaves, and the columns it is partitioned by as they are."""
+
+    columns: dict[str, frozenset[str]]
+    file_format: str
+    version: int
+    identities: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """`engine` does not read columns of `types` (no types: any) in files of `formats` in tables of `versions`.
+
+    With `whole_table` a table that has such a column cannot be read at all, else the other columns can. `message` is a
+    part of what the engine raises; where it is empty, the engine raises nothing and reads nulls.
+    """
+
+    engine: str
+    reason: str
+    message: str
+    types: tuple[str, ...] = ()
+    formats: tuple[str, ...] = FORMATS
+    versions: tuple[int, ...] = (2, 3)
+    whole_table: bool = True
+    identity_partition: bool = False
+    """Only where a column of `types` is a partition field by its identity."""
+
+    def __str__(self) -> str:
+        return "-".join(
+            [
+                self.engine,
+                *self.types,
+                *(() if self.formats == FORMATS else self.formats),
+                *(["partition"] if self.identity_partition else []),
+            ]
+        )
+
+    def columns(self, table: TableTypes) -> list[str]:
+        """Columns of the table for which the engine refuses it, or refuses these columns."""
+        if table.file_format not in self.formats or table.version not in self.versions:
+            return []
+        names = table.identities if self.identity_partition else table.columns
+        return [name for name in names if not self.types or table.columns[name] & set(self.types)]
+
+
+_FIXED_PARTITION = "it reads Avro's fixed in partitions of manifests as bytes with a length before them"
+REFUSALS = (
+    *(
+        Refusal(engine, _FIXED_PARTITION, "Failed to read|out of bounds", ("fixed",), identity_partition=True)
+        for engine in ("java", "spark")
+    ),
+    Refusal("spark", "Spark's types have no time of day", "does not support time", ("time",)),
+    Refusal(
+        "spark",
+        "Spark's timestamps are micros",
+        "unsupported type to Spark",
+        ("timestamp_ns", "timestamptz_ns"),
+    ),
+    Refusal("duckdb", "its iceberg extension reads Parquet only", "not supported", formats=("avro", "orc")),
+    Refusal("duckdb", "it does not know the type", "Unrecognized primitive type", ("timestamptz_ns",)),
+    Refusal("pyiceberg", "it reads Parquet and ORC only", "Unsupported file format", formats=("avro",)),
+    Refusal(
+        "pyiceberg",
+        "it takes every ORC timestamp of a v3 table for nanos, and narrows none",
+        "Unsupported schema projection",
+        ("timestamp", "timestamptz"),
+        ("orc",),
+        (3,),
+        whole_table=False,
+    ),
+    Refusal(
+        "pyiceberg",
+        "it takes ORC's binary and long for what they are, not for what their attributes say",
+        "Cannot promote",
+        ("uuid", "fixed", "time"),
+        ("orc",),
+        whole_table=False,
+    ),
+    Refusal(
+        "chdb", "its UUIDs in Avro are texts", "Cannot parse UUID", ("uuid",), ("avro",), whole_table=False
+    ),
+    Refusal("chdb", "its UUIDs in ORC are texts; it reads nulls", "", ("uuid",), ("orc",), whole_table=False),
+)
+
+
+def refused_columns(engine: str, table: TableTypes) -> frozenset[str]:
+    """Of a table's columns those that `engine` cannot read."""
+    refused: set[str] = set()
+    for each in REFUSALS:
+        if each.engine == engine and (hit := each.columns(table)):
+            refused |= set(table.columns) if each.whole_table else set(hit)
+    return frozenset(refused)
