@@ -1,8 +1,8 @@
 """The difference between two table metadata as catalog services want it: updates, and requirements on the base.
 
 Catalogs with a server do not take a whole metadata file: they apply updates when requirements hold, both in the JSON
-of the REST catalog protocol. Invariant: the requirements pin every ref of the base, so a commit that another
-snapshot slipped in before is refused, on whatever branch that was.
+of the REST catalog protocol. Invariant: the requirements pin every ref of the base and of the new metadata, so a commit
+that another snapshot slipped in before is refused, on whatever branch that was.
 """
 
 from __future__ import annotations
@@ -20,10 +20,14 @@ from streamlake.spec.type_json import schema_to_json
 Json = dict[str, Any]
 
 
-def requirements(base: TableMetadata) -> list[Json]:
-    """What must still be true of the table for the updates to be applied."""
+def requirements(base: TableMetadata, new: TableMetadata) -> list[Json]:
+    """What must still be true of the table for the updates to be applied: a ref that `new` makes must not be there.
+
+    PyIceberg refuses to look for a ref in a table without snapshots, so that case is left out.
+    """
     pinned: list[Json] = [{"type": "assert-table-uuid", "uuid": base.table_uuid}]
     refs = {
+        **(dict.fromkeys(new.refs) if base.snapshots else {}),
         MAIN_BRANCH: base.current_snapshot_id,
         **{name: ref.snapshot_id for name, ref in base.refs.items()},
     }

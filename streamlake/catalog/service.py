@@ -184,7 +184,11 @@ class ServiceTableOperations:
         module = _pyiceberg("pyiceberg.table.update")
         adapter = _pyiceberg("pydantic").TypeAdapter
         changes = tuple(adapter(module.TableUpdate).validate_python(update) for update in updates(base, new))
-        pinned = tuple(adapter(module.TableRequirement).validate_python(need) for need in requirements(base))
+        pinned = tuple(
+            adapter(module.TableRequirement).validate_python(need) for need in requirements(base, new)
+        )
+        if not base.snapshots:
+            self._refuse_stale()
         try:
             self._catalog.client.commit_table(self._handle, pinned, changes)
         except Exception as error:
@@ -195,6 +199,13 @@ class ServiceTableOperations:
             raise CommitStateUnknownError(
                 f"{self._name}: catalog {self._catalog.name} took the commit, but the table cannot be read: {error}"
             ) from error
+
+    def _refuse_stale(self) -> None:
+        """No requirement keeps two first commits from creating one branch; look once more instead."""
+        with _translated(f"loading {self._name} from catalog {self._catalog.name}"):
+            now = self._catalog.client.load_table(self._name)
+        if now.metadata_location != self._path:
+            raise CommitConflictError(f"{self._name}: another writer committed first")
 
     def _commit_error(self, error: Exception) -> StreamlakeError:
         kind, told = type(error).__name__, f"{self._name}: catalog {self._catalog.name}: {error}"

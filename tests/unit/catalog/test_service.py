@@ -101,6 +101,24 @@ def test_conflicts_are_retried_and_outcomes_found(catalog: dict[str, str]) -> No
     assert [snapshot.sequence_number for snapshot in fresh.snapshots] == [1, 2, 3, 4]
 
 
+def test_two_writers_that_create_one_branch_of_an_empty_table_both_end_up_on_it(
+    catalog: dict[str, str],
+) -> None:
+    table = new_table(catalog)
+    left = [1]
+
+    def other_first() -> None:
+        if left[0]:
+            left[0] -= 1
+            other = open_table("db.t", catalog)
+            AppendFiles(other, branch="audit").append_file(data_file(other, "a", 1)).commit()
+
+    operations = FaultyOperations(table.operations, before_swap=other_first)
+    AppendFiles(Table("db.t", operations), branch="audit").append_file(data_file(table, "b", 1)).commit()
+    metadata = open_table("db.t", catalog).metadata
+    assert len(list(metadata.ancestors(metadata.refs["audit"].snapshot_id))) == 2
+
+
 def test_a_table_that_was_replaced_is_not_taken_for_the_old_one(catalog: dict[str, str]) -> None:
     table = new_table(catalog)
     operations = table.operations
@@ -210,7 +228,7 @@ def test_the_difference_names_every_kind_of_change(tmp_path: Path) -> None:
         "set-statistics",
     ]
     assert updates(base, base) == []
-    pinned = {need.get("ref"): need.get("snapshot-id") for need in requirements(base)}
+    pinned = {need.get("ref"): need.get("snapshot-id") for need in requirements(base, base)}
     assert pinned["main"] == snapshot.snapshot_id
     with pytest.raises(FeatureUnsupportedError, match="location"):
         updates(base, replace(base, location="/elsewhere"))
