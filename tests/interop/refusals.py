@@ -71,6 +71,9 @@ REFUSALS = (
     ),
     Refusal("duckdb", "its iceberg extension reads Parquet only", "not supported", formats=("avro", "orc")),
     Refusal("duckdb", "it does not know the type", "Unrecognized primitive type", ("timestamptz_ns",)),
+    Refusal(
+        "chdb", "it takes a UUID of a partition for text", "can't decode", ("uuid",), identity_partition=True
+    ),
     Refusal("pyiceberg", "it reads Parquet and ORC only", "Unsupported file format", formats=("avro",)),
     Refusal(
         "pyiceberg",
