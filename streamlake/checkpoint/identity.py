@@ -29,5 +29,9 @@ class CheckpointIdentity:
         """Digest of where the checkpoint ends: equal digests mean that the same rows were due up to here."""
         return hashlib.sha256(json.dumps(list(self.end_offsets)).encode()).hexdigest()[:32]
 
+    def covers_the_same(self, other: CheckpointIdentity) -> bool:
+        """Whether both begin and end at the same offsets."""
+        return (self.start_offsets, self.end_offsets) == (other.start_offsets, other.end_offsets)
+
     def __str__(self) -> str:
         return f"checkpoint {self.checkpoint_id} of pipeline '{self.pipeline}' (job {self.job_id})"

@@ -56,7 +56,7 @@ def _is_due(run: SinkRun, committable: Committable, identity: CheckpointIdentity
     staged = committable.identity
     if staged.checkpoint_id > identity.checkpoint_id:
         return False
-    if staged.checkpoint_id == identity.checkpoint_id and staged.offsets_digest != identity.offsets_digest:
+    if staged.checkpoint_id == identity.checkpoint_id and not staged.covers_the_same(identity):
         return False
     marker = run.committer.marker(staged)
     return marker is None or marker.checkpoint_id < staged.checkpoint_id

@@ -7,6 +7,7 @@ wrote to the checkpoint's offset log before it called us.
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -39,6 +40,23 @@ def checkpoint_identity(
         start_offsets=_offsets(log.get(checkpoint_id - 1)) if checkpoint_id else (),
         end_offsets=_offsets(log.get(checkpoint_id)),
     )
+
+
+@dataclass(frozen=True)
+class QueryRun:
+    """One run of a query, from its start to its end. `checkpoint` is its directory as Hadoop's Path.
+
+    The run id tells a restart from a second call; it is never part of an identity.
+    """
+
+    run_id: str
+    checkpoint: Any
+
+
+def query_run(frame: DataFrame, job_id: str) -> QueryRun:
+    """The run that the micro-batch `frame` belongs to."""
+    execution = _stream_execution(frame.sparkSession, job_id)
+    return QueryRun(execution.runId().toString(), execution.offsetLog().metadataPath().getParent())
 
 
 def _stream_execution(session: Any, job_id: str) -> Any:

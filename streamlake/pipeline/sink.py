@@ -10,6 +10,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from streamlake.catalog.open import open_table
+from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.commit.receipt import CommitReceipt
 from streamlake.errors import (
     FeatureUnsupportedError,
@@ -18,16 +19,19 @@ from streamlake.errors import (
     TableAlreadyExistsError,
     TableNotFoundError,
 )
+from streamlake.pipeline.checkpoint_table import CheckpointTable
 from streamlake.pipeline.direct_query import DirectQuery, direct_stream
 from streamlake.pipeline.direct_reader import range_reader
 from streamlake.pipeline.interruption import short_interruptions
 from streamlake.pipeline.micro_batch import run_micro_batch
-from streamlake.pipeline.query_identity import checkpoint_identity
+from streamlake.pipeline.query_identity import QueryRun, checkpoint_identity, query_run
 from streamlake.pipeline.sampled_schema import with_inferred_schema
 from streamlake.pipeline.sink_run import Reader, SinkRun
 from streamlake.pipeline.start import start_query
+from streamlake.pipeline.turns import turn
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.spec.snapshot import MAIN_BRANCH
+from streamlake.storage.locations import table_location
 from streamlake.table.table import Table
 from streamlake.tables import create_table
 
@@ -158,10 +162,9 @@ class IcebergSink:
         try:
             with short_interruptions():
                 identity = checkpoint_identity(frame, checkpoint_id, self.pipeline, self.table)
-                run = self._runs.get(identity.job_id)
-                if run is None:
-                    run = self._runs[identity.job_id] = self._open(identity.job_id, schema)
-                receipt = run_micro_batch(run, frame, identity, read)
+                run = self._run(frame, identity, schema)
+                with turn(run, identity, frame):
+                    receipt = run_micro_batch(run, frame, identity, read)
         except StreamlakeError as error:
             self.error = error
             raise
@@ -169,14 +172,39 @@ class IcebergSink:
         if self._on_commit is not None:
             self._on_commit(receipt)
 
-    def _open(self, job_id: str, schema: Any) -> SinkRun:
-        return SinkRun(
-            self._table(schema),
-            job_id=job_id,
-            branch=self.branch,
-            mode=self.mode,
-            max_continuous_empty_commits=self.max_continuous_empty_commits,
-        )
+    def _run(self, frame: DataFrame, identity: CheckpointIdentity, schema: Any) -> SinkRun:
+        """The state of the query's present run; made anew, from what is durable, whenever the query is restarted."""
+        query = query_run(frame, identity.job_id)
+        run = self._runs.get(identity.job_id)
+        if run is None or run.run_id != query.run_id:
+            run = self._runs[identity.job_id] = SinkRun(
+                self._same_table(frame, query, identity, schema),
+                job_id=identity.job_id,
+                run_id=query.run_id,
+                branch=self.branch,
+                mode=self.mode,
+                max_continuous_empty_commits=self.max_continuous_empty_commits,
+            )
+        return run
+
+    def _same_table(
+        self, frame: DataFrame, query: QueryRun, identity: CheckpointIdentity, schema: Any
+    ) -> Table:
+        """The table, unless earlier checkpoints of this directory went into another one that it replaced."""
+        name = table_location(self.table) if self.catalog is None else self.table
+        note = CheckpointTable(frame.sparkSession, query.checkpoint, name, self.branch)
+        noted = note.uuid() if identity.checkpoint_id else None
+        if noted is not None and self.create:
+            try:
+                open_table(self.table, self.catalog)
+            except TableNotFoundError:
+                raise note.refuse(noted, "none") from None
+        table = self._table(schema)
+        if noted is not None and noted != table.uuid:
+            raise note.refuse(noted, table.uuid)
+        if noted is None:
+            note.note(table.uuid)
+        return table
 
     def _table(self, schema: Any) -> Table:
         try:

@@ -33,16 +33,27 @@ Reader = Callable[[pa.RecordBatch], Iterator[pa.RecordBatch]]
 
 
 class SinkRun:
-    """One job's run on one branch of one table; lives on the driver from its first micro-batch on."""
+    """One run of a query on one branch of one table; lives on the driver from its first micro-batch on.
+
+    A restarted query gets another one, in the same process too: it starts from what is durable.
+    """
 
     def __init__(
-        self, table: Table, *, job_id: str, branch: str, mode: str, max_continuous_empty_commits: int
+        self,
+        table: Table,
+        *,
+        job_id: str,
+        run_id: str,
+        branch: str,
+        mode: str,
+        max_continuous_empty_commits: int,
     ) -> None:
         self.table = table
+        self.run_id = run_id
         self.branch = branch
         self.mode = mode
         self.committer = Committer(table, branch)
-        self.store = CommittableStore(table.io, table.locations, job_id)
+        self.store = CommittableStore(table.io, table.locations, job_id, branch)
         self._max_continuous_empty_commits = max_continuous_empty_commits
         self._empty = 0
         self._recovered = False

@@ -1,0 +1,56 @@
+"""One turn per micro-batch, table and branch: what keeps a second write of the same micro-batch from being lost.
+
+A checkpoint that the table holds is skipped, and it cannot tell a replay from a second DataFrame that a user's
+function writes to the same table in the same micro-batch. Replays come in another run of the query (or with the very
+same DataFrame, where a user's function tries again), so the difference is known here, in the driver. Invariant: two
+different DataFrames of one micro-batch never both count as written.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+
+from streamlake.checkpoint.identity import CheckpointIdentity
+from streamlake.errors import InvalidOptionError
+from streamlake.pipeline.sink_run import SinkRun
+
+
+@dataclass(frozen=True)
+class _Turn:
+    run_id: str
+    checkpoint_id: int
+    frame: weakref.ref[DataFrame]
+
+
+_turns: dict[tuple[str, str, str], _Turn] = {}
+_lock = threading.Lock()
+
+
+@contextmanager
+def turn(run: SinkRun, identity: CheckpointIdentity, frame: DataFrame) -> Iterator[None]:
+    """Held while `frame` is written; given back when that fails. Raises InvalidOptionError for a second frame."""
+    key = (identity.job_id, run.table.uuid, run.branch)
+    mine = _Turn(run.run_id, identity.checkpoint_id, weakref.ref(frame))
+    with _lock:
+        taken = _turns.get(key)
+        again = taken is not None and (taken.run_id, taken.checkpoint_id) == (run.run_id, mine.checkpoint_id)
+        if taken is not None and again and taken.frame() is not frame:
+            raise InvalidOptionError(
+                f"two DataFrames of {identity} were given to IcebergSinks of branch '{run.branch}' of "
+                f"{run.table.location}. A checkpoint is one snapshot, so the second would count as written already and "
+                "its rows would be lost: give one sink the union of both, or write them to different tables"
+            )
+        _turns[key] = mine
+    try:
+        yield
+    except BaseException:
+        with _lock:
+            if not again and _turns.get(key) is mine:
+                del _turns[key]
+        raise

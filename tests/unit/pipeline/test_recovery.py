@@ -1,0 +1,73 @@
+"""Which staged checkpoints a restarted query commits as they are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from streamlake.checkpoint.committable import Committable
+from streamlake.checkpoint.identity import CheckpointIdentity
+from streamlake.commit.receipt import CommitReceipt, Outcome
+from streamlake.pipeline.micro_batch import run_micro_batch
+
+
+class Run:
+    """A run of which only the table's last checkpoint and the staged Committables matter."""
+
+    def __init__(self, held: int | None, *staged: CheckpointIdentity) -> None:
+        self.held = held
+        self.staged = [Committable(identity, "uuid", "main", "append", (), 0, 0, 0) for identity in staged]
+        self.committer = self
+        self.calls: list[tuple[str, int]] = []
+
+    def pending(self) -> list[Committable]:
+        return self.staged
+
+    def marker(self, identity: CheckpointIdentity) -> Any:
+        return None if self.held is None else replace(at(self.held))
+
+    def receipt_if_committed(self, identity: CheckpointIdentity) -> CommitReceipt | None:
+        return None
+
+    def commit(
+        self, committable: Committable, outcome: Outcome = Outcome.COMMITTED, files: Any = None
+    ) -> Any:
+        self.held = committable.identity.checkpoint_id
+        self.calls.append((outcome.value, self.held))
+        return CommitReceipt("job", self.held, outcome, None)
+
+    def write(self, frame: Any, identity: CheckpointIdentity, read: Any) -> list[Any]:
+        self.calls.append(("written", identity.checkpoint_id))
+        return []
+
+    def stage(self, identity: CheckpointIdentity, results: Any) -> Committable | None:
+        return Committable(identity, "uuid", "main", "append", (), 0, 0, 0)
+
+    def forget_before(self, identity: CheckpointIdentity) -> None:
+        pass
+
+
+def at(number: int, start: str | None = None, end: str | None = None) -> CheckpointIdentity:
+    return CheckpointIdentity("p", "job", number, (start or f"{number}",), (end or f"{number + 1}",))
+
+
+@pytest.mark.parametrize(
+    ("held", "staged", "expected"),
+    [
+        (4, [at(5)], [("recovered", 5)]),
+        (3, [at(4), at(5)], [("recovered", 4), ("recovered", 5)]),
+        (4, [at(4), at(5)], [("recovered", 5)]),
+        (5, [at(5)], [("written", 5), ("committed", 5)]),
+        (4, [at(6)], [("written", 5), ("committed", 5)]),
+        (4, [at(5, end="elsewhere")], [("written", 5), ("committed", 5)]),
+        # Rolled back, and read again in other portions: it ends where the old one ended, but began later.
+        (4, [at(5, start="5b")], [("written", 5), ("committed", 5)]),
+        (None, [], [("written", 5), ("committed", 5)]),
+    ],
+)
+def test_what_is_due(held: int | None, staged: list[CheckpointIdentity], expected: list[Any]) -> None:
+    run: Any = Run(held, *staged)
+    run_micro_batch(run, None, at(5))  # type: ignore[arg-type]
+    assert run.calls == expected
