@@ -38,7 +38,7 @@ from streamlake.spec.transforms import (
     Void,
     Year,
 )
-from streamlake.spec.types import BinaryType, DateType, DecimalType, StringType
+from streamlake.spec.types import BinaryType, DateType, DecimalType, IntegerType, LongType, StringType
 from streamlake.spec.value_range import value_matches
 from streamlake.spec.values import scaled, unscaled
 
@@ -104,7 +104,7 @@ def _project(
     part: PartitionField,
     position: int,
     kind: Callable[[BoundPredicate, Any, BoundReference], Projected],
-) -> Projected:
+) -> Expression | None:
     transform, source = part.transform, predicate.ref.type
     if isinstance(transform, (Void, UnknownTransform)):
         return None
@@ -114,9 +114,26 @@ def _project(
     if predicate.op in (Operation.IS_NAN, Operation.NOT_NAN):
         return None
     try:
-        return kind(predicate, transform, ref)
+        return _with_wrapped(kind(predicate, transform, ref), kind is _inclusive, predicate, transform, ref)
     except (StreamlakeError, OverflowError, ValueError):
         return None  # a literal for which the transform has no value, such as a year after 9999
+
+
+def _with_wrapped(
+    projected: Projected, inclusive: bool, predicate: BoundPredicate, transform: Any, ref: BoundReference
+) -> Expression | None:
+    """The projection, mindful of the lowest integers, whose truncation overflows to a high number (as in Java)."""
+    bits = 32 if isinstance(ref.type, IntegerType) else 64 if isinstance(ref.type, LongType) else 0
+    lowest = -(2**bits) // 2
+    if projected is None or not isinstance(transform, Truncate) or not bits or lowest % transform.width == 0:
+        return projected
+    op, wrapped = predicate.op, lowest - lowest % transform.width + 2**bits
+    near = any(literal < lowest + transform.width for literal in predicate.literals)
+    if inclusive and (op in (Operation.LT, Operation.LT_EQ) or near):
+        return any_of(projected, BoundPredicate(Operation.EQ, ref, (wrapped,)))
+    if not inclusive and (op in (Operation.GT, Operation.GT_EQ) or near):
+        return all_of(projected, BoundPredicate(Operation.NOT_EQ, ref, (wrapped,)))
+    return projected
 
 
 def _inclusive(predicate: BoundPredicate, transform: Any, ref: BoundReference) -> Projected:
