@@ -29,7 +29,8 @@ def commit_metadata(table: Table, change: Callable[[TableMetadata], TableMetadat
             new = change(base)
             return base if new is base else operations.commit(base, new)
 
-    properties = operations.current().properties
+    # As they will be: a change that mends a property which makes no sense must not fail on it.
+    properties = change(operations.current()).properties
     try:
         return retry_on_conflict(RetryOptions.for_commit(properties), attempt)
     except CommitStateUnknownError:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from streamlake import create_table
 from streamlake.catalog.open import open_table
 from streamlake.errors import FeatureUnsupportedError, InvalidOptionError
 from streamlake.formats import metadata_json
@@ -114,3 +115,13 @@ def test_metadata_log_limits_below_one_count_as_one(tmp_path: Path) -> None:
     for value in ("1", "2"):
         UpdateProperties(table).set("p", value).commit()
     assert [entry.metadata_file[-16:] for entry in table.metadata.metadata_log] == ["v2.metadata.json"]
+
+
+def test_a_property_that_makes_no_sense_can_be_mended_and_is_not_set(tmp_path: Path) -> None:
+    key = "commit.retry.num-retries"
+    create_table(tmp_path / "t", "id long", properties={key: "many"})
+    table = open_table(str(tmp_path / "t"))
+    UpdateProperties(table).set(key, "3").commit()
+    with pytest.raises(InvalidOptionError, match=key):
+        UpdateProperties(table).set(key, "many").commit()
+    assert open_table(str(tmp_path / "t")).properties[key] == "3"
