@@ -26,6 +26,7 @@ from streamlake.spec.sort_order import SortOrder, parse_sort_by
 from streamlake.spec.spark_schema import schema_from_spark_json
 from streamlake.spec.table_metadata import TableMetadata
 from streamlake.table.table import Table
+from streamlake.write.options import WriteOptions
 
 DEFAULT_FORMAT_VERSION = 2
 
@@ -57,6 +58,8 @@ def create_table(
     if format_version == DEFAULT_FORMAT_VERSION and "format-version" in (properties or {}):
         format_version = None
     columns = table_schema(schema)
+    # A table that nobody could write to is not made.
+    WriteOptions.from_properties(properties or {})
     table = create(
         os.fspath(location),
         columns,

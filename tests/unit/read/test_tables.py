@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pyarrow as pa
@@ -99,3 +100,12 @@ def test_what_is_missing_or_there_already(tmp_path):
 def test_the_package_offers_them():
     assert streamlake.load_table is load_table
     assert streamlake.create_table is create_table
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("write.format.default", "parkay"), ("write.target-file-size-bytes", "big")]
+)
+def test_no_table_that_nobody_could_write_to(name: str, value: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidOptionError, match=f"{name}.*{value}"):
+        create_table(tmp_path / "t", "id long", properties={name: value})
+    assert not (tmp_path / "t").exists()
