@@ -173,14 +173,15 @@ def _module(folder: Path, name: str) -> Path:
 
 
 def _rooms_of_package() -> set[str]:
-    return {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    rooms = {f"{path.parent.name}/" for path in PACKAGE.glob("*/__init__.py")}
+    return rooms | {path.name for path in PACKAGE.glob("*.py") if not path.name.startswith("__")}
 
 
 def _rooms_of_readme() -> set[str]:
     section = re.search(r"^## Architecture$(.+?)(?=^## |\Z)", (ROOT / "README.md").read_text(), re.M | re.S)
     assert section, "README.md has no section '## Architecture'"
     tree = "\n".join(re.findall(r"^```\w*$\n(.*?)^```$", section[1], re.M | re.S))
-    return set(re.findall(r"^[ │├└─]+(\w+)/ ", tree, re.M)) - {"streamlake"}
+    return set(re.findall(r"^[ │├└─]+(\w+(?:/|\.py)) ", tree, re.M))
 
 
 def _tool(name: str) -> str:
