@@ -26,6 +26,7 @@ def run_micro_batch(
     """
     receipt = _recover(run, identity) or run.committer.receipt_if_committed(identity)
     if receipt is not None:
+        run.note_commit()
         return receipt
 
     started = clock.monotonic()
@@ -36,6 +37,7 @@ def run_micro_batch(
         return CommitReceipt(identity.job_id, identity.checkpoint_id, Outcome.EMPTY, None, write_ms=write_ms)
 
     receipt = replace(run.committer.commit(committable, files=data_files(results)), write_ms=write_ms)
+    run.note_commit()
     run.forget_before(identity)
     return receipt
 

@@ -24,7 +24,7 @@ from streamlake.pipeline.direct_query import DirectQuery, direct_stream
 from streamlake.pipeline.direct_reader import range_reader
 from streamlake.pipeline.interruption import short_interruptions
 from streamlake.pipeline.micro_batch import run_micro_batch
-from streamlake.pipeline.query_identity import QueryRun, checkpoint_identity, query_run
+from streamlake.pipeline.query_identity import checkpoint_identity, query_run
 from streamlake.pipeline.sampled_schema import with_inferred_schema
 from streamlake.pipeline.sink_run import Reader, SinkRun
 from streamlake.pipeline.start import start_query
@@ -177,34 +177,34 @@ class IcebergSink:
         query = query_run(frame, identity.job_id)
         run = self._runs.get(identity.job_id)
         if run is None or run.run_id != query.run_id:
-            run = self._runs[identity.job_id] = SinkRun(
-                self._same_table(frame, query, identity, schema),
-                job_id=identity.job_id,
-                run_id=query.run_id,
-                branch=self.branch,
-                mode=self.mode,
-                max_continuous_empty_commits=self.max_continuous_empty_commits,
-            )
+            name = table_location(self.table) if self.catalog is None else self.table
+            note = CheckpointTable(frame.sparkSession, query.checkpoint, name, self.branch)
+            run = self._opened(query.run_id, note, identity, schema)
+            self._runs[identity.job_id] = run
         return run
 
-    def _same_table(
-        self, frame: DataFrame, query: QueryRun, identity: CheckpointIdentity, schema: Any
-    ) -> Table:
-        """The table, unless earlier checkpoints of this directory went into another one that it replaced."""
-        name = table_location(self.table) if self.catalog is None else self.table
-        note = CheckpointTable(frame.sparkSession, query.checkpoint, name, self.branch)
-        noted = note.uuid() if identity.checkpoint_id else None
+    def _opened(
+        self, run_id: str, note: CheckpointTable, identity: CheckpointIdentity, schema: Any
+    ) -> SinkRun:
+        """A run on the table, unless the checkpoint directory remembers a table that this one cannot be."""
+        noted = note.read() if identity.checkpoint_id else None
         if noted is not None and self.create:
             try:
                 open_table(self.table, self.catalog)
             except TableNotFoundError:
-                raise note.refuse(noted, "none") from None
+                raise note.replaced(noted, "none") from None
         table = self._table(schema)
-        if noted is not None and noted != table.uuid:
-            raise note.refuse(noted, table.uuid)
-        if noted is None:
-            note.note(table.uuid)
-        return table
+        run = SinkRun(
+            table,
+            note,
+            job_id=identity.job_id,
+            run_id=run_id,
+            branch=self.branch,
+            mode=self.mode,
+            max_continuous_empty_commits=self.max_continuous_empty_commits,
+        )
+        run.remember(noted, identity)
+        return run
 
     def _table(self, schema: Any) -> Table:
         try:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +16,8 @@ from streamlake.checkpoint.delta_manifests import write_delta_manifests
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.checkpoint.store import CommittableStore
 from streamlake.commit.committer import Committer
-from streamlake.errors import SchemaMismatchError
+from streamlake.errors import SchemaMismatchError, StorageError, StreamlakeError
+from streamlake.pipeline.checkpoint_table import CheckpointTable, Noted
 from streamlake.pipeline.distribution import distribute
 from streamlake.pipeline.task_outcome import (
     OUTCOME_SCHEMA,
@@ -41,6 +44,7 @@ class SinkRun:
     def __init__(
         self,
         table: Table,
+        note: CheckpointTable,
         *,
         job_id: str,
         run_id: str,
@@ -54,10 +58,29 @@ class SinkRun:
         self.mode = mode
         self.committer = Committer(table, branch)
         self.store = CommittableStore(table.io, table.locations, job_id, branch)
+        self._note = note
+        self._noted = Noted(table.uuid, committed=False)
         self._max_continuous_empty_commits = max_continuous_empty_commits
         self._empty = 0
         self._recovered = False
         self._staged: list[CheckpointIdentity] = []
+
+    def remember(self, noted: Noted | None, identity: CheckpointIdentity) -> None:
+        """Compare the table with what the checkpoint directory noted about it, or note it. Raises LineageError."""
+        if noted is None:
+            self._note.write(self._noted)
+            return
+        if noted.table_uuid != self._noted.table_uuid:
+            raise self._note.replaced(noted, self._noted.table_uuid)
+        if noted.committed and self.committer.marker(identity) is None:
+            raise self._note.forgotten()
+        self._noted = noted
+
+    def note_commit(self) -> None:
+        """The table holds a checkpoint of this directory now."""
+        if not self._noted.committed:
+            self._noted = replace(self._noted, committed=True)
+            self._note.write(self._noted)
 
     def pending(self) -> list[Committable]:
         """What a crashed predecessor staged; asked for once per run, because later stagings are our own."""
@@ -93,7 +116,18 @@ class SinkRun:
             if ours is not None:
                 raise ours from error
             raise
-        return write_results((row[0], row[1]) for row in rows)
+        outcomes = [(row[0], row[1]) for row in rows]
+        try:
+            return write_results(outcomes)
+        except StreamlakeError:
+            self._discard(write_results((result, None) for result, _ in outcomes))
+            raise
+
+    def _discard(self, results: Iterable[WriteResult]) -> None:
+        """Remove the files of tasks that succeeded beside one that did not: nobody has heard of them."""
+        for file in data_files(results):
+            with contextlib.suppress(StorageError):
+                self.table.io.delete(file.file_path)
 
     def stage(self, identity: CheckpointIdentity, results: Iterable[WriteResult]) -> Committable | None:
         """Make the checkpoint durable: delta manifests first, then the Committable that names them.

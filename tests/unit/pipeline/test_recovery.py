@@ -45,6 +45,9 @@ class Run:
     def stage(self, identity: CheckpointIdentity, results: Any) -> Committable | None:
         return Committable(identity, "uuid", "main", "append", (), 0, 0, 0)
 
+    def note_commit(self) -> None:
+        pass
+
     def forget_before(self, identity: CheckpointIdentity) -> None:
         pass
 
