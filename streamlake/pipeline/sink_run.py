@@ -17,6 +17,7 @@ from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.checkpoint.store import CommittableStore
 from streamlake.commit.committer import Committer
 from streamlake.errors import SchemaMismatchError, StorageError, StreamlakeError
+from streamlake.pipeline.arrow_batches import bound_by_rows
 from streamlake.pipeline.checkpoint_table import CheckpointTable, Noted
 from streamlake.pipeline.distribution import distribute
 from streamlake.pipeline.task_outcome import (
@@ -106,6 +107,7 @@ class SinkRun:
             task = _reading(read, task)
         else:
             _check_columns(frame, self.table)
+            bound_by_rows(frame.sparkSession)
             frame = distribute(
                 frame, metadata.schema, metadata.spec, metadata.sort_order, metadata.properties
             )
