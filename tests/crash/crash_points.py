@@ -34,6 +34,7 @@ SWAPPING = "swapping"
 """The new manifest list is there, the metadata pointer is not moved."""
 SWAPPED = "swapped"
 """The snapshot is in the table; Spark's commit log does not have the checkpoint."""
+BEFORE_STAGING = (WRITING, WRITTEN)
 POINTS = (WRITING, WRITTEN, STAGING, STAGED, SWAPPING, SWAPPED)
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 DDL = "id bigint, part int, payload string"
-ROWS_PER_FILE = 20_000
+ROWS_PER_FILE = 80_000
 FILES = 5
 
 
@@ -38,13 +38,18 @@ def land(home: Path, first: int = 0, files: int = FILES) -> None:
 def run(
     spark: SparkSession, home: Path, change: Callable[[DataFrame], DataFrame] | None = None
 ) -> IcebergSink:
-    """Stream everything that has landed, from the checkpoint on; small data files, so that a task writes several."""
+    """Stream everything that has landed, from the checkpoint on; small data files and little memory, so that a task
+    finishes files while it still reads."""
     frame = spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1).parquet(str(home / "landing"))
     sink = IcebergSink(
         str(home / "table"),
         create=True,
         partition_by=["part"],
-        properties={"write.target-file-size-bytes": "20000", "write.distribution-mode": "none"},
+        properties={
+            "write.target-file-size-bytes": "20000",
+            "write.distribution-mode": "none",
+            "streamlake.write.memory-budget-bytes": "1048576",
+        },
     )
     start: dict[str, Any] = {
         "checkpoint_location": str(home / "checkpoint"),

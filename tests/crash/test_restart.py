@@ -10,7 +10,7 @@ import pytest
 from streamlake import load_table
 from streamlake.catalog.open import open_table
 from tests.crash import crash_points, stream
-from tests.helpers.invariants import check_table
+from tests.helpers.invariants import check_table, live_data_files
 from tests.helpers.readers import DuckDbReader
 from tests.helpers.spark import run_driver
 
@@ -31,6 +31,9 @@ def test_killed_driver_loses_and_doubles_nothing(
     crashed = load_table(str(tmp_path / "table"))
     committed = crash_points.CRASHING_CHECKPOINT + (point == crash_points.SWAPPED)
     assert len(crashed.snapshots) == committed
+    if point in crash_points.BEFORE_STAGING:
+        live = {Path(file.file_path).name for file in live_data_files(open_table(crashed.location))}
+        assert {path.name for path in (tmp_path / "table" / "data").rglob("*.parquet")} > live, "files of the dead"
     assert _spark_commits(tmp_path) == list(range(crash_points.CRASHING_CHECKPOINT))
 
     stream.run(spark, tmp_path)
