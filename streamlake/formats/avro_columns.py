@@ -121,7 +121,9 @@ def _primitive(array: pa.Array, type_: PrimitiveType, valid: Any) -> list[pa.Arr
     if isinstance(type_, (FloatType, DoubleType)):
         return [_ragged(_raw(array, array.type.bit_width // 8), None, mark=valid)]
     width = array.type.bit_width // 8
-    numbers: Numbers = _raw(array, width).reshape(-1).view(np.int32 if width == 4 else np.int64).astype(np.int64)
+    numbers: Numbers = (
+        _raw(array, width).reshape(-1).view(np.int32 if width == 4 else np.int64).astype(np.int64)
+    )
     return [_ragged(*_varints(numbers), mark=valid)]
 
 
@@ -152,9 +154,7 @@ def _varints(numbers: Numbers) -> tuple[Bytes, Numbers]:
     return out, lengths
 
 
-def _ragged(
-    rows: Bytes, lengths: Numbers | None, *, mark: Any = None, present: Any = None
-) -> pa.BinaryArray:
+def _ragged(rows: Bytes, lengths: Numbers | None, *, mark: Any = None, present: Any = None) -> pa.BinaryArray:
     """Rows of bytes as a binary array.
 
     `lengths` says how many bytes of each row count (None: all). `mark` (which rows are not null) puts a union's branch

@@ -21,7 +21,14 @@ from streamlake.formats.parquet_layout import ParquetLayout
 from streamlake.spec.schema import Schema
 from streamlake.storage.file_io import FileIO
 
-__all__ = ["FILE_FORMATS", "DataFileWriter", "DataWriters", "FileMetrics", "FormatOptions", "open_data_writer"]
+__all__ = [
+    "FILE_FORMATS",
+    "DataFileWriter",
+    "DataWriters",
+    "FileMetrics",
+    "FormatOptions",
+    "open_data_writer",
+]
 
 
 class DataFileWriter(Protocol):

@@ -38,7 +38,12 @@ class ParquetFileWriter:
     """
 
     def __init__(
-        self, io: FileIO, path: str, schema: Schema, options: FormatOptions, layout: ParquetLayout | None = None
+        self,
+        io: FileIO,
+        path: str,
+        schema: Schema,
+        options: FormatOptions,
+        layout: ParquetLayout | None = None,
     ) -> None:
         self._io, self._path, self._options = io, path, options
         self._layout = layout or ParquetLayout(schema, options)

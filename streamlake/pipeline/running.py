@@ -149,6 +149,9 @@ def _files(spark: SparkSession, source: FilesSettings) -> DataFrame:
     options = dict(source.options)
     if source.max_files_per_trigger is not None:
         options["maxFilesPerTrigger"] = str(source.max_files_per_trigger)
+    if source.format in ("json", "csv") and "mode" not in {name.lower() for name in options}:
+        # Spark's own default turns a line that it cannot read into nulls, and says nothing.
+        options["mode"] = "FAILFAST"
     path = str(Path(source.path).absolute()) if "://" not in source.path else source.path
     if source.schema is not None:
         schema = from_arrow_schema(schema_to_arrow(parse_ddl(source.schema)))

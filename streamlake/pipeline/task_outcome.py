@@ -39,6 +39,8 @@ _FINAL = (
 _RAISED = re.compile(
     r"streamlake\.errors\.(\w+): (.*?)(?=\n\s*(?:at |Traceback|\n|Driver stacktrace)|$)", re.DOTALL
 )
+_MALFORMED = re.compile(r"\[MALFORMED_RECORD_IN_PARSING[^\]]*\]\s*([^\n]*)")
+_READ_FILE = re.compile(r"(?:reading|read) file:? ?(\S+?)\.?(?:\s|$)")
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -80,8 +82,18 @@ def write_results(rows: Iterable[tuple[bytes | None, bytes | None]]) -> list[Wri
 
 
 def raised_on_executor(error: Exception) -> StreamlakeError | None:
-    """The streamlake error inside the message of a failed Spark job, if there is one."""
-    found = _RAISED.search(str(error))
+    """The streamlake error inside the message of a failed Spark job, or the one for a record that Spark's own
+    readers refused, if there is one."""
+    text = str(error)
+    malformed = _MALFORMED.search(text)
+    if malformed is not None:
+        file = _READ_FILE.search(text)
+        return DecodeError(
+            f"{file[1] if file else 'the input'} holds a record that cannot be read: {malformed[1][:300]} "
+            "Correct the file, or read it with the option mode=PERMISSIVE or DROPMALFORMED; nothing of this checkpoint "
+            "was written to the table"
+        )
+    found = _RAISED.search(text)
     kind = getattr(errors, found[1], None) if found else None
     return (
         kind(found[2].strip())

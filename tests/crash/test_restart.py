@@ -33,7 +33,9 @@ def test_killed_driver_loses_and_doubles_nothing(
     assert len(crashed.snapshots) == committed
     if point in crash_points.BEFORE_STAGING:
         live = {Path(file.file_path).name for file in live_data_files(open_table(crashed.location))}
-        assert {path.name for path in (tmp_path / "table" / "data").rglob("*.parquet")} > live, "files of the dead"
+        assert {path.name for path in (tmp_path / "table" / "data").rglob("*.parquet")} > live, (
+            "files of the dead"
+        )
     assert _spark_commits(tmp_path) == list(range(crash_points.CRASHING_CHECKPOINT))
 
     stream.run(spark, tmp_path)
