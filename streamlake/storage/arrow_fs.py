@@ -71,15 +71,14 @@ class ArrowFileIO:
                 self.filesystem.create_dir(key.rpartition("/")[0], recursive=True)
             return cast(BinaryIO, self.filesystem.open_output_stream(key))
 
-    def write_bytes(self, path: str, data: bytes, *, sync: bool = False) -> None:
+    def write_bytes(self, path: str, data: bytes) -> None:
         """Replace `path` by `data`; an object store shows the new object only when it is complete."""
-        del sync
         with storage_errors("writing", path), self.open_output(path) as stream:
             stream.write(data)
 
-    def create_exclusive(self, path: str, data: bytes, *, sync: bool = False) -> None:
+    def create_exclusive(self, path: str, data: bytes) -> None:
         """Always FeatureUnsupportedError: pyarrow.fs has no conditional put."""
-        del data, sync
+        del data
         raise FeatureUnsupportedError(
             f"creating {path}: {self.scheme}:// offers no atomic create here, so a path alone cannot be the table's "
             "catalog; give a catalog service (catalog=...) for tables on this storage"

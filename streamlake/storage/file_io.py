@@ -26,7 +26,7 @@ class FileIO(Protocol):
 
     Called many times per checkpoint, from the driver and from executors, possibly by several threads. Failures
     raise StorageError (MissingFileError when the file is not there); streams that were handed out raise plain
-    OSError, to be wrapped in `storage_errors`. Not guaranteed: durability against power loss, unless `sync`.
+    OSError, to be wrapped in `storage_errors`. Not guaranteed: that what was written outlives a loss of power.
     """
 
     def read_bytes(self, path: str) -> bytes:
@@ -44,11 +44,11 @@ class FileIO(Protocol):
         """
         ...
 
-    def write_bytes(self, path: str, data: bytes, *, sync: bool = False) -> None:
+    def write_bytes(self, path: str, data: bytes) -> None:
         """Replace `path` by `data`; a reader sees the old content or the new one, nothing in between."""
         ...
 
-    def create_exclusive(self, path: str, data: bytes, *, sync: bool = False) -> None:
+    def create_exclusive(self, path: str, data: bytes) -> None:
         """Create `path` with `data` atomically: of several racing callers exactly one succeeds.
 
         Raises FileExistsError when the path is already there, FeatureUnsupportedError when the storage has no

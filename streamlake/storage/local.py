@@ -65,32 +65,28 @@ class LocalFileIO:
                 os.makedirs(os.path.dirname(target), exist_ok=True)
                 return cast(BinaryIO, pa.OSFile(target, "wb"))
 
-    def write_bytes(self, path: str, data: bytes, *, sync: bool = False) -> None:
+    def write_bytes(self, path: str, data: bytes) -> None:
         """Replace `path` by `data` through a temporary file and a rename."""
         target = local_path(path)
         with storage_errors("writing", path):
-            temporary = _write_temporary(target, data, sync=sync)
+            temporary = _write_temporary(target, data)
             try:
                 _remove_checksum(target)
                 os.replace(temporary, target)
             except OSError:
                 _remove(temporary)
                 raise
-            if sync:
-                _sync_directory(target)
 
-    def create_exclusive(self, path: str, data: bytes, *, sync: bool = False) -> None:
+    def create_exclusive(self, path: str, data: bytes) -> None:
         """Create `path` with `data`, atomically; raises FileExistsError when it is already there."""
         target = local_path(path)
         if os.path.lexists(target):
             raise FileExistsError(errno.EEXIST, "the file is already there", path)
         temporary = None
         try:
-            temporary = _write_temporary(target, data, sync=sync)
+            temporary = _write_temporary(target, data)
             _remove_checksum(target)
             _link(temporary, target)
-            if sync:
-                _sync_directory(target)
         except FileExistsError:
             raise FileExistsError(errno.EEXIST, "the file is already there", path) from None
         except OSError as cause:
@@ -153,7 +149,7 @@ def _remove(target: str) -> None:
         os.unlink(target)
 
 
-def _write_temporary(target: str, data: bytes, *, sync: bool) -> str:
+def _write_temporary(target: str, data: bytes) -> str:
     """Write `data` to a new hidden file beside `target` and return its path; leaves nothing when it fails."""
     directory, name = os.path.split(target)
     temporary = f"{directory}/.{name[:48]}.{new_uuid()}.tmp"
@@ -168,8 +164,6 @@ def _write_temporary(target: str, data: bytes, *, sync: bool) -> str:
             view = memoryview(data)
             while view:
                 view = view[os.write(descriptor, view) :]
-            if sync:
-                os.fsync(descriptor)
         finally:
             os.close(descriptor)
     except OSError:
@@ -192,11 +186,3 @@ def _link(temporary: str, target: str) -> None:
                 "put the table on another file system or use a catalog service"
             ) from cause
         raise
-
-
-def _sync_directory(target: str) -> None:
-    descriptor = os.open(os.path.dirname(target), os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

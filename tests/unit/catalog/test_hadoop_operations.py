@@ -248,8 +248,8 @@ def test_a_storage_error_of_the_swap_is_final_unless_the_version_is_there(
     table = make_table(tmp_path)
     create_exclusive = LocalFileIO.create_exclusive
 
-    def written_then_failed(self: LocalFileIO, path: str, data: bytes, *, sync: bool = False) -> None:
-        create_exclusive(self, path, data, sync=sync)
+    def written_then_failed(self: LocalFileIO, path: str, data: bytes) -> None:
+        create_exclusive(self, path, data)
         raise StorageError("the answer was lost")
 
     with monkeypatch.context() as patch:

@@ -52,7 +52,7 @@ def test_it_is_a_file_io_and_pickles(io: LocalFileIO) -> None:
 def test_round_trip_in_every_style(io: LocalFileIO, tmp_path: Path, style: str) -> None:
     path = style.format(tmp_path / "new" / "dir" / "f.bin")
     assert not io.exists(path)
-    io.write_bytes(path, b"one", sync=True)
+    io.write_bytes(path, b"one")
     assert io.read_bytes(path) == b"one"
     io.write_bytes(path, b"second")
     assert (io.read_bytes(path), io.size(path), io.exists(path)) == (b"second", 6, True)
@@ -83,7 +83,7 @@ def test_missing_files(io: LocalFileIO, tmp_path: Path) -> None:
 
 def test_create_exclusive_keeps_the_first(io: LocalFileIO, tmp_path: Path) -> None:
     path = f"file:{tmp_path}/metadata/v1.metadata.json"
-    io.create_exclusive(path, b"first", sync=True)
+    io.create_exclusive(path, b"first")
     with pytest.raises(FileExistsError, match=r"v1\.metadata\.json"):
         io.create_exclusive(path, b"second")
     assert io.read_bytes(path) == b"first"

@@ -208,7 +208,7 @@ def test_a_full_disk_is_a_storage_error_and_the_next_commit_works(
 ) -> None:
     table = make_table(tmp_path)
 
-    def full(self: object, path: str, data: bytes, *, sync: bool = False) -> None:
+    def full(self: object, path: str, data: bytes) -> None:
         raise StorageError(f"writing {path}: no space left")
 
     before = metadata_files(table)
