@@ -16,6 +16,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "streamlake"
 MAX_MODULE_LINES = 500
+INSTALLED_ELSEWHERE = {"streamlake/pipeline/spark_lookup.py": "pyspark_streamlake.py"}
+"""As the wheel's `force-include` says: Spark looks for data sources in modules of that name."""
 
 CHECKS = {
     "ruff check": ["ruff", "check", "."],
@@ -141,7 +143,7 @@ def test_installed_package_is_complete() -> None:
         for path in PACKAGE.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    assert expected <= files
+    assert {INSTALLED_ELSEWHERE.get(path, path) for path in expected} <= files
 
 
 def test_import_is_cheap() -> None:
