@@ -11,6 +11,7 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 
 from streamlake import load_table
 from streamlake.catalog.open import open_table
+from streamlake.errors import DecodeError
 from streamlake.pipeline.kafka_data_source import register
 from tests.helpers.invariants import check_table
 from tests.helpers.kafka_stream import AVAILABLE_NOW, CONTINUOUSLY, RUN_SECONDS, KafkaStream, value
@@ -172,7 +173,7 @@ def test_data_loss(stream: FrameStream):
 
 def test_a_record_that_cannot_be_decoded(stream: FrameStream):
     stream.broker.produce(stream.topic, [value(0), b'{"id": 1, "nickname": "x"}'], partition=0)
-    with pytest.raises(StreamingQueryException, match=rf"DecodeError: {stream.topic}-0 offset 1: .*nickname"):
+    with pytest.raises(DecodeError, match=rf"{stream.topic}-0 offset 1: .*nickname"):
         stream.write(stream.frame(**{"json.unknown-fields": "fail"}))
     assert stream.ids() == []
     stream.write(stream.frame())
