@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from streamlake.errors import FeatureUnsupportedError, StorageError
 from streamlake.ids import new_uuid
+from streamlake.storage.direct_writes import write_direct
 from streamlake.storage.file_info import FileInfo, storage_error, storage_errors
 
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
@@ -84,7 +85,7 @@ class LocalFileIO:
             raise FileExistsError(errno.EEXIST, "the file is already there", path)
         temporary = None
         try:
-            temporary = _write_temporary(target, data)
+            temporary = _write_temporary(target, data, direct=True)
             _remove_checksum(target)
             _link(temporary, target)
         except FileExistsError:
@@ -149,8 +150,11 @@ def _remove(target: str) -> None:
         os.unlink(target)
 
 
-def _write_temporary(target: str, data: bytes) -> str:
-    """Write `data` to a new hidden file beside `target` and return its path; leaves nothing when it fails."""
+def _write_temporary(target: str, data: bytes, *, direct: bool = False) -> str:
+    """Write `data` to a new hidden file beside `target` and return its path; leaves nothing when it fails.
+
+    `direct`: past the page cache, where the file is large and the file system lets us.
+    """
     directory, name = os.path.split(target)
     temporary = f"{directory}/.{name[:48]}.{new_uuid()}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -161,6 +165,9 @@ def _write_temporary(target: str, data: bytes) -> str:
         descriptor = os.open(temporary, flags, 0o666)
     try:
         try:
+            if direct and write_direct(temporary, data):
+                return temporary
+            os.ftruncate(descriptor, 0)
             view = memoryview(data)
             while view:
                 view = view[os.write(descriptor, view) :]
