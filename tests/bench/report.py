@@ -87,8 +87,15 @@ def draw(path: Path, figures: list[Figure]) -> None:
         else:
             axis.axhline(figure.goal, color="grey", linestyle="--", linewidth=1)
         bars = axis.bar(labels, values, color=["#1f77b4", "#c7c7c7"][: len(values)])
-        axis.bar_label(bars, labels=[f"{value:,.4g}" for value in values])
-        axis.set_title(f"{figure.name}\n{figure.better} is better, {figure.unit}", fontsize=9)
+        axis.bar_label(bars, labels=[_readable(value) for value in values])
+        verdict = f"{figure.ratio:.2f} x" if figure.peer is not None else _readable(figure.ours)
+        sign = "at least" if figure.better == "higher" else "at most"
+        goal = _readable(figure.goal)
+        axis.set_title(
+            f"{figure.name}: {verdict} (goal: {sign} {goal})\n{figure.better} is better, {figure.unit}",
+            fontsize=9,
+        )
+        axis.ticklabel_format(axis="y", style="plain")
         axis.margins(y=0.2)
         axis.tick_params(labelsize=8)
     for spare in axes.flat[len(figures) :]:
@@ -96,3 +103,7 @@ def draw(path: Path, figures: list[Figure]) -> None:
     canvas.tight_layout()
     canvas.savefig(path, dpi=90)
     pyplot.close(canvas)
+
+
+def _readable(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1_000 else f"{value:,.3g}"
