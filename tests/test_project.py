@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import os
 import re
 import shutil
@@ -11,6 +12,7 @@ import sys
 from importlib.metadata import distribution
 from pathlib import Path
 
+import pyspark.sql.pandas.utils
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -144,6 +146,21 @@ def test_installed_package_is_complete() -> None:
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert {INSTALLED_ELSEWHERE.get(path, path) for path in expected} <= files
+
+
+def test_plain_install_has_what_spark_asks_for() -> None:
+    """Spark's Arrow functions check the versions of libraries that this package never imports."""
+    source = inspect.getsource(pyspark.sql.pandas.utils)
+    required = [line for line in distribution("streamlake").requires or () if "extra ==" not in line]
+    for name in ("pandas", "pyarrow"):
+        found = re.search(rf'minimum_{name}_version = "([\d.]+)"', source)
+        assert found, f"pyspark no longer says which {name} it needs"
+        [ours] = [re.split(r">=", line)[1].split(",")[0] for line in required if line.startswith(name)]
+        assert _numbers(ours) >= _numbers(found[1])[:2], f"{name}: {ours} is below {found[1]}"
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in version.split(".")]
 
 
 def test_import_is_cheap() -> None:
