@@ -134,11 +134,11 @@ def test_the_driver_meets_a_full_disk(name: str, filled: Landing, monkeypatch: p
     write = local._write_temporary
     met = []
 
-    def full(target: str, data: bytes) -> str:
+    def full(target: str, data: bytes, *, direct: bool = False) -> str:
         if name in target or (name == "committable" and "/streamlake/" in target):
             met.append(target)
             raise faults.device_is_full(target)
-        return write(target, data)
+        return write(target, data, direct=direct)
 
     @contextmanager
     def fault() -> Iterator[None]:
