@@ -1,9 +1,12 @@
 """The Arrow schemas that cross stages: what one room hands to the next, named in one place.
 
-Raw records go from `source` to `decode`; offset ranges go from the driver's planner to `source`.
+Raw records go from `source` to `decode`; offset ranges go from the driver's planner to `source`; changes, rows with a
+row kind, go from `decode` or a DataFrame to `write`.
 """
 
 from __future__ import annotations
+
+from enum import IntEnum
 
 import pyarrow as pa
 
@@ -33,3 +36,23 @@ OFFSET_RANGES = pa.schema(
     ]
 )
 """One row per range of one topic partition: offsets from `start` up to, not including, `until`."""
+
+ROW_KIND = "_row_kind"
+"""The column of a change that holds its RowKind, as an int8."""
+
+ROW_ORDER = "_row_order"
+"""The column of a change that holds its place in the order of the source, as an int64."""
+
+
+class RowKind(IntEnum):
+    """What a change does to its key. -U and -D take a row out, +I and +U bring one in."""
+
+    INSERT = 0
+    UPDATE_BEFORE = 1
+    UPDATE_AFTER = 2
+    DELETE = 3
+
+    @property
+    def symbol(self) -> str:
+        """The short name: +I, -U, +U or -D."""
+        return ("+I", "-U", "+U", "-D")[self]
