@@ -38,6 +38,10 @@ class DataContent:
         self._writer = writers.open(path)
 
     @property
+    def path(self) -> str:
+        return self._path
+
+    @property
     def record_count(self) -> int:
         return self._writer.record_count
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -13,6 +14,14 @@ _FEWEST_ROWS = 1_000
 _NEAR = 0.97
 _PROBE = 0.25
 _LEAST_BYTES_PER_ROW = 0.01
+
+
+class Stretch(NamedTuple):
+    """Consecutive rows that went into one file, from position `start` on."""
+
+    path: str
+    start: int
+    rows: int
 
 
 class RollingWriter:
@@ -35,15 +44,23 @@ class RollingWriter:
         """Whether a file is open now."""
         return self._file is not None
 
-    def write(self, rows: pa.Table) -> None:
-        start = 0
+    @property
+    def buffered_bytes(self) -> int:
+        """Memory held by rows of the open file that are not encoded yet."""
+        return 0 if self._file is None else self._file.buffered_bytes
+
+    def write(self, rows: pa.Table) -> list[Stretch]:
+        """Write rows and tell where they went, in their order."""
+        start, stretches = 0, []
         while start < rows.num_rows:
             file = self._file = self._file or self._open_file()
             part = rows.slice(start, self._rows_that_fit(file, rows))
+            stretches.append(Stretch(file.path, file.record_count, part.num_rows))
             file.write(part)
             start += part.num_rows
             if self._is_full(file):
                 self.roll()
+        return stretches
 
     def flush(self) -> None:
         """Encode what the open file buffers, to free memory."""

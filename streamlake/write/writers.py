@@ -19,6 +19,11 @@ class ContentFile(Protocol):
     """One open file. `write` many times, then exactly one of `close` and `abort`; not thread-safe."""
 
     @property
+    def path(self) -> str:
+        """Where the file is."""
+        ...
+
+    @property
     def record_count(self) -> int:
         """Rows taken so far."""
         ...

@@ -19,6 +19,7 @@ class CountedContent:
     def __init__(self, log: list[str], bytes_per_row: int = 10) -> None:
         self.log = log
         self.bytes_per_row = bytes_per_row
+        self.path = f"file-{len(log)}"
         self.record_count = 0
         self.flushed_rows = 0
         log.append("open")
