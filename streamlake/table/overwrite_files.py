@@ -11,14 +11,12 @@ from streamlake.spec.expressions import FALSE, TRUE, Expression
 from streamlake.spec.manifest import ManifestContent, ManifestFile
 from streamlake.spec.snapshot import MAIN_BRANCH, Snapshot
 from streamlake.spec.table_metadata import TableMetadata
-from streamlake.table.snapshot_producer import SnapshotProducer
+from streamlake.table.isolated_producer import IsolatedProducer
 from streamlake.table.table import Table
 from streamlake.table.validation import History, Scope, require_rows_match
 
-ISOLATION_LEVELS = ("serializable", "snapshot")
 
-
-class OverwriteFiles(SnapshotProducer):
+class OverwriteFiles(IsolatedProducer):
     """Removes whole data files and adds others.
 
     Without validation, it applies to whatever the newest version holds. `isolation` (or the two `validate_no_...`)
@@ -27,10 +25,7 @@ class OverwriteFiles(SnapshotProducer):
 
     def __init__(self, table: Table, branch: str = MAIN_BRANCH) -> None:
         super().__init__(table, branch)
-        self._start_id: int | None = None
         self._conflict_filter: Expression | None = None
-        self._refuse_data = False
-        self._refuse_deletes = False
         self._added_must_match = False
 
     @property
@@ -75,11 +70,6 @@ class OverwriteFiles(SnapshotProducer):
         self._new.stage(manifest, files, self._table.io, self._table.metadata)
         return self
 
-    def validate_from_snapshot(self, snapshot_id: int | None) -> OverwriteFiles:
-        """The snapshot that the change was computed from; what came after it is validated. None: an empty table."""
-        self._start_id = snapshot_id
-        return self
-
     def conflict_detection_filter(self, row_filter: str | Expression) -> OverwriteFiles:
         """Only files that may hold rows of this filter count as conflicts."""
         self._conflict_filter = to_expression(row_filter)
@@ -88,13 +78,11 @@ class OverwriteFiles(SnapshotProducer):
     def validate_no_conflicting_data(self) -> OverwriteFiles:
         """Refuse when others added files that this overwrite should have seen."""
         self._refuse_data = True
-        self._rules.fail_missing_files = True
         return self
 
     def validate_no_conflicting_deletes(self) -> OverwriteFiles:
         """Refuse when others deleted rows or files that this overwrite replaces."""
         self._refuse_deletes = True
-        self._rules.fail_missing_files = True
         return self
 
     def validate_added_files_match_filter(self) -> OverwriteFiles:
@@ -102,21 +90,13 @@ class OverwriteFiles(SnapshotProducer):
         self._added_must_match = True
         return self
 
-    def isolation(self, level: str, from_snapshot_id: int | None) -> OverwriteFiles:
-        """`serializable`: as if no other writer had run meanwhile. `snapshot`: no lost deletes."""
-        if level not in ISOLATION_LEVELS:
-            raise InvalidOptionError(
-                f"unknown isolation level {level!r}; choose one of {', '.join(ISOLATION_LEVELS)}"
-            )
-        self.validate_from_snapshot(from_snapshot_id).validate_no_conflicting_deletes()
-        return self.validate_no_conflicting_data() if level == "serializable" else self
-
     def validate(self, base: TableMetadata, parent: Snapshot | None) -> None:
         rules = self._rules
         if self._added_must_match:
             require_rows_match(self._new.files, rules.filter, base)
         if not (self._refuse_data or self._refuse_deletes):
             return
+        rules.fail_missing_files = True
         history = History.since(self._table, base, self._start_id, parent)
         if self._refuse_data:
             by_filter_only = rules.filter != FALSE and not rules.files

@@ -11,13 +11,12 @@ from streamlake.spec.expressions import TRUE
 from streamlake.spec.manifest import ManifestContent, ManifestFile
 from streamlake.spec.snapshot import MAIN_BRANCH, Snapshot
 from streamlake.spec.table_metadata import TableMetadata
-from streamlake.table.overwrite_files import ISOLATION_LEVELS
-from streamlake.table.snapshot_producer import SnapshotProducer
+from streamlake.table.isolated_producer import IsolatedProducer
 from streamlake.table.table import Table
 from streamlake.table.validation import History, Scope
 
 
-class ReplacePartitions(SnapshotProducer):
+class ReplacePartitions(IsolatedProducer):
     """Replaces whole partitions of the files' own partition specs; an unpartitioned table is replaced entirely.
 
     Without files, nothing is replaced.
@@ -25,9 +24,6 @@ class ReplacePartitions(SnapshotProducer):
 
     def __init__(self, table: Table, branch: str = MAIN_BRANCH) -> None:
         super().__init__(table, branch)
-        self._start_id: int | None = None
-        self._refuse_data = False
-        self._refuse_deletes = False
         self.set_summary({"replace-partitions": "true"})
 
     @property
@@ -65,11 +61,6 @@ class ReplacePartitions(SnapshotProducer):
         self._rules.fail_any_delete = True
         return self
 
-    def validate_from_snapshot(self, snapshot_id: int | None) -> ReplacePartitions:
-        """The snapshot that the change was computed from; what came after it is validated."""
-        self._start_id = snapshot_id
-        return self
-
     def validate_no_conflicting_data(self) -> ReplacePartitions:
         """Refuse when others added files to the replaced partitions."""
         self._refuse_data = True
@@ -79,15 +70,6 @@ class ReplacePartitions(SnapshotProducer):
         """Refuse when others deleted rows or files of the replaced partitions."""
         self._refuse_deletes = True
         return self
-
-    def isolation(self, level: str, from_snapshot_id: int | None) -> ReplacePartitions:
-        """`serializable`: as if no other writer had run meanwhile. `snapshot`: no lost deletes."""
-        if level not in ISOLATION_LEVELS:
-            raise InvalidOptionError(
-                f"unknown isolation level {level!r}; choose one of {', '.join(ISOLATION_LEVELS)}"
-            )
-        self.validate_from_snapshot(from_snapshot_id).validate_no_conflicting_deletes()
-        return self.validate_no_conflicting_data() if level == "serializable" else self
 
     def validate(self, base: TableMetadata, parent: Snapshot | None) -> None:
         if not (self._refuse_data or self._refuse_deletes):
