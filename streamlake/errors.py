@@ -12,11 +12,13 @@ StreamlakeError
   TableNotFoundError          create the table, or correct the name
   TableAlreadyExistsError     load the table instead
   DataInvalidError            a file or metadata is corrupt: stop
+    IndexDamagedError           a file of the key index is unusable: rebuild the index, the table is not affected
   FeatureUnsupportedError     a format feature that is not read or not written here
   LineageError                checkpoint and table disagree: the message lists the ways out
   CommitError
     CommitConflictError         certainly not committed: refresh and retry
     ConflictValidationError     certainly not committed: retrying blindly is wrong
+      HeadMovedError              the change was computed for another snapshot: compute it again
     CommitStateUnknownError     perhaps committed: clean nothing, read the table first
     FencedError                 a newer writer owns this pipeline: stop
 ```
@@ -71,6 +73,10 @@ class DataInvalidError(StreamlakeError):
     """A metadata, manifest or data file is damaged or contradicts the specification: stop."""
 
 
+class IndexDamagedError(DataInvalidError):
+    """A file of the key index is missing, damaged or of another version: rebuild the index from the table."""
+
+
 class FeatureUnsupportedError(StreamlakeError):
     """A feature of the table format that streamlake does not read or does not write."""
 
@@ -89,6 +95,29 @@ class CommitConflictError(CommitError):
 
 class ConflictValidationError(CommitError):
     """Certainly not committed, because another writer's change contradicts it: a blind retry is wrong."""
+
+
+class HeadMovedError(ConflictValidationError):
+    """Certainly not committed, because the branch is no longer at the snapshot that the change was computed for.
+
+    `table` is its name, `expected` and `found` are snapshot ids (None: no snapshot).
+    """
+
+    def __init__(self, table: str, expected: int | None, found: int | None) -> None:
+        super().__init__(table, expected, found)
+        self.table = table
+        self.expected = expected
+        self.found = found
+
+    def __str__(self) -> str:
+        return (
+            f"{self.table}: the change was computed for {_named(self.expected)}, but the branch is at"
+            f" {_named(self.found)} now, by another writer; refresh the table and compute the change again"
+        )
+
+
+def _named(snapshot_id: int | None) -> str:
+    return "an empty table" if snapshot_id is None else f"snapshot {snapshot_id}"
 
 
 class CommitStateUnknownError(CommitError):
