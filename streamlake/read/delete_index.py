@@ -10,12 +10,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from streamlake.errors import DataInvalidError
+from streamlake.formats.position_deletes import FILE_PATH_ID
 from streamlake.spec.data_file import DataFile, FileContent
 from streamlake.spec.manifest import ManifestEntry
 from streamlake.spec.partition_spec import PartitionSpec
 from streamlake.table.partition_keys import PartitionKey, partition_key
-
-FILE_PATH_ID = 2147483546
 
 
 class DeleteFileIndex:

@@ -18,21 +18,13 @@ import pyarrow as pa
 from streamlake.errors import DataInvalidError, FeatureUnsupportedError
 from streamlake.formats.deletion_vectors import read_deletion_vector
 from streamlake.formats.name_mapping import NameMapping
+from streamlake.formats.position_deletes import merged_positions, read_position_deletes
 from streamlake.formats.readers import read_data_file
-from streamlake.read.delete_index import FILE_PATH_ID
 from streamlake.read.key_sets import KeySet
 from streamlake.spec.data_file import DataFile, FileContent
 from streamlake.spec.schema import Schema
-from streamlake.spec.types import LongType, NestedField, StringType
+from streamlake.spec.types import NestedField
 from streamlake.storage.file_io import FileIO
-
-POSITION_DELETES = Schema(
-    (
-        NestedField(FILE_PATH_ID, "file_path", StringType(), required=True),
-        NestedField(2147483545, "pos", LongType(), required=True),
-    )
-)
-_NO_POSITIONS: np.ndarray[Any, np.dtype[np.int64]] = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -63,7 +55,7 @@ class DeleteReader:
         self._schemas = schemas
         self._name_mapping = name_mapping
         self._lock = Lock()
-        self._positions: dict[str, Mapping[str, list[Any]]] = {}
+        self._positions: dict[str, Mapping[str, Any]] = {}
         self._keys: dict[tuple[str, ...], KeySet] = {}
 
     def key_columns(self, delete_files: Iterable[DataFile]) -> Schema:
@@ -83,33 +75,19 @@ class DeleteReader:
             elif file.file_format == "puffin":
                 raise DataInvalidError(f"{file.file_path}: a Puffin file that is no deletion vector")
             else:
-                found += self._position_deletes(file).get(data_file.file_path, ())
-        positions = np.unique(np.concatenate(found)) if found else _NO_POSITIONS
-        return DeletedRows(positions, tuple(self._key_set(ids, files) for ids, files in by_ids.items()))
+                positions = self._position_deletes(file).get(data_file.file_path)
+                found += [] if positions is None else [positions]
+        return DeletedRows(
+            merged_positions(found), tuple(self._key_set(ids, files) for ids, files in by_ids.items())
+        )
 
-    def _position_deletes(self, file: DataFile) -> Mapping[str, list[Any]]:
-        """Data file path -> arrays of positions."""
+    def _position_deletes(self, file: DataFile) -> Mapping[str, Any]:
+        """Data file path -> its deleted positions."""
         with self._lock:
             known = self._positions.get(file.file_path)
             if known is None:
-                known = self._positions[file.file_path] = self._read_positions(file)
+                known = self._positions[file.file_path] = read_position_deletes(self._io, file)
             return known
-
-    def _read_positions(self, file: DataFile) -> Mapping[str, list[Any]]:
-        found: defaultdict[str, list[Any]] = defaultdict(list)
-        for batch in read_data_file(
-            self._io,
-            file.file_format,
-            file.file_path,
-            POSITION_DELETES,
-            name_mapping=NameMapping.of_schema(POSITION_DELETES),
-        ):
-            paths = batch.column(0).dictionary_encode()
-            codes = paths.indices.to_numpy()
-            positions = batch.column(1).to_numpy()
-            for code, path in enumerate(paths.dictionary.to_pylist()):
-                found[path].append(positions[codes == code])
-        return found
 
     def _key_set(self, ids: tuple[int, ...], files: Sequence[DataFile]) -> KeySet:
         cache_key = tuple(sorted(file.file_path for file in files))

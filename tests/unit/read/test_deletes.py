@@ -13,8 +13,8 @@ from pyroaring import BitMap
 from streamlake.errors import DataInvalidError, MissingFileError
 from streamlake.formats.arrow_schema import schema_to_arrow
 from streamlake.formats.data_files import open_data_writer
+from streamlake.formats.position_deletes import POSITION_DELETES
 from streamlake.read.delete_index import DeleteFileIndex
-from streamlake.read.deletes import POSITION_DELETES
 from streamlake.spec.data_file import DataFile, FileContent
 from streamlake.spec.manifest import EntryStatus, ManifestEntry
 from streamlake.spec.partition_spec import PartitionSpec
