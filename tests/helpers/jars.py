@@ -92,13 +92,18 @@ def ivy_file(part: Part) -> str:
 
 def ivy_jar() -> Path:
     """The Ivy jar inside pyspark."""
+    return pyspark_jars("ivy")[0]
+
+
+def pyspark_jars(name: str) -> list[Path]:
+    """The jars `name`-*.jar that pyspark brings. Raises PartUnavailableError when there is none."""
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise PartUnavailableError("pyspark is not installed, and it brings the Ivy that fetches jars")
-    found = sorted((Path(spec.origin).parent / "jars").glob("ivy-*.jar"))
+    found = sorted((Path(spec.origin).parent / "jars").glob(f"{name}-[0-9]*.jar"))
     if not found:
-        raise PartUnavailableError(f"no ivy-*.jar among the jars of pyspark {version('pyspark')}")
-    return found[0]
+        raise PartUnavailableError(f"no {name}-*.jar among the jars of pyspark {version('pyspark')}")
+    return found
 
 
 def _is_complete(home: Path, part: Part) -> bool:
