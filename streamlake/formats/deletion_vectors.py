@@ -1,27 +1,52 @@
 """Deletion vectors: positions <-> the bytes of a Puffin `deletion-vector-v1` blob (spec: Deletion Vectors; Puffin).
 
 A blob is a 64-bit roaring bitmap in the portable format between a length, a magic number and a CRC. A manifest entry
-says where in the file the blob lies, so the Puffin footer is not needed for reading.
+says where in the file the blob lies, so the Puffin footer is not needed for reading. Invariant: what is not a whole
+and valid bitmap is an error.
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
+from array import array
 from typing import Any
 
 import numpy as np
+from pyroaring import BitMap64
 
 from streamlake.errors import DataInvalidError
 from streamlake.spec.data_file import DataFile
-from streamlake.storage.file_io import FileIO
+from streamlake.storage.file_io import FileIO, storage_errors
+
+BLOB_TYPE = "deletion-vector-v1"
+MAX_POSITION = 0x7FFF_FFFE_8000_0000
+"""The largest position that Iceberg's Java library takes."""
 
 _MAGIC = b"\xd1\xd3\x39\x64"
-_NO_RUNS, _WITH_RUNS = 12346, 12347
-_ARRAY_LIMIT = 4096
-_OFFSETS_FROM = 4
+_EMPTY_BITMAP_BYTES = 12
 
 Positions = np.ndarray[Any, np.dtype[np.int64]]
+
+
+def encode_deletion_vector(positions: Positions) -> bytes:
+    """The blob of at least one position, in any order.
+
+    Raises DataInvalidError for none at all, and for one below 0 or above MAX_POSITION.
+    """
+    if not len(positions):
+        raise DataInvalidError("a deletion vector without positions: write none for this data file")
+    low, high = int(positions.min()), int(positions.max())
+    if low < 0 or high > MAX_POSITION:
+        raise DataInvalidError(
+            f"positions {low} to {high} do not fit a deletion vector, which takes 0 to {MAX_POSITION}"
+        )
+    values = array("Q")
+    values.frombytes(np.ascontiguousarray(positions, dtype=np.int64).view(np.uint8).data)
+    bitmap = BitMap64(values)
+    bitmap.run_optimize()
+    body = _MAGIC + bytes(bitmap.serialize())
+    return struct.pack(">I", len(body)) + body + struct.pack(">I", zlib.crc32(body))
 
 
 def read_deletion_vector(io: FileIO, file: DataFile) -> Positions:
@@ -31,7 +56,7 @@ def read_deletion_vector(io: FileIO, file: DataFile) -> Positions:
         raise DataInvalidError(
             f"{file.file_path}: a deletion vector without content_offset and content_size_in_bytes"
         )
-    with io.open_input(file.file_path) as stream:
+    with io.open_input(file.file_path) as stream, storage_errors("reading", file.file_path):
         stream.seek(offset)
         data = bytes(stream.read(length))
     where = f"{file.file_path} at {offset}"
@@ -46,7 +71,7 @@ def read_deletion_vector(io: FileIO, file: DataFile) -> Positions:
 
 
 def decode_deletion_vector(blob: bytes, where: str) -> Positions:
-    """The positions of a blob. Raises DataInvalidError."""
+    """The positions of a blob, ascending. Raises DataInvalidError."""
     if len(blob) < 12:
         raise DataInvalidError(f"{where}: {len(blob)} bytes are no deletion vector")
     size = struct.unpack_from(">I", blob)[0]
@@ -58,63 +83,22 @@ def decode_deletion_vector(blob: bytes, where: str) -> Positions:
     if zlib.crc32(body) != crc:
         raise DataInvalidError(f"{where}: the deletion vector's checksum does not match; restore the file")
     try:
-        return _decode_bitmap64(memoryview(body)[4:])
-    except (struct.error, ValueError, IndexError) as cause:
+        return _decode_bitmap(body[4:])
+    except ValueError as cause:
         raise DataInvalidError(
             f"{where}: the deletion vector's bitmap is damaged ({cause}); restore it"
         ) from cause
 
 
-def _decode_bitmap64(data: memoryview) -> Positions:
-    (count,) = struct.unpack_from("<Q", data)
-    at, parts = 8, []
-    for _ in range(count):
-        (high,) = struct.unpack_from("<I", data, at)
-        low, at = _decode_bitmap32(data, at + 4)
-        parts.append(low + (high << 32))
-    if at != len(data):
-        raise ValueError(f"{len(data) - at} bytes follow the bitmap")
-    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
-
-
-def _decode_bitmap32(data: memoryview, at: int) -> tuple[Positions, int]:
-    """One 32-bit bitmap of the RoaringFormatSpec, and where it ends."""
-    (cookie,) = struct.unpack_from("<I", data, at)
-    at += 4
-    runs = b""
-    if cookie & 0xFFFF == _WITH_RUNS:
-        count = (cookie >> 16) + 1
-        runs = bytes(data[at : at + (count + 7) // 8])
-        at += len(runs)
-    elif cookie == _NO_RUNS:
-        (count,) = struct.unpack_from("<I", data, at)
-        at += 4
-    else:
-        raise ValueError(f"cookie {cookie}")
-    header = np.frombuffer(data, dtype="<u2", count=2 * count, offset=at).astype(np.int64)
-    at += 4 * count
-    if not runs or count >= _OFFSETS_FROM:
-        at += 4 * count
-    parts: list[Positions] = []
-    for index in range(count):
-        is_run = bool(runs and runs[index // 8] >> (index % 8) & 1)
-        values, at = _decode_container(data, at, int(header[2 * index + 1]) + 1, is_run)
-        parts.append(values + (int(header[2 * index]) << 16))
-    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64), at
-
-
-def _decode_container(data: memoryview, at: int, cardinality: int, is_run: bool) -> tuple[Positions, int]:
-    if is_run:
-        (count,) = struct.unpack_from("<H", data, at)
-        pairs = (
-            np.frombuffer(data, dtype="<u2", count=2 * count, offset=at + 2).astype(np.int64).reshape(-1, 2)
-        )
-        lengths = pairs[:, 1] + 1
-        ends = np.cumsum(lengths)
-        within = np.arange(int(ends[-1]) if count else 0, dtype=np.int64) - np.repeat(ends - lengths, lengths)
-        return np.repeat(pairs[:, 0], lengths) + within, at + 2 + 4 * count
-    if cardinality <= _ARRAY_LIMIT:
-        values = np.frombuffer(data, dtype="<u2", count=cardinality, offset=at)
-        return values.astype(np.int64), at + 2 * cardinality
-    bits = np.unpackbits(np.frombuffer(data, dtype=np.uint8, count=8192, offset=at), bitorder="little")
-    return np.flatnonzero(bits).astype(np.int64), at + 8192
+def _decode_bitmap(data: bytes) -> Positions:
+    bitmap = BitMap64.deserialize(data)
+    whole = bytes(bitmap.serialize())
+    # Java writes empty 32-bit bitmaps for high halves without positions, which pyroaring leaves out again.
+    left_out = int.from_bytes(data[:8], "little") - int.from_bytes(whole[:8], "little")
+    surplus = len(data) - len(whole) - left_out * _EMPTY_BITMAP_BYTES
+    if surplus:
+        raise ValueError(f"{surplus} bytes follow the bitmap")
+    positions: Positions = np.frombuffer(bitmap.to_array(), dtype=np.int64)
+    if len(positions) and positions[-1] < 0:
+        raise ValueError(f"position {bitmap.max()}")
+    return positions
