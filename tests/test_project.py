@@ -30,7 +30,7 @@ CHECKS = {
 
 MODULES_OF_CONTRACTS = """
     errors options records clock ids spec/types storage/file_io formats/parquet index/runs table/table table/append_files
-    table/overwrite_files table/replace_partitions table/snapshot_producer source/fetch decode/json write/task
+    table/overwrite_files table/replace_partitions table/row_delta table/snapshot_producer source/fetch decode/json write/task
     read/scan catalog/hadoop checkpoint/staging commit/committer maintain/compact tables pipeline/sink cli/main
 """
 
@@ -69,6 +69,11 @@ BROKEN_IMPORTS = {
         "Only commit and maintain build snapshots",
         "tables",
         "streamlake.table.overwrite_files",
+    ),
+    "the reader builds a row delta": (
+        "Only commit and maintain build snapshots",
+        "read/scan",
+        "streamlake.table.row_delta",
     ),
     "a writer task imports Spark": ("Only pipeline and cli know Spark", "write/task", "pyspark.sql"),
     "the pipeline imports a Kafka client": ("Only source knows a Kafka client", "pipeline/sink", "kafka"),

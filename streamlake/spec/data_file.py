@@ -47,5 +47,10 @@ class DataFile:
         return self.content == FileContent.DATA
 
     @property
+    def identity(self) -> tuple[str, int | None]:
+        """What tells it from every other file: the path, and within a Puffin file the place of the blob."""
+        return self.file_path, self.content_offset
+
+    @property
     def is_deletion_vector(self) -> bool:
         return self.content == FileContent.POSITION_DELETES and self.file_format == "puffin"

@@ -68,6 +68,10 @@ class ManifestFiles:
         self.entries_read += len(entries)
         return entries
 
+    def written_entries(self, manifest: ManifestFile) -> Sequence[ManifestEntry]:
+        """The entries of a manifest that this object wrote; none for any other, which is not read."""
+        return self._own_entries.get(manifest.manifest_path, ())
+
     def delete_written(self, keep: Collection[str] = ()) -> None:
         """Delete what this object wrote, except the paths in `keep`; a file that resists stays as an orphan."""
         for path in self.written:

@@ -1,6 +1,6 @@
 """Which files a snapshot removes, and the manifests without them.
 
-`RemovalRules` is what an overwrite collects (files, partitions, a row filter); `ManifestFilter` applies it to the
+`RemovalRules` is what an operation collects (data and delete files, partitions, a row filter); `ManifestFilter` applies it to the
 parent's manifests on each attempt. A manifest that loses nothing is kept as it is; one that does is rewritten, with
 the removed files as DELETED entries of this snapshot. Invariant: a file is removed whole or not at all; a row filter
 that some but not all rows of a file match is an error (spec: Manifest Entry Fields; Scan Planning).
@@ -24,19 +24,28 @@ from streamlake.table.partition_keys import PartitionKey, may_contain, partition
 
 @dataclass
 class RemovalRules:
-    """What is to be removed. Collected before the commit, constant while it is retried."""
+    """What is to be removed. Collected before the commit, constant while it is retried.
+
+    `files` are data files by path, `deletes` delete files by identity; `vectors` are the paths of data files that get
+    a new deletion vector, so that an older one may not stay.
+    """
 
     files: dict[str, DataFile] = field(default_factory=dict)
+    deletes: dict[tuple[str, int | None], DataFile] = field(default_factory=dict)
+    vectors: set[str] = field(default_factory=set)
     partitions: dict[PartitionKey, tuple[int, tuple[Any, ...]]] = field(default_factory=dict)
     filter: Expression = FALSE
     fail_any_delete: bool = False
     fail_missing_files: bool = False
 
     def __bool__(self) -> bool:
-        return bool(self.files or self.partitions or self.filter != FALSE)
+        return bool(self.files or self.deletes or self.partitions or self.filter != FALSE)
 
     def remove_file(self, file: DataFile) -> None:
-        self.files[file.file_path] = file
+        if file.is_data:
+            self.files[file.file_path] = file
+        else:
+            self.deletes[file.identity] = file
 
     def remove_partition(self, spec_id: int, partition: tuple[Any, ...]) -> None:
         self.partitions[partition_key(spec_id, partition)] = (spec_id, partition)
@@ -44,10 +53,11 @@ class RemovalRules:
     def remove_rows(self, row_filter: Expression) -> None:
         self.filter = any_of(self.filter, row_filter)
 
-    def tuples_of(self, spec_id: int) -> list[tuple[Any, ...]]:
-        """The partitions of one spec that can lose files by name or by partition."""
-        named = [file.partition for file in self.files.values() if file.spec_id == spec_id]
-        return named + [values for own_id, values in self.partitions.values() if own_id == spec_id]
+    def tuples_of(self, spec_id: int, content: ManifestContent) -> list[tuple[Any, ...]]:
+        """The partitions of one spec that can lose files by name or by partition, each once."""
+        named = (self.files if content == ManifestContent.DATA else self.deletes).values()
+        replaced = [values for own_id, values in self.partitions.values() if own_id == spec_id]
+        return _distinct(spec_id, [file.partition for file in named if file.spec_id == spec_id] + replaced)
 
 
 @dataclass(frozen=True)
@@ -66,6 +76,7 @@ class ManifestFilter:
     def __init__(self, files: ManifestFiles, rules: RemovalRules) -> None:
         self._files = files
         self._rules = rules
+        self._tuples: dict[tuple[int, ManifestContent], list[tuple[Any, ...]]] = {}
         self._rewritten: dict[str, tuple[ManifestFile, list[DataFile]]] = {}
         self._rewritten_deletes: dict[
             tuple[str, frozenset[str], int], tuple[ManifestFile, list[DataFile]]
@@ -80,18 +91,25 @@ class ManifestFilter:
         matcher = FileMatcher(base.schema, self._rules.filter)
         results = [self._filter_manifest(manifest, base, matcher) for manifest in manifests]
         filtered = _collect(manifests, results)
-        self._require_named_files(filtered.removed)
+        self._require_found(self._rules.files.values(), filtered.removed)
         return filtered
 
     def filter_deletes(
         self, manifests: Sequence[ManifestFile], base: TableMetadata, gone: Sequence[DataFile], oldest: int
     ) -> Filtered:
-        """The delete manifests without delete files that have nothing left to delete: those in a removed
-        partition or of a removed data file (`gone`), and those older than every live data file (`oldest`)."""
+        """The delete manifests without the delete files that the rules name, and without those that have nothing
+        left to delete: in a removed partition, of a removed data file (`gone`), or older than every live data file
+        (`oldest`).
+
+        Raises ConflictValidationError when `fail_missing_files` is set and a named file is not there, or when a
+        deletion vector would stay beside a new one.
+        """
         matcher = FileMatcher(base.schema, self._rules.filter)
-        paths = frozenset(file.file_path for file in gone)
-        results = [self._filter_deletes(manifest, base, matcher, paths, oldest) for manifest in manifests]
-        return _collect(manifests, results)
+        targets = _Targets(gone)
+        results = [self._filter_deletes(manifest, base, matcher, targets, oldest) for manifest in manifests]
+        filtered = _collect(manifests, results)
+        self._require_found(self._rules.deletes.values(), filtered.removed)
+        return filtered
 
     def _filter_manifest(
         self, manifest: ManifestFile, base: TableMetadata, matcher: FileMatcher
@@ -126,19 +144,22 @@ class ManifestFilter:
         manifest: ManifestFile,
         base: TableMetadata,
         matcher: FileMatcher,
-        paths: frozenset[str],
+        targets: _Targets,
         oldest: int,
     ) -> tuple[ManifestFile, list[DataFile]]:
-        if not manifest.may_have_live_files or not (paths or self._may_lose_files(manifest, base, matcher)):
+        if not manifest.may_have_live_files or not (
+            targets.may_be_referenced_in(manifest, base) or self._may_lose_files(manifest, base, matcher)
+        ):
             return manifest, []
-        key = (manifest.manifest_path, paths, oldest)
+        key = (manifest.manifest_path, targets.paths, oldest)
         if key not in self._rewritten_deletes:
             kept: list[ManifestEntry] = []
             removed: list[ManifestEntry] = []
             for entry in self._files.entries(manifest):
                 if entry.is_live:
-                    pointless = self._is_pointless(entry, base, matcher, paths, oldest)
-                    (removed if pointless else kept).append(entry)
+                    goes = self._goes_or_is_pointless(entry, base, matcher, targets.paths, oldest)
+                    (removed if goes else kept).append(entry)
+            self._refuse_second_vectors(kept, base)
             self._rewritten_deletes[key] = (
                 self._rewrite(manifest, kept, removed) if removed else (manifest, [])
             )
@@ -155,7 +176,10 @@ class ManifestFilter:
 
     def _may_lose_files(self, manifest: ManifestFile, base: TableMetadata, matcher: FileMatcher) -> bool:
         spec = base.spec_by_id(manifest.partition_spec_id)
-        tuples = self._rules.tuples_of(spec.spec_id)
+        key = (spec.spec_id, manifest.content)
+        if key not in self._tuples:
+            self._tuples[key] = self._rules.tuples_of(*key)
+        tuples = self._tuples[key]
         if tuples and may_contain(manifest, tuples, spec, base.schema):
             return True
         return matcher.manifest_might_match(manifest, spec)
@@ -174,7 +198,7 @@ class ManifestFilter:
             " overwrite removes whole files only; align the filter with the partitioning, or rewrite that file"
         )
 
-    def _is_pointless(
+    def _goes_or_is_pointless(
         self,
         entry: ManifestEntry,
         base: TableMetadata,
@@ -183,6 +207,8 @@ class ManifestFilter:
         oldest: int,
     ) -> bool:
         file = entry.data_file
+        if file.identity in self._rules.deletes:
+            return True
         if file.referenced_data_file is not None and file.referenced_data_file in paths:
             return True
         if entry.sequence_number is not None and 0 < entry.sequence_number < oldest:
@@ -191,15 +217,45 @@ class ManifestFilter:
             return True
         return matcher.partition_must_match(file, base.spec_by_id(file.spec_id))
 
-    def _require_named_files(self, removed: Iterable[DataFile]) -> None:
+    def _refuse_second_vectors(self, kept: Iterable[ManifestEntry], base: TableMetadata) -> None:
+        for entry in kept:
+            file = entry.data_file
+            if file.is_deletion_vector and file.referenced_data_file in self._rules.vectors:
+                raise ConflictValidationError(
+                    f"{base.location}: {file.referenced_data_file} has a deletion vector that the new one does not"
+                    f" replace (in {file.file_path}, at {file.content_offset}); read the table again, merge both and"
+                    " redo the change"
+                )
+
+    def _require_found(self, named: Iterable[DataFile], removed: Iterable[DataFile]) -> None:
         if self._rules.fail_missing_files:
-            found = {file.file_path for file in removed}
-            missing = sorted(path for path in self._rules.files if path not in found)
+            found = {file.identity for file in removed}
+            missing = sorted(file.file_path for file in named if file.identity not in found)
             if missing:
                 raise ConflictValidationError(
-                    f"{len(missing)} data file(s) to be replaced are no longer in the table, for example {missing[0]};"
+                    f"{len(missing)} file(s) to be replaced are no longer in the table, for example {missing[0]};"
                     " read the table again and redo the change"
                 )
+
+
+class _Targets:
+    """Removed data files, as what delete files refer to. A delete file is in the partition of its data file."""
+
+    def __init__(self, files: Sequence[DataFile]) -> None:
+        self.paths = frozenset(file.file_path for file in files)
+        by_spec: dict[int, list[tuple[Any, ...]]] = {}
+        for file in files:
+            by_spec.setdefault(file.spec_id, []).append(file.partition)
+        self._tuples = {spec_id: _distinct(spec_id, values) for spec_id, values in by_spec.items()}
+
+    def may_be_referenced_in(self, manifest: ManifestFile, base: TableMetadata) -> bool:
+        tuples = self._tuples.get(manifest.partition_spec_id)
+        spec = base.spec_by_id(manifest.partition_spec_id)
+        return tuples is not None and may_contain(manifest, tuples, spec, base.schema)
+
+
+def _distinct(spec_id: int, partitions: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    return list({partition_key(spec_id, values): values for values in partitions}.values())
 
 
 def _collect(
@@ -209,7 +265,7 @@ def _collect(
     count = 0
     for _, files in results:
         count += len(files)
-        removed.update({(file.file_path, file.content_offset): file for file in files})
+        removed.update({file.identity: file for file in files})
     replaced = sum(1 for before, (after, _) in zip(manifests, results, strict=True) if after is not before)
     return Filtered([after for after, _ in results], list(removed.values()), count - len(removed), replaced)
 

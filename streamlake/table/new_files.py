@@ -18,14 +18,16 @@ from streamlake.table.manifest_files import ManifestFiles
 
 _FILES_PER_MANIFEST = 20_000
 
+FileIdentity = tuple[str, int | None]
+
 
 class NewFiles:
     """Collects added files; `data_files` and `delete_files` are everything added, staged manifests included."""
 
     def __init__(self) -> None:
-        self._loose: dict[str, DataFile] = {}
+        self._loose: dict[FileIdentity, DataFile] = {}
         self._staged: list[ManifestFile] = []
-        self._staged_files: dict[str, DataFile] = {}
+        self._staged_files: dict[FileIdentity, DataFile] = {}
         self._written: dict[ManifestContent, list[ManifestFile]] | None = None
 
     def __bool__(self) -> bool:
@@ -54,10 +56,10 @@ class NewFiles:
                 f"{file.file_path} has {len(file.partition)} partition values, its spec {file.spec_id} has"
                 f" {len(spec.fields)} fields"
             )
-        if _key(file) in self._staged_files:
+        if file.identity in self._staged_files:
             raise DataInvalidError(f"{file.file_path} is already in a staged manifest of this commit")
-        if _key(file) not in self._loose:
-            self._loose[_key(file)] = file
+        if file.identity not in self._loose:
+            self._loose[file.identity] = file
             self._written = None
 
     def stage(
@@ -84,9 +86,13 @@ class NewFiles:
                 f"{manifest.manifest_path} holds {len(files)} files, but {manifest.added_files_count} were staged"
             )
         for file in files:
-            if _key(file) in self._staged_files or _key(file) in self._loose:
+            if file.is_data != (manifest.content == ManifestContent.DATA):
+                raise DataInvalidError(
+                    f"{file.file_path} holds {file.content.name}, {manifest.manifest_path} does not"
+                )
+            if file.identity in self._staged_files or file.identity in self._loose:
                 raise DataInvalidError(f"{file.file_path} is in this commit twice ({manifest.manifest_path})")
-            self._staged_files[_key(file)] = file
+            self._staged_files[file.identity] = file
         self._staged.append(manifest)
 
     def manifests(self, content: ManifestContent, files: ManifestFiles) -> list[ManifestFile]:
@@ -109,9 +115,3 @@ class NewFiles:
                 ]
                 written.append(files.write(entries, spec_id, content))
         return written
-
-
-def _key(file: DataFile) -> str:
-    if file.content_offset is None:
-        return file.file_path
-    return f"{file.file_path}#{file.content_offset}"

@@ -85,6 +85,9 @@ class SnapshotProducer:
     def validate(self, base: TableMetadata, parent: Snapshot | None) -> None:
         """Raise ConflictValidationError when the change must not go onto this base. Called on each attempt."""
 
+    def verify(self, base: TableMetadata, manifests: Sequence[ManifestFile], files: ManifestFiles) -> None:
+        """Raise when the manifests of the new snapshot must not be committed. Called on each attempt, last."""
+
     def set_summary(self, values: Mapping[str, str]) -> None:
         """Add entries to the snapshot's summary; counters cannot be overridden."""
         self._summary.update({key: str(value) for key, value in values.items()})
@@ -153,6 +156,7 @@ class SnapshotProducer:
             parent = branch_head(base, self._branch)
             self.validate(base, parent)
             content = self._apply(base, parent, files)
+            self.verify(base, content.manifests, files)
             snapshot = self._write_snapshot(base, parent, content, files)
             new = with_snapshot(base, snapshot, self._branch)
             return self._swap(base, with_properties(new, self._properties))

@@ -7,7 +7,7 @@ isolation refuses new data that the operation should have seen; snapshot isolati
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from streamlake.table.table import Table
 
 _ADDS_DATA = frozenset({"append", "overwrite"})
 _REMOVES_DATA = frozenset({"overwrite", "replace", "delete"})
+_REWRITES_DATA = frozenset({"overwrite", "replace"})
 _ADDS_DELETES = frozenset({"overwrite", "delete", "replace"})
 
 
@@ -146,6 +147,26 @@ class History:
         entries = self._entries(_ADDS_DELETES, ManifestContent.DELETES, scope)
         self._refuse(entries, applies, "deleted rows of data files that are to be replaced")
 
+    def refuse_removed_files(self, paths: Collection[str], scope: Scope, *, skip_deletes: bool) -> None:
+        """None of these data files may have been removed; `skip_deletes` allows it where no row of it was kept."""
+        operations = _REWRITES_DATA if skip_deletes else _REMOVES_DATA
+        entries = self._entries(operations, ManifestContent.DATA, scope)
+        self._refuse(
+            entries,
+            lambda entry: _is_removed(entry) and entry.data_file.file_path in paths,
+            "removed data files whose rows are deleted here",
+        )
+
+    def refuse_added_vectors(
+        self, paths: Collection[str], replaced: Collection[tuple[str, int | None]], scope: Scope
+    ) -> None:
+        """No deletion vector may have been added for one of these data files, but for those that are `replaced`."""
+        self._refuse(
+            self._entries(_ADDS_DELETES, ManifestContent.DELETES, scope),
+            lambda entry: _is_added(entry) and _is_other_vector(entry.data_file, paths, replaced),
+            "added a deletion vector for a data file that gets one here",
+        )
+
     def _refuse(
         self, entries: Iterator[ManifestEntry], conflicts: Callable[[ManifestEntry], bool], what: str
     ) -> None:
@@ -163,6 +184,35 @@ def _is_added(entry: ManifestEntry) -> bool:
 
 def _is_removed(entry: ManifestEntry) -> bool:
     return entry.status == EntryStatus.DELETED
+
+
+def _is_other_vector(
+    file: DataFile, paths: Collection[str], replaced: Collection[tuple[str, int | None]]
+) -> bool:
+    return file.is_deletion_vector and file.referenced_data_file in paths and file.identity not in replaced
+
+
+def refuse_other_vectors(
+    table: Table,
+    base: TableMetadata,
+    parent: Snapshot | None,
+    vectors: Mapping[str, DataFile],
+    replaced: Collection[tuple[str, int | None]],
+) -> None:
+    """ConflictValidationError when a live deletion vector is for a data file of `vectors` (by path) and not
+    `replaced`. Reads the delete manifests of their partitions, for changes that do not say since when to look."""
+    scope = Scope(base, partitions=[(file.spec_id, file.partition) for file in vectors.values()])
+    for manifest in table.manifests(parent):
+        if manifest.content == ManifestContent.DELETES and scope.covers_manifest(manifest):
+            for entry in read_manifest(
+                table.io, manifest, base.specs_by_id, with_stats=False, live_only=True
+            ):
+                if _is_other_vector(entry.data_file, vectors, replaced):
+                    raise ConflictValidationError(
+                        f"{table.name}: {entry.data_file.referenced_data_file} has a deletion vector in"
+                        f" {entry.data_file.file_path} that this change does not replace; read the table again, merge"
+                        " both and redo the change"
+                    )
 
 
 def require_rows_match(files: Iterable[DataFile], row_filter: Expression, base: TableMetadata) -> None:

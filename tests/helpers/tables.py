@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from streamlake.catalog.open import create
+from streamlake.formats.manifests import write_manifest
 from streamlake.spec.data_file import DataFile, FileContent
 from streamlake.spec.ddl import parse_ddl
+from streamlake.spec.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile
 from streamlake.spec.partition_spec import UNPARTITIONED, parse_partition_by
 from streamlake.spec.table_metadata import TableMetadata
 from streamlake.spec.types import IcebergType
@@ -62,6 +65,38 @@ def data_file(
         null_value_counts=dict.fromkeys(types, 0),
         lower_bounds={key: to_bytes(type_, pair[0]) for key, (type_, pair) in types.items()},
         upper_bounds={key: to_bytes(type_, pair[1]) for key, (type_, pair) in types.items()},
+    )
+
+
+def delete_file(
+    table: Table,
+    target: DataFile,
+    name: str = "d",
+    *,
+    dv: bool | None = None,
+    records: int = 2,
+    offset: int = 4,
+) -> DataFile:
+    """Deletes of some rows of one data file, as the table's format version has them: a file by name only."""
+    vector = table.format_version >= 3 if dv is None else dv
+    return replace(
+        data_file(table, *target.partition, records=records, size=20, name=name),
+        content=FileContent.POSITION_DELETES,
+        file_format="puffin" if vector else "parquet",
+        spec_id=target.spec_id,
+        referenced_data_file=target.file_path,
+        content_offset=offset if vector else None,
+        content_size_in_bytes=16 if vector else None,
+    )
+
+
+def stage(table: Table, *files: DataFile, uuid: str = "staged") -> ManifestFile:
+    """A staged delta manifest of files of one content, as a checkpoint writes it."""
+    entries = [ManifestEntry(EntryStatus.ADDED, None, None, None, file) for file in files]
+    content = ManifestContent.DATA if all(file.is_data for file in files) else ManifestContent.DELETES
+    path = table.locations.manifest(uuid, 0)
+    return write_manifest(
+        table.io, path, entries, table.spec, table.schema, table.format_version, content, None
     )
 
 

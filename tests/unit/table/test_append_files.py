@@ -8,21 +8,9 @@ import pytest
 from streamlake.catalog.open import open_table
 from streamlake.errors import DataInvalidError, FeatureUnsupportedError, InvalidOptionError
 from streamlake.formats.manifest_lists import read_manifest_list
-from streamlake.formats.manifests import write_manifest
-from streamlake.spec.data_file import DataFile
-from streamlake.spec.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile
 from streamlake.table.append_files import AppendFiles
-from streamlake.table.table import Table
 from tests.helpers.invariants import check_table, live_data_files, live_entries
-from tests.helpers.tables import data_file, make_table
-
-
-def stage(table: Table, *files: DataFile, uuid: str = "staged") -> ManifestFile:
-    entries = [ManifestEntry(EntryStatus.ADDED, None, None, None, file) for file in files]
-    path = table.locations.manifest(uuid, 0)
-    return write_manifest(
-        table.io, path, entries, table.spec, table.schema, table.format_version, ManifestContent.DATA, None
-    )
+from tests.helpers.tables import data_file, make_table, stage
 
 
 @pytest.mark.parametrize("format_version", [2, 3])

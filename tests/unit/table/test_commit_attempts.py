@@ -27,8 +27,7 @@ from streamlake.table.retries import wait_seconds
 from streamlake.table.table import Table
 from streamlake.table.update_properties import UpdateProperties
 from tests.helpers.invariants import check_table
-from tests.helpers.tables import FaultyOperations, data_file, make_table, metadata_files
-from tests.unit.table.test_append_files import stage
+from tests.helpers.tables import FaultyOperations, data_file, make_table, metadata_files, stage
 
 
 def others_commit(location: Path, times: int) -> Callable[[], None]:

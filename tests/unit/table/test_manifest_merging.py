@@ -13,8 +13,7 @@ from streamlake.table.overwrite_files import OverwriteFiles
 from streamlake.table.table import Table
 from streamlake.table.update_properties import UpdateProperties
 from tests.helpers.invariants import check_table, live_entries
-from tests.helpers.tables import FaultyOperations, data_file, make_table, metadata_files
-from tests.unit.table.test_append_files import stage
+from tests.helpers.tables import FaultyOperations, data_file, make_table, metadata_files, stage
 from tests.unit.table.test_commit_attempts import others_commit
 
 

@@ -7,28 +7,15 @@ import pytest
 
 from streamlake.catalog.open import open_table
 from streamlake.errors import ConflictValidationError, DataInvalidError, InvalidOptionError
-from streamlake.spec.data_file import DataFile, FileContent
+from streamlake.spec.data_file import DataFile
 from streamlake.spec.manifest import EntryStatus, ManifestContent
 from streamlake.spec.partition_spec import parse_partition_by
 from streamlake.table.append_files import AppendFiles
 from streamlake.table.overwrite_files import OverwriteFiles
-from streamlake.table.snapshot_producer import SnapshotProducer
+from streamlake.table.row_delta import RowDelta
 from streamlake.table.table import Table
 from tests.helpers.invariants import check_table, live_data_files, live_entries
-from tests.helpers.tables import FaultyOperations, data_file, make_table, metadata_files
-from tests.unit.table.test_append_files import stage
-
-
-class AddDeletes(SnapshotProducer):
-    """What a row delta will do, as far as these tests need it."""
-
-    @property
-    def operation(self) -> str:
-        return "overwrite"
-
-    def add(self, file: DataFile) -> AddDeletes:
-        self._new.add(file, self._table.metadata)
-        return self
+from tests.helpers.tables import FaultyOperations, data_file, delete_file, make_table, metadata_files, stage
 
 
 def append(table: Table, *files: DataFile) -> int:
@@ -40,17 +27,6 @@ def append(table: Table, *files: DataFile) -> int:
 
 def names(table: Table) -> list[str]:
     return sorted(Path(file.file_path).stem for file in live_data_files(table))
-
-
-def delete_file(table: Table, target: DataFile, name: str = "d", *, dv: bool = False) -> DataFile:
-    return replace(
-        data_file(table, *target.partition, records=2, size=20, name=name),
-        content=FileContent.POSITION_DELETES,
-        file_format="puffin" if dv else "parquet",
-        referenced_data_file=target.file_path,
-        content_offset=4 if dv else None,
-        content_size_in_bytes=16 if dv else None,
-    )
 
 
 @pytest.mark.parametrize("format_version", [2, 3])
@@ -190,7 +166,7 @@ def test_snapshot_isolation_refuses_lost_deletes_and_removed_files(tmp_path: Pat
     one, two = data_file(table, "a", name="one"), data_file(table, "b", name="two")
     start = append(table, one, two)
     other = open_table(str(tmp_path))
-    AddDeletes(other).add(delete_file(other, one)).commit()
+    RowDelta(other).add_deletes(delete_file(other, one)).commit()
     with pytest.raises(ConflictValidationError, match="deleted rows"):
         OverwriteFiles(table).overwrite_by_filter("category = 'a'").isolation("snapshot", start).commit()
     with pytest.raises(ConflictValidationError, match="are to be replaced"):
@@ -250,7 +226,7 @@ def test_deletes_of_a_removed_file_go_with_it(tmp_path: Path, dv: bool) -> None:
     table = make_table(tmp_path, partition_by=("category",), format_version=3 if dv else 2)
     one, two = data_file(table, "a", name="one"), data_file(table, "b", name="two")
     append(table, one, two)
-    AddDeletes(table).add(delete_file(table, one, "d1", dv=dv)).add(
+    RowDelta(table).add_deletes(delete_file(table, one, "d1", dv=dv)).add_deletes(
         delete_file(table, two, "d2", dv=dv)
     ).commit()
     assert (table.current_snapshot or pytest.fail("no snapshot")).summary["total-delete-files"] == "2"

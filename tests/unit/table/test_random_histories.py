@@ -13,12 +13,11 @@ from streamlake.spec.data_file import DataFile
 from streamlake.table.append_files import AppendFiles
 from streamlake.table.overwrite_files import OverwriteFiles
 from streamlake.table.replace_partitions import ReplacePartitions
+from streamlake.table.row_delta import RowDelta
 from streamlake.table.table import Table
 from streamlake.table.update_properties import UpdateProperties
 from tests.helpers.invariants import check_table, live_data_files, live_entries
-from tests.helpers.tables import data_file, make_table, metadata_files
-from tests.unit.table.test_append_files import stage
-from tests.unit.table.test_overwrite_files import AddDeletes, delete_file
+from tests.helpers.tables import data_file, delete_file, make_table, metadata_files, stage
 
 Live = dict[str, DataFile]
 
@@ -105,7 +104,7 @@ class History:
         if file.file_path in {entry.data_file.referenced_data_file for entry in entries}:
             return False
         delete = delete_file(table, file, f"d{self.chance.random()}", dv=table.format_version >= 3)
-        AddDeletes(table, branch).add(delete).commit()
+        RowDelta(table, branch).add_deletes(delete).commit()
         return True
 
     @staticmethod

@@ -14,10 +14,10 @@ from streamlake.spec.manifest import FieldSummary
 from streamlake.spec.types import UUIDType
 from streamlake.spec.values import to_bytes
 from streamlake.table.replace_partitions import ReplacePartitions
+from streamlake.table.row_delta import RowDelta
 from tests.helpers.invariants import check_table
-from tests.helpers.tables import data_file, make_table
-from tests.unit.table.test_append_files import stage
-from tests.unit.table.test_overwrite_files import AddDeletes, append, delete_file, names
+from tests.helpers.tables import data_file, delete_file, make_table, stage
+from tests.unit.table.test_overwrite_files import append, names
 
 
 @pytest.mark.parametrize("format_version", [2, 3])
@@ -103,7 +103,7 @@ def test_isolation_looks_at_the_replaced_partitions_only(tmp_path: Path) -> None
     other.refresh()
     target = data_file(other, "a", name="a3")
     append(other, target)
-    AddDeletes(other).add(delete_file(other, target)).commit()
+    RowDelta(other).add_deletes(delete_file(other, target)).commit()
     with pytest.raises(ConflictValidationError, match="deleted rows"):
         operation("snapshot").commit()
 
@@ -121,7 +121,7 @@ def test_a_global_equality_delete_concerns_every_partition(tmp_path: Path) -> No
         partition=(),
         equality_ids=(1,),
     )
-    AddDeletes(open_table(str(tmp_path))).add(delete).commit()
+    RowDelta(open_table(str(tmp_path))).add_deletes(delete).commit()
     operation = ReplacePartitions(table).add_file(data_file(table, "a")).isolation("snapshot", start)
     with pytest.raises(ConflictValidationError, match="deleted rows"):
         operation.commit()

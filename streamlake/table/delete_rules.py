@@ -1,0 +1,115 @@
+"""Which delete files a commit may add: format version, one deletion vector per data file, its data file's partition.
+
+Called by `RowDelta`, with what is in the commit itself and in the manifests that it wrote; the table's other
+manifests are not read, so the cost follows the change. Spec: Delete Formats, Deletion Vectors, Scan Planning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from streamlake.errors import ConflictValidationError, DataInvalidError
+from streamlake.spec.data_file import DataFile, FileContent
+from streamlake.spec.manifest import ManifestFile
+from streamlake.table.manifest_files import ManifestFiles
+from streamlake.table.partition_keys import PartitionKey, partition_key
+
+
+def unfit(file: DataFile, format_version: int) -> str | None:
+    """Why a table of this version takes no such delete file; None when it does."""
+    if file.content == FileContent.EQUALITY_DELETES:
+        return None if file.equality_ids else "it is an equality delete file without equality ids"
+    if not file.is_deletion_vector:
+        if format_version >= 3:
+            return f"a table of format version {format_version} takes deletion vectors, no new position delete files"
+        return None
+    if format_version < 3:
+        return f"a table of format version {format_version} takes position delete files, no deletion vectors"
+    needed = (file.referenced_data_file, file.content_offset, file.content_size_in_bytes)
+    return "it is a deletion vector without data file, offset or size" if None in needed else None
+
+
+class NewDeletes:
+    """The delete files of one commit beside its data files and what it removes."""
+
+    def __init__(self, added: Iterable[DataFile], removed: Iterable[DataFile]) -> None:
+        self._removed = list(removed)
+        self._data: dict[str, DataFile] = {}
+        self.files: list[DataFile] = []
+        for file in added:
+            if file.is_data:
+                self._data[file.file_path] = file
+            else:
+                self.files.append(file)
+        self._targets = _targets(self.files)
+
+    @property
+    def vectors(self) -> dict[str, DataFile]:
+        """The added deletion vectors by the path of their data file."""
+        return {file.referenced_data_file or "": file for file in self.files if file.is_deletion_vector}
+
+    def check(self, table: str) -> None:
+        """Raises DataInvalidError when the commit contradicts itself, whatever the table holds."""
+        vectors: dict[str, DataFile] = {}
+        for file in self.files:
+            target = file.referenced_data_file
+            if (
+                file.is_deletion_vector
+                and target is not None
+                and vectors.setdefault(target, file) is not file
+            ):
+                raise DataInvalidError(
+                    f"{table}: this commit has two deletion vectors for {target}, in {vectors[target].file_path} and in"
+                    f" {file.file_path}; merge them into one"
+                )
+        for file in self._removed:
+            if file.is_data and file.file_path in self._targets:
+                raise DataInvalidError(
+                    f"{table}: {file.file_path} is removed by the commit that also deletes rows of it"
+                    f" ({self._targets[file.file_path].file_path}); do one of both"
+                )
+            if file.is_data and file.file_path in self._data:
+                raise DataInvalidError(f"{table}: {file.file_path} is both added and removed by this commit")
+            if not file.is_data and file.referenced_data_file is not None:
+                self._require_same_place(file.referenced_data_file, file, table)
+        for path, file in self._data.items():
+            self._require_same_place(path, file, table)
+
+    def check_written(self, manifests: Iterable[ManifestFile], files: ManifestFiles, table: str) -> None:
+        """Check the manifests that the commit wrote, with what was merged into them.
+
+        Raises ConflictValidationError for a second deletion vector, DataInvalidError for a delete file that is not in
+        its data file's partition.
+        """
+        vectors = self.vectors
+        for manifest in manifests if self._targets else ():
+            for entry in files.written_entries(manifest):
+                file = entry.data_file
+                if not entry.is_live:
+                    continue
+                if file.is_data:
+                    self._require_same_place(file.file_path, file, table)
+                    continue
+                new = vectors.get(file.referenced_data_file or "") if file.is_deletion_vector else None
+                if new is not None and new.identity != file.identity:
+                    raise ConflictValidationError(
+                        f"{table}: {file.referenced_data_file} would have two deletion vectors, the one in"
+                        f" {file.file_path} is not replaced; read the table again, merge both and redo the change"
+                    )
+
+    def _require_same_place(self, path: str, other: DataFile, table: str) -> None:
+        file = self._targets.get(path)
+        if file is not None and _place(file) != _place(other):
+            raise DataInvalidError(
+                f"{table}: {file.file_path} deletes rows of {path}, but has partition {file.partition} of spec"
+                f" {file.spec_id}, not {other.partition} of spec {other.spec_id}; delete files belong into their data"
+                " file's partition"
+            )
+
+
+def _targets(deletes: Iterable[DataFile]) -> Mapping[str, DataFile]:
+    return {file.referenced_data_file: file for file in deletes if file.referenced_data_file is not None}
+
+
+def _place(file: DataFile) -> PartitionKey:
+    return partition_key(file.spec_id, file.partition)
