@@ -1,0 +1,108 @@
+"""Which change of each key is the last one: deduplication inside a checkpoint.
+
+Runs in the writer task before anything is looked up or written. Rows are sorted by hash once; winners are found per run
+of equal hashes. Invariant: exact, also where different keys share a hash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamlake.index.guards import Guards
+from streamlake.index.keys import Keys
+
+Array = Any  # numpy array
+
+
+def last_per_key(keys: Keys, order: Sequence[Array | pa.Array | Guards] = ()) -> tuple[Array, Array]:
+    """(winners, group) of n rows.
+
+    `order` holds what ranks the changes of a key, most significant first (guards, then source order): (n,) integers,
+    Arrow arrays of integers or binary without nulls, or Guards. The greatest wins; among equals the row that comes
+    last. `winners` is (m,) int64, the winning rows, ascending, one per key; `group` is (n,) int64: the place among the
+    winners of the one that each row's key has.
+    """
+    rows = len(keys)
+    if not rows:
+        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+    sorted_rows, starts = _by_key(keys)
+    sizes = np.diff(starts, append=rows)
+    last = _last_rows(sorted_rows, starts, sizes, [_ranks(column) for column in order])
+    wins: Array = np.zeros(rows, dtype=bool)
+    wins[last] = True
+    place = np.cumsum(wins) - 1
+    group: Array = np.empty(rows, dtype=np.int64)
+    group[sorted_rows] = np.repeat(place[last], sizes)
+    return np.flatnonzero(wins), group
+
+
+def _by_key(keys: Keys) -> tuple[Array, Array]:
+    """The rows with equal keys next to each other, and where each key starts among them."""
+    sorted_rows = np.argsort(keys.hashes)
+    hashes = keys.hashes[sorted_rows]
+    new: Array = np.ones(len(hashes), dtype=bool)
+    np.not_equal(hashes[1:], hashes[:-1], out=new[1:])
+    starts = np.flatnonzero(new)
+    if (keys.nulls is None and keys.data is None) or len(starts) == len(hashes):
+        return sorted_rows, starts
+    sizes = np.diff(starts, append=len(hashes))
+    first = np.repeat(starts, sizes)
+    others = np.flatnonzero(~new)
+    differs = ~keys.take(sorted_rows[others]).equal(keys.take(sorted_rows[first[others]]))
+    if not differs.any():
+        return sorted_rows, starts
+    mixed: Array = np.zeros(len(hashes), dtype=bool)
+    mixed[first[others[differs]]] = True
+    return _untangled(keys, sorted_rows, new, np.flatnonzero(mixed[first]))
+
+
+def _untangled(keys: Keys, sorted_rows: Array, new: Array, mixed: Array) -> tuple[Array, Array]:
+    """Split the runs of equal hashes that hold several keys; `mixed` are all places in such runs."""
+    some = sorted_rows[mixed]
+    codes: Array = np.zeros(len(some), dtype=np.int64)
+    if keys.data is not None:
+        codes += pc.dictionary_encode(keys.data.take(pa.array(some))).indices.to_numpy()
+    if keys.nulls is not None:
+        codes = codes * 2 + keys.nulls[some]
+    hashes = keys.hashes[some]
+    order = np.lexsort((codes, hashes))
+    sorted_rows[mixed] = some[order]
+    codes, hashes = codes[order], hashes[order]
+    new[mixed[1:]] = (codes[1:] != codes[:-1]) | (hashes[1:] != hashes[:-1])
+    return sorted_rows, np.flatnonzero(new)
+
+
+def _last_rows(sorted_rows: Array, starts: Array, sizes: Array, ranks: Sequence[Array]) -> Array:
+    """The winning row of each key: the candidates of keys with several rows are narrowed column by column."""
+    if len(starts) == len(sorted_rows):
+        return sorted_rows
+    if not ranks:
+        return np.maximum.reduceat(sorted_rows, starts)
+    last = sorted_rows[starts]
+    several = np.flatnonzero(sizes > 1)
+    rows = sorted_rows[np.repeat(sizes > 1, sizes)]
+    sizes = sizes[several]
+    for values in ranks:
+        at = np.cumsum(sizes) - sizes
+        found = values[rows]
+        best = found == np.repeat(np.maximum.reduceat(found, at), sizes)
+        rows, sizes = rows[best], np.add.reduceat(best.astype(np.int64), at)
+    last[several] = np.maximum.reduceat(rows, np.cumsum(sizes) - sizes)
+    return last
+
+
+def _ranks(column: Array | pa.Array | Guards) -> Array:
+    """Integers in the order of the values."""
+    values = column.values if isinstance(column, Guards) else column
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    if not isinstance(values, pa.Array):
+        return np.asarray(values)
+    if pa.types.is_integer(values.type):
+        return values.to_numpy(zero_copy_only=False)
+    return pc.rank(values, tiebreaker="dense").to_numpy(zero_copy_only=False).astype(np.int64)
