@@ -1,4 +1,5 @@
-"""How data files and manifests are written: the table properties `write.<format>.*`, parsed once into frozen values.
+"""How files and manifests are written: the table properties `write.<format>.*`, and `write.delete.<format>.*` where
+delete files differ, parsed once into frozen values.
 
 Made on the driver from the table's properties, carried to executors inside the write target, read by the writers
 of this room. Names are Iceberg's; a property of Iceberg's that has no meaning here is left alone, a value that
@@ -31,16 +32,20 @@ class AvroCompression:
     level: int | None = None
 
     @staticmethod
-    def from_properties(properties: Mapping[str, str], prefix: str) -> AvroCompression:
+    def from_properties(
+        properties: Mapping[str, str], prefix: str, defaults: AvroCompression | None = None
+    ) -> AvroCompression:
         """Parse `<prefix>.compression-codec` and `<prefix>.compression-level`, of `write.avro` or `write.manifest`.
 
-        A level means nothing to a codec without levels. Raises InvalidOptionError for a value that makes no sense.
+        A level means nothing to a codec without levels, and the level of `defaults` nothing to another codec. Raises
+        InvalidOptionError for a value that makes no sense.
         """
-        codec = _codec(properties, f"{prefix}.compression-codec", "gzip", AVRO_CODECS)
+        defaults = defaults or AvroCompression()
+        codec = _codec(properties, f"{prefix}.compression-codec", defaults.codec, AVRO_CODECS)
         if codec not in _AVRO_LEVELS:
             return AvroCompression(codec)
         key, (lowest, highest) = f"{prefix}.compression-level", _AVRO_LEVELS[codec]
-        level = _level(properties, key, lowest)
+        level = _level(properties, key, lowest, defaults.level if codec == defaults.codec else None)
         if level is not None and level > highest:
             raise InvalidOptionError(
                 f"table property {key}={level} is above {highest}, the highest level of {codec}; lower it or unset it"
@@ -70,21 +75,44 @@ class FormatOptions:
     metrics: MetricsOptions = field(default_factory=MetricsOptions)
 
     @staticmethod
-    def from_properties(properties: Mapping[str, str]) -> FormatOptions:
-        """Parse Iceberg's table properties. Raises InvalidOptionError for a value that makes no sense."""
+    def from_properties(
+        properties: Mapping[str, str], prefix: str = "write", defaults: FormatOptions | None = None
+    ) -> FormatOptions:
+        """Parse Iceberg's table properties `<prefix>.<format>.*`. What they leave open is as in `defaults`.
+
+        Raises InvalidOptionError for a value that makes no sense.
+        """
+        base = defaults or FormatOptions()
+        codec = _codec(properties, f"{prefix}.parquet.compression-codec", base.parquet_codec, PARQUET_CODECS)
+        level = base.parquet_compression_level if codec == base.parquet_codec else None
+
+        def size(name: str, default: int) -> int:
+            return int_property(properties, f"{prefix}.{name}", default, minimum=1)
+
         return FormatOptions(
-            parquet_codec=_codec(properties, "write.parquet.compression-codec", "zstd", PARQUET_CODECS),
-            parquet_compression_level=_level(properties, "write.parquet.compression-level", -131072),
-            parquet_row_group_size_bytes=_size(properties, "write.parquet.row-group-size-bytes", 128 * _MIB),
-            parquet_page_size_bytes=_size(properties, "write.parquet.page-size-bytes", _MIB),
-            parquet_page_row_limit=_size(properties, "write.parquet.page-row-limit", 20_000),
-            parquet_dict_size_bytes=_size(properties, "write.parquet.dict-size-bytes", 2 * _MIB),
-            parquet_encodings=_codec(properties, "streamlake.parquet.encodings", "auto", PARQUET_ENCODINGS),
-            avro_compression=AvroCompression.from_properties(properties, "write.avro"),
-            orc_codec=_codec(properties, "write.orc.compression-codec", "zlib", ORC_CODECS),
-            orc_stripe_size_bytes=_size(properties, "write.orc.stripe-size-bytes", 64 * _MIB),
+            parquet_codec=codec,
+            parquet_compression_level=_level(
+                properties, f"{prefix}.parquet.compression-level", -131072, level
+            ),
+            parquet_row_group_size_bytes=size(
+                "parquet.row-group-size-bytes", base.parquet_row_group_size_bytes
+            ),
+            parquet_page_size_bytes=size("parquet.page-size-bytes", base.parquet_page_size_bytes),
+            parquet_page_row_limit=size("parquet.page-row-limit", base.parquet_page_row_limit),
+            parquet_dict_size_bytes=size("parquet.dict-size-bytes", base.parquet_dict_size_bytes),
+            parquet_encodings=_codec(
+                properties, "streamlake.parquet.encodings", base.parquet_encodings, PARQUET_ENCODINGS
+            ),
+            avro_compression=AvroCompression.from_properties(
+                properties, f"{prefix}.avro", base.avro_compression
+            ),
+            orc_codec=_codec(properties, f"{prefix}.orc.compression-codec", base.orc_codec, ORC_CODECS),
+            orc_stripe_size_bytes=size("orc.stripe-size-bytes", base.orc_stripe_size_bytes),
             orc_compression_strategy=_codec(
-                properties, "write.orc.compression-strategy", "speed", ("speed", "compression")
+                properties,
+                f"{prefix}.orc.compression-strategy",
+                base.orc_compression_strategy,
+                ("speed", "compression"),
             ),
             metrics=MetricsOptions.from_properties(properties),
         )
@@ -100,10 +128,8 @@ def _codec(properties: Mapping[str, str], key: str, default: str, known: tuple[s
     return value
 
 
-def _level(properties: Mapping[str, str], key: str, minimum: int) -> int | None:
-    unset = str(properties.get(key, "null")).strip().lower() == "null"
-    return None if unset else int_property(properties, key, 0, minimum=minimum)
-
-
-def _size(properties: Mapping[str, str], key: str, default: int) -> int:
-    return int_property(properties, key, default, minimum=1)
+def _level(properties: Mapping[str, str], key: str, minimum: int, default: int | None = None) -> int | None:
+    text = properties.get(key)
+    if text is None:
+        return default
+    return None if str(text).strip().lower() == "null" else int_property(properties, key, 0, minimum=minimum)

@@ -41,9 +41,13 @@ def table_location(location: str) -> str:
     return location.rstrip("/")
 
 
-def data_file_name(partition_id: int, task_id: int, operation_id: str, count: int, extension: str) -> str:
-    """`{partition:05d}-{task}-{uuid}-{count:05d}.parquet`: unique per task attempt, because the uuid is."""
-    return f"{partition_id:05d}-{task_id}-{operation_id}-{count:05d}.{extension}"
+def data_file_name(
+    partition_id: int, task_id: int, operation_id: str, count: int, extension: str, *, deletes: bool = False
+) -> str:
+    """`{partition:05d}-{task}-{uuid}-{count:05d}.parquet`, or `...-deletes.parquet`: unique per task attempt, because
+    the uuid is."""
+    ending = f"-deletes.{extension}" if deletes else f".{extension}"
+    return f"{partition_id:05d}-{task_id}-{operation_id}-{count:05d}{ending}"
 
 
 def metadata_version_of(path: str) -> int | None:

@@ -15,6 +15,10 @@ from streamlake.options import check_option_names, int_property
 
 FILE_FORMAT = "write.format.default"
 TARGET_FILE_SIZE = "write.target-file-size-bytes"
+DELETE_FILE_FORMAT = "write.delete.format.default"
+DELETE_TARGET_FILE_SIZE = "write.delete.target-file-size-bytes"
+DELETE_GRANULARITY = "write.delete.granularity"
+PER_FILE, PER_PARTITION = "file", "partition"
 PREFIX = "streamlake.write."
 MEMORY_BUDGET = "streamlake.write.memory-budget-bytes"
 MAX_OPEN_FILES = "streamlake.write.max-open-files"
@@ -22,6 +26,38 @@ MAX_OPEN_FILES = "streamlake.write.max-open-files"
 _MIB = 1024 * 1024
 _GATHER_BYTES = 32 * _MIB
 _SMALLEST_BUDGET = 1 * _MIB
+
+
+@dataclass(frozen=True)
+class DeleteOptions:
+    """Settings of position and equality delete files; what the properties leave open is as for data files.
+
+    With `granularity` "file", a position delete file holds the positions of one data file; with "partition", those of
+    many data files of a partition.
+    """
+
+    file_format: str = "parquet"
+    target_file_size_bytes: int = 64 * _MIB
+    granularity: str = PER_FILE
+    format: FormatOptions = field(default_factory=FormatOptions)
+
+    def __post_init__(self) -> None:
+        if self.granularity not in (PER_FILE, PER_PARTITION):
+            raise InvalidOptionError(
+                f"table property {DELETE_GRANULARITY}={self.granularity!r} is not known; use {PER_FILE} or {PER_PARTITION}"
+            )
+
+    @staticmethod
+    def from_properties(
+        properties: Mapping[str, str], file_format: str, data: FormatOptions
+    ) -> DeleteOptions:
+        """Parse `write.delete.*`; `file_format` and `data` are those of data files."""
+        return DeleteOptions(
+            file_format=_file_format(properties, DELETE_FILE_FORMAT, file_format),
+            target_file_size_bytes=int_property(properties, DELETE_TARGET_FILE_SIZE, 64 * _MIB, minimum=1),
+            granularity=str(properties.get(DELETE_GRANULARITY, PER_FILE)).strip().lower(),
+            format=FormatOptions.from_properties(properties, "write.delete", data),
+        )
 
 
 @dataclass(frozen=True)
@@ -36,6 +72,7 @@ class WriteOptions:
     memory_budget_bytes: int = 256 * _MIB
     max_open_files: int = 100
     format: FormatOptions = field(default_factory=FormatOptions)
+    delete: DeleteOptions = field(default_factory=DeleteOptions)
 
     @property
     def gather_bytes(self) -> int:
@@ -55,15 +92,22 @@ class WriteOptions:
             (MEMORY_BUDGET, MAX_OPEN_FILES),
             "table property",
         )
-        file_format = str(properties.get(FILE_FORMAT, "parquet")).strip().lower()
-        if file_format not in FILE_FORMATS:
-            raise InvalidOptionError(
-                f"table property {FILE_FORMAT}={file_format!r} is not a file format; use {', '.join(FILE_FORMATS)}"
-            )
+        file_format = _file_format(properties, FILE_FORMAT, "parquet")
+        format_options = FormatOptions.from_properties(properties)
         return WriteOptions(
             file_format=file_format,
             target_file_size_bytes=int_property(properties, TARGET_FILE_SIZE, 512 * _MIB, minimum=1),
             memory_budget_bytes=int_property(properties, MEMORY_BUDGET, 256 * _MIB, minimum=_SMALLEST_BUDGET),
             max_open_files=int_property(properties, MAX_OPEN_FILES, 100, minimum=1),
-            format=FormatOptions.from_properties(properties),
+            format=format_options,
+            delete=DeleteOptions.from_properties(properties, file_format, format_options),
         )
+
+
+def _file_format(properties: Mapping[str, str], key: str, default: str) -> str:
+    file_format = str(properties.get(key, default)).strip().lower()
+    if file_format not in FILE_FORMATS:
+        raise InvalidOptionError(
+            f"table property {key}={file_format!r} is not a file format; use {', '.join(FILE_FORMATS)}"
+        )
+    return file_format

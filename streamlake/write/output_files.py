@@ -11,12 +11,14 @@ import uuid
 from typing import Any
 
 from streamlake.errors import StreamlakeError
+from streamlake.spec.partition_spec import PartitionSpec
 from streamlake.storage.locations import data_file_name
 from streamlake.write.target import WriteTarget
 
 
 class OutputFiles:
-    """Names new files `{partition:05d}-{task}-{uuid}-{count:05d}.{format}` under the table's data directory.
+    """Names new files `{partition:05d}-{task}-{uuid}-{count:05d}.{format}` under the table's data directory; one count
+    serves data and deletes.
 
     The uuid is made of the target's operation uuid, the checkpoint, the task and the attempt: it tells attempts
     apart even where an engine counts its tasks from zero again.
@@ -36,12 +38,22 @@ class OutputFiles:
         return len(self._paths)
 
     def new_path(self, partition: tuple[Any, ...]) -> str:
-        """The path of a new file of a partition (spec: Appendix F; hive-style directories)."""
+        """The path of a new data file of a partition (spec: Appendix F; hive-style directories)."""
+        return self._new_path(self._target.spec, partition, self._target.options.file_format, deletes=False)
+
+    def new_delete_path(self, spec: PartitionSpec, partition: tuple[Any, ...], file_format: str) -> str:
+        """The path of a new delete file, `...-deletes.{format}`, of a partition of any spec of the table."""
+        return self._new_path(spec, partition, file_format, deletes=True)
+
+    def _new_path(
+        self, spec: PartitionSpec, partition: tuple[Any, ...], extension: str, *, deletes: bool
+    ) -> str:
         target = self._target
+        count = len(self._paths) + 1
         name = data_file_name(
-            self._partition_id, self._task_id, self._uuid, len(self._paths) + 1, target.options.file_format
+            self._partition_id, self._task_id, self._uuid, count, extension, deletes=deletes
         )
-        path = target.locations.data_file(target.spec.partition_path(partition, target.schema), name)
+        path = target.locations.data_file(spec.partition_path(partition, target.schema), name)
         self._paths.append(path)
         return path
 

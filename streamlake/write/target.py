@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from streamlake.errors import InvalidOptionError
+from streamlake.errors import DataInvalidError, InvalidOptionError
 from streamlake.spec.partition_spec import UNPARTITIONED, PartitionSpec
 from streamlake.spec.schema import Schema
 from streamlake.spec.sort_order import UNSORTED, SortOrder
@@ -27,7 +27,8 @@ class WriteTarget:
     """A table as its writers see it, and the checkpoint they write for.
 
     `operation_uuid` is fresh for every run of a checkpoint, so that files of a replay never meet those of the first
-    run. `input_order` is "fanout" (rows of partitions in any order) or "clustered" (all rows of a partition of a
+    run. `specs` are all partition specs of the table, which deletes need; `spec` is the one that rows are written by.
+    `input_order` is "fanout" (rows of partitions in any order) or "clustered" (all rows of a partition of a
     task come together, and a partition that returns is an error).
     """
 
@@ -38,6 +39,7 @@ class WriteTarget:
     checkpoint_id: int
     operation_uuid: str
     spec: PartitionSpec = UNPARTITIONED
+    specs: tuple[PartitionSpec, ...] = ()
     sort_order: SortOrder = UNSORTED
     format_version: int = 2
     options: WriteOptions = field(default_factory=WriteOptions)
@@ -53,6 +55,16 @@ class WriteTarget:
     def location(self) -> str:
         """The table's location, for messages."""
         return self.locations.location
+
+    def spec_by_id(self, spec_id: int) -> PartitionSpec:
+        """A partition spec of the table. Raises DataInvalidError for an unknown id."""
+        for spec in (self.spec, *self.specs):
+            if spec.spec_id == spec_id:
+                return spec
+        raise DataInvalidError(
+            f"{self.location}: a data file of partition spec {spec_id}, which the table does not have; its metadata is "
+            "damaged, or the table was replaced while it was written"
+        )
 
     @staticmethod
     def for_table(
@@ -78,6 +90,7 @@ class WriteTarget:
             checkpoint_id=checkpoint_id,
             operation_uuid=operation_uuid,
             spec=metadata.spec,
+            specs=tuple(metadata.specs),
             sort_order=metadata.sort_order,
             format_version=metadata.format_version,
             options=WriteOptions.from_properties(merged),

@@ -33,6 +33,7 @@ def test_layout_of_hadoop_tables() -> None:
     assert at.committable("job", 3) == f"{at.committables('job')}/checkpoint-0000000003.json"
     assert at.committables("job") == f"{ROOT}/metadata/streamlake/job"
     assert data_file_name(3, 14, "uuid", 2, "parquet") == "00003-14-uuid-00002.parquet"
+    assert data_file_name(3, 14, "uuid", 2, "orc", deletes=True) == "00003-14-uuid-00002-deletes.orc"
 
 
 def test_moved_directories() -> None:

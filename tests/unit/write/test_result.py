@@ -56,10 +56,68 @@ def test_options_of_a_table() -> None:
     assert WriteOptions.from_properties({}) == WriteOptions()
 
 
+def test_options_of_delete_files() -> None:
+    """What `write.delete.*` leaves open is as for data files."""
+    given = {
+        "write.format.default": "orc",
+        "write.parquet.compression-codec": "gzip",
+        "write.parquet.compression-level": "7",
+        "write.parquet.page-row-limit": "77",
+        "write.avro.compression-codec": "zstd",
+        "write.avro.compression-level": "5",
+        "write.orc.compression-codec": "snappy",
+    }
+    delete = WriteOptions.from_properties(given).delete
+    assert (delete.file_format, delete.granularity, delete.target_file_size_bytes) == (
+        "orc",
+        "file",
+        64 << 20,
+    )
+    assert delete.format == WriteOptions.from_properties(given).format
+    given |= {
+        "write.delete.format.default": "Parquet",
+        "write.delete.target-file-size-bytes": "1000",
+        "write.delete.granularity": "PARTITION",
+        "write.delete.parquet.compression-codec": "snappy",
+        "write.delete.parquet.page-size-bytes": "4096",
+        "write.delete.avro.compression-codec": "snappy",
+        "write.delete.orc.stripe-size-bytes": "1048576",
+    }
+    options = WriteOptions.from_properties(given)
+    delete = options.delete
+    assert (delete.file_format, delete.granularity, delete.target_file_size_bytes) == (
+        "parquet",
+        "partition",
+        1000,
+    )
+    assert (delete.format.parquet_codec, delete.format.parquet_compression_level) == ("snappy", None)
+    assert (delete.format.parquet_page_row_limit, delete.format.parquet_page_size_bytes) == (77, 4096)
+    assert (delete.format.avro_compression.codec, delete.format.avro_compression.level) == ("snappy", None)
+    assert (delete.format.orc_codec, delete.format.orc_stripe_size_bytes) == ("snappy", 1 << 20)
+    assert (options.file_format, options.format.parquet_codec) == ("orc", "gzip")
+    level = {**given, "write.delete.parquet.compression-codec": "gzip"}
+    assert WriteOptions.from_properties(level).delete.format.parquet_compression_level == 7
+    level["write.delete.parquet.compression-level"] = "null"
+    assert WriteOptions.from_properties(level).delete.format.parquet_compression_level is None
+
+
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
         ("write.format.default", "csv", "'csv' is not a file format; use parquet"),
+        (
+            "write.delete.format.default",
+            "puffin",
+            "write.delete.format.default='puffin' is not a file format",
+        ),
+        ("write.delete.target-file-size-bytes", "0", "at least 1"),
+        (
+            "write.delete.granularity",
+            "row",
+            "write.delete.granularity='row' is not known; use file or partition",
+        ),
+        ("write.delete.parquet.compression-codec", "zip", "write.delete.parquet.compression-codec='zip'"),
+        ("write.delete.avro.compression-level", "10", "write.delete.avro.compression-level=10 is above 9"),
         ("write.target-file-size-bytes", "512MB", "'512MB' is not an integer"),
         ("streamlake.write.memory-budget-bytes", "1000", "at least 1048576"),
         ("streamlake.write.max-open-files", "0", "at least 1"),
