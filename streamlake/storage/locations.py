@@ -132,6 +132,19 @@ class TableLocations:
         return f"{self.committables(job_id)}/checkpoint-{checkpoint_id:010d}.json"
 
     @property
+    def index_directory(self) -> str:
+        """Directory of the key index; the underscore hides it from the removal of orphan files."""
+        return f"{self.metadata_directory}/_index"
+
+    def index_run(self, uuid: str) -> str:
+        """Path of a run of the key index."""
+        return f"{self.index_directory}/{uuid}.run"
+
+    def index_state(self, uuid: str) -> str:
+        """Path of the document that says which runs make up the key index of a snapshot."""
+        return f"{self.index_directory}/{uuid}.json"
+
+    @property
     def _root(self) -> str:
         return self.location.rstrip("/")
 
