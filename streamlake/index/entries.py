@@ -1,0 +1,134 @@
+"""Entries of the key index in memory: key -> (data file, position), sorted by the key's hash.
+
+Writer tasks make them of what they wrote and runs keep them. Invariant: ascending by hash; `files` are ordinals into
+`paths`, except those of tombstones, which mean nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from streamlake.index.guards import Guards, concat_guards
+from streamlake.index.keys import Keys, concat_keys
+
+Array = Any  # numpy array
+
+SUPERSEDES = 1
+"""The entry's row replaced whatever older runs say of its key."""
+TOMBSTONE = 2
+"""The key was deleted: older runs say nothing of it, and the entry names no row."""
+NULL_KEY = 4
+"""The key is null, where hash and null flag are the whole key. Kept from `Keys.nulls`."""
+NO_GUARD = 8
+"""The entry's guard is not known, although other entries of the run have one."""
+
+ENDS_SEARCH = SUPERSEDES | TOMBSTONE
+
+
+@dataclass(frozen=True)
+class RunFile:
+    """A data file that entries refer to. `own`: the bucket's task wrote it, so each of its rows is of that bucket."""
+
+    path: str
+    own: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Entries:
+    """n entries, ascending by hash, in any order where hashes are equal; a key may have several.
+
+    `files` (n,) int32 into `paths`, `positions` (n,) int64, `flags` (n,) uint8, `guards` of n rows or None, `times`
+    (n,) int64 epoch milliseconds or None: when tombstones were written, of no meaning for other entries.
+    """
+
+    keys: Keys
+    files: Array
+    positions: Array
+    flags: Array
+    paths: tuple[RunFile, ...]
+    guards: Guards | None = None
+    times: Array | None = None
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def take(self, indices: Array) -> Entries:
+        """The entries at `indices` (m,), in that order, which must keep hashes ascending."""
+        return replace(
+            self,
+            keys=self.keys.take(indices),
+            files=self.files[indices],
+            positions=self.positions[indices],
+            flags=self.flags[indices],
+            guards=None if self.guards is None else self.guards.take(indices),
+            times=None if self.times is None else self.times[indices],
+        )
+
+    def slice(self, start: int, stop: int) -> Entries:
+        """The entries start..stop-1, without a copy where that is possible."""
+        part = np.s_[start:stop]
+        keys = Keys(
+            self.keys.hashes[part],
+            None if self.keys.nulls is None else self.keys.nulls[part],
+            None if self.keys.data is None else self.keys.data.slice(start, stop - start),
+        )
+        return replace(
+            self,
+            keys=keys,
+            files=self.files[part],
+            positions=self.positions[part],
+            flags=self.flags[part],
+            guards=None if self.guards is None else self.guards.take(np.arange(start, stop)),
+            times=None if self.times is None else self.times[part],
+        )
+
+
+def sort_entries(
+    keys: Keys,
+    files: Array,
+    positions: Array,
+    flags: Array,
+    paths: Sequence[RunFile],
+    *,
+    guards: Guards | None = None,
+    times: Array | None = None,
+) -> Entries:
+    """Entries of n rows in any order; the arrays as in `Entries`, NULL_KEY is set here."""
+    flags = np.asarray(flags, dtype=np.uint8)
+    if keys.nulls is not None:
+        flags = (flags & ~np.uint8(NULL_KEY)) | np.where(keys.nulls, np.uint8(NULL_KEY), np.uint8(0))
+    entries = Entries(
+        keys,
+        np.asarray(files, dtype=np.int32),
+        np.asarray(positions, dtype=np.int64),
+        flags,
+        tuple(paths),
+        guards,
+        None if times is None else np.asarray(times, dtype=np.int64),
+    )
+    hashes = keys.hashes
+    if len(hashes) < 2 or bool((hashes[1:] >= hashes[:-1]).all()):
+        return entries
+    return entries.take(np.argsort(hashes, kind="stable"))
+
+
+def concat_entries(parts: Sequence[Entries]) -> Entries:
+    """The entries of several parts with the same `paths`, one after the other, in hash order already."""
+    if len(parts) == 1:
+        return parts[0]
+    first = parts[0]
+    guards = [part.guards for part in parts if part.guards is not None]
+    times = [part.times for part in parts if part.times is not None]
+    return Entries(
+        concat_keys([part.keys for part in parts]),
+        np.concatenate([part.files for part in parts]),
+        np.concatenate([part.positions for part in parts]),
+        np.concatenate([part.flags for part in parts]),
+        first.paths,
+        concat_guards(guards) if guards else None,
+        np.concatenate(times) if times else None,
+    )

@@ -1,0 +1,266 @@
+"""Lookup: keys in bulk -> the live rows that the index knows of them.
+
+A writer task asks before it writes; the commit asks again when the table's head has moved. Runs are walked from the
+newest to the oldest until an entry ends the search for its key. Invariant: exact under hash collisions, and the cost
+grows with the keys asked for and the logarithm of the runs, never with the runs themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamlake.errors import IndexDamagedError
+from streamlake.index.blocks import Block, block_of
+from streamlake.index.entries import ENDS_SEARCH, NO_GUARD, NULL_KEY, TOMBSTONE, Entries
+from streamlake.index.guards import Guards, concat_guards
+from streamlake.index.keys import Keys
+from streamlake.index.run import Run
+
+Array = Any  # numpy array
+
+Live = Callable[[str], object] | Container[str]
+"""Which data files are live in the table: a function of the path that answers true or false, or the set of paths."""
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """What the index knows of n keys: m live rows, in no order.
+
+    Row i belongs to key `query[i]` and lies at `positions[i]` of `paths[file[i]]`; run `run[i]` said so (0 = newest).
+    `own[j]`: whether `paths[j]` was written by the task of this bucket. `exists` (n,) bool: the key has a live row.
+    Where `guard_known` (n,) bool, `guards` has the greatest guard of the key's live rows and tombstone; both None when
+    no run keeps guards.
+    """
+
+    query: Array
+    run: Array
+    file: Array
+    positions: Array
+    paths: tuple[str, ...]
+    own: Array
+    exists: Array
+    guards: Guards | None = None
+    guard_known: Array | None = None
+
+    def __len__(self) -> int:
+        return len(self.query)
+
+
+@dataclass(frozen=True, eq=False)
+class KeyIndex:
+    """The runs of one bucket, newest first; entries of data files that are not `live` do not count."""
+
+    runs: Sequence[Run | Entries]
+    live: Live
+
+    def lookup(self, keys: Keys) -> Found:
+        """Where the rows of n keys are; a key may be asked for twice.
+
+        Raises IndexDamagedError when the runs hold keys of another kind.
+        """
+        order = np.argsort(keys.hashes, kind="stable")
+        search = _Search(keys, order, keys.hashes[order])
+        hits: list[_Hits] = []
+        for number, run in enumerate(self.runs):
+            if not len(search.order):
+                break
+            stopped: Array = np.zeros(len(search.order), dtype=bool)
+            for block in _blocks(run):
+                found = _search_block(search, block, number, self._lives[number], stopped)
+                block.release()
+                if found is not None:
+                    hits.append(found)
+            search = search.without(stopped)
+        return self._found(hits, len(keys))
+
+    @cached_property
+    def _files(self) -> tuple[tuple[str, ...], Array, list[Array]]:
+        """All paths, whether each is own wherever it is named, and per run the ordinal in them of each file."""
+        ordinals: dict[str, int] = {}
+        own: list[bool] = []
+        of_runs = []
+        for run in self.runs:
+            numbers: Array = np.zeros(len(run.paths), dtype=np.int32)
+            for at, file in enumerate(run.paths):
+                number = ordinals.setdefault(file.path, len(own))
+                if number == len(own):
+                    own.append(file.own)
+                own[number] &= file.own
+                numbers[at] = number
+            of_runs.append(numbers)
+        return tuple(ordinals), np.array(own, dtype=bool), of_runs
+
+    @cached_property
+    def _lives(self) -> list[Array]:
+        return [live_files(run, self.live) for run in self.runs]
+
+    def _found(self, hits: Sequence[_Hits], count: int) -> Found:
+        all_paths, all_own, of_runs = self._files
+        query, run, file, positions = (
+            np.concatenate([np.empty(0, dtype=dtype), *(getattr(part, name) for part in hits)])
+            for name, dtype in (("query", "i8"), ("run", "i4"), ("file", "i4"), ("positions", "i8"))
+        )
+        for number, numbers in enumerate(of_runs):
+            mask = run == number
+            file[mask] = numbers[file[mask]]
+        once = _once(query, file, positions, count)
+        query, run, file, positions = (array[once] for array in (query, run, file, positions))
+        used, file = np.unique(file, return_inverse=True)
+        exists: Array = np.zeros(count, dtype=bool)
+        exists[query] = True
+        guards, known = greatest_guards([(part.guarded, part.guards) for part in hits], count)
+        paths = tuple(all_paths[number] for number in used)
+        return Found(
+            query, run, file.astype(np.int32), positions, paths, all_own[used], exists, guards, known
+        )
+
+
+def live_files(run: Run | Entries, live: Live) -> Array:
+    """(len(run.paths),) bool: which data files of a run are live."""
+    test = live if callable(live) else live.__contains__
+    return np.fromiter((bool(test(file.path)) for file in run.paths), dtype=bool, count=len(run.paths))
+
+
+def greatest_guards(
+    parts: Sequence[tuple[Array, Guards | None]], count: int
+) -> tuple[Guards | None, Array | None]:
+    """The greatest guard per group of 0..count-1 and which groups have one, from parts of (group, guard) rows."""
+    given = [(group, guards) for group, guards in parts if guards is not None]
+    if not given:
+        return None, None
+    group = np.concatenate([part for part, _ in given])
+    guards = concat_guards([part for _, part in given])
+    known: Array = np.zeros(count, dtype=bool)
+    known[group] = True
+    if guards.is_numeric:
+        greatest: Array = np.full(count, np.iinfo(np.int64).min, dtype=np.int64)
+        np.maximum.at(greatest, group, guards.values)
+        greatest[~known] = 0
+        return Guards(greatest), known
+    table = pa.table({"group": group, "guard": guards.values})
+    order = pc.sort_indices(table, [("group", "ascending"), ("guard", "ascending")]).to_numpy()
+    groups = group[order]
+    last: Array = np.append(groups[1:] != groups[:-1], True) if len(groups) else np.zeros(0, dtype=bool)
+    rows: Array = np.full(count, -1, dtype=np.int64)
+    rows[groups[last]] = order[last]
+    taken = guards.values.take(pa.array(rows, mask=rows < 0))
+    return Guards(pc.fill_null(taken, pa.scalar(b"", pa.large_binary()))), known
+
+
+@dataclass(frozen=True, eq=False)
+class _Search:
+    """The keys still looked for: their indices in `keys` and their hashes, ascending by hash."""
+
+    keys: Keys
+    order: Array
+    hashes: Array
+
+    def without(self, stopped: Array) -> _Search:
+        if not stopped.any():
+            return self
+        rest = ~stopped
+        return _Search(self.keys, self.order[rest], self.hashes[rest])
+
+
+@dataclass(frozen=True, eq=False)
+class _Hits:
+    """Live rows found in one block, and the guards of keys there (`guarded`: the key of each)."""
+
+    query: Array
+    run: Array
+    file: Array
+    positions: Array
+    guarded: Array
+    guards: Guards | None
+
+
+def _blocks(run: Run | Entries) -> Sequence[Block]:
+    if isinstance(run, Run):
+        return run.blocks
+    block = block_of(run)
+    return () if block is None else (block,)
+
+
+def _search_block(search: _Search, block: Block, run: int, live: Array, stopped: Array) -> _Hits | None:
+    """What a block knows of the keys; sets `stopped` for those that no older run is asked for."""
+    low = int(np.searchsorted(search.hashes, np.uint64(block.first)))
+    high = int(np.searchsorted(search.hashes, np.uint64(block.last), side="right"))
+    if low == high:
+        return None
+    asked, entry = equal_hashes(search.hashes[low:high], block.hashes)
+    asked += low
+    flags = block.flags[entry]
+    same = _same_keys(search.keys, search.order[asked], block, entry, flags)
+    if same is not None:
+        asked, entry, flags = asked[same], entry[same], flags[same]
+    if not len(asked):
+        return None
+    stopped[asked[flags & ENDS_SEARCH != 0]] = True
+    query = search.order[asked]
+    file = block.files[entry].astype(np.int32)
+    dead = flags & TOMBSTONE != 0
+    lives = ~dead & live[np.where(dead, 0, file)] if len(live) else ~dead
+    counts = (lives | dead) & (flags & NO_GUARD == 0)
+    guards = block.take_guards(entry[counts])
+    rows = entry[lives]
+    return _Hits(
+        query[lives],
+        np.full(len(rows), run, dtype=np.int32),
+        file[lives],
+        block.positions[rows].astype(np.int64),
+        query[counts],
+        guards,
+    )
+
+
+def equal_hashes(asked: Array, hashes: Array) -> tuple[Array, Array]:
+    """All pairs (i, j) with asked[i] == hashes[j], both ascending; i ascends."""
+    left: Array = np.searchsorted(hashes, asked)
+    last = len(hashes) - 1
+    hit = np.flatnonzero((left <= last) & (hashes[np.minimum(left, last)] == asked))
+    left = left[hit]
+    more = (left < last) & (hashes[np.minimum(left + 1, last)] == asked[hit])
+    if not more.any():
+        return hit, left
+    right = left + 1
+    right[more] = np.searchsorted(hashes, asked[hit[more]], side="right")
+    counts = right - left
+    starts: Array = np.cumsum(counts) - counts
+    within = np.arange(int(counts.sum())) - np.repeat(starts, counts)
+    return np.repeat(hit, counts), np.repeat(left, counts) + within
+
+
+def _same_keys(keys: Keys, rows: Array, block: Block, entry: Array, flags: Array) -> Array | None:
+    """Which candidates of equal hash are the same key; None: all of them."""
+    if (keys.data is None) != (block.data is None):
+        raise IndexDamagedError(
+            "the key index was made for other key columns than the table has now; rebuild the index from the table"
+        )
+    if keys.data is not None:
+        asked = keys.data.take(pa.array(rows))
+        return pc.equal(asked, block.take_data(entry)).to_numpy(zero_copy_only=False)
+    nulls = flags & NULL_KEY != 0
+    if keys.nulls is None:
+        return ~nulls if nulls.any() else None
+    return nulls == keys.nulls[rows]
+
+
+def _once(query: Array, file: Array, positions: Array, count: int) -> Array:
+    """Indices that name each row of a key once, though several runs know it."""
+    hits = np.bincount(query, minlength=count)
+    several = np.flatnonzero(hits[query] > 1)
+    if not len(several):
+        return np.s_[:]
+    order = several[np.lexsort((positions[several], file[several], query[several]))]
+    a, b = order[1:], order[:-1]
+    again = (query[a] == query[b]) & (file[a] == file[b]) & (positions[a] == positions[b])
+    keep: Array = np.ones(len(query), dtype=bool)
+    keep[a[again]] = False
+    return np.flatnonzero(keep)
