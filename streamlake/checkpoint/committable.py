@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from streamlake.checkpoint.identity import CheckpointIdentity
+from streamlake.checkpoint.replaced_files import replaced_file_from_json, replaced_file_to_json
 from streamlake.errors import DataInvalidError
+from streamlake.spec.data_file import DataFile
 from streamlake.spec.manifest import FieldSummary, ManifestContent, ManifestFile
 
-FORMAT = 1
+FORMAT = 2
+_READ_FORMATS = (1, 2)
 
 
 @dataclass(frozen=True)
 class Committable:
-    """Everything that a commit needs after a crash. `mode` is the sink's; `table_uuid` is the table's at staging."""
+    """Everything that a commit needs after a crash. `mode` is the sink's; `table_uuid` is the table's at staging.
+
+    A checkpoint that deletes rows has `delete_files` in its manifests and `removed`, the delete files and data files
+    that they replace. Where the deletes go by position, `base_snapshot_id` is the snapshot that the positions are of
+    (None: an empty table), `index_state` the path of the key index's state after it, and `runs` are the paths of the
+    index runs that the checkpoint wrote. `extra` is JSON that the pipeline keeps with it.
+    """
 
     identity: CheckpointIdentity
     table_uuid: str
@@ -26,14 +36,27 @@ class Committable:
     rows: int
     data_files: int
     bytes: int
+    delete_files: int = 0
+    removed: tuple[DataFile, ...] = ()
+    base_snapshot_id: int | None = None
+    index_state: str | None = None
+    runs: tuple[str, ...] = ()
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def needs_its_base(self) -> bool:
+        """Whether it can only be committed onto `base_snapshot_id`, as its deletes hold for no other state."""
+        return bool(self.index_state is not None or self.base_snapshot_id is not None or self.removed)
 
 
 def committable_to_bytes(committable: Committable) -> bytes:
     obj = {
         "format": FORMAT,
-        **{key: value for key, value in vars(committable).items() if key not in ("identity", "manifests")},
+        **vars(committable),
         "identity": asdict(committable.identity),
         "manifests": [_manifest_to_json(manifest) for manifest in committable.manifests],
+        "removed": [replaced_file_to_json(file) for file in committable.removed],
+        "extra": dict(committable.extra),
     }
     return json.dumps(obj, indent=1).encode()
 
@@ -42,17 +65,19 @@ def committable_from_bytes(data: bytes, path: str) -> Committable:
     """The inverse. Raises DataInvalidError naming `path` when the bytes are damaged or of another version."""
     try:
         obj = json.loads(data)
-        if obj.pop("format") != FORMAT:
+        if obj.pop("format") not in _READ_FORMATS:
             raise DataInvalidError(
                 f"{path} was staged by another version of streamlake; finish it with that version"
             )
         identity = obj.pop("identity")
         start_offsets, end_offsets = identity.pop("start_offsets"), identity.pop("end_offsets")
         manifests = tuple(_manifest_from_json(manifest) for manifest in obj.pop("manifests"))
+        removed = tuple(replaced_file_from_json(file) for file in obj.pop("removed", ()))
+        runs = tuple(obj.pop("runs", ()))
         restored = CheckpointIdentity(
             **identity, start_offsets=tuple(start_offsets), end_offsets=tuple(end_offsets)
         )
-        return Committable(identity=restored, manifests=manifests, **obj)
+        return Committable(identity=restored, manifests=manifests, removed=removed, runs=runs, **obj)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataInvalidError(
             f"the staged checkpoint {path} is damaged ({error!r}); its rows can be written again: "

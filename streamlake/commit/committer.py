@@ -22,12 +22,17 @@ from streamlake.commit.receipt import CommitReceipt, Outcome
 from streamlake.errors import FencedError, LineageError
 from streamlake.formats.manifests import read_manifest
 from streamlake.spec.data_file import DataFile
+from streamlake.spec.manifest import ManifestContent, ManifestFile
 from streamlake.spec.snapshot import Snapshot
 from streamlake.spec.table_metadata import TableMetadata
 from streamlake.table.append_files import AppendFiles
 from streamlake.table.overwrite_files import OverwriteFiles
 from streamlake.table.replace_partitions import ReplacePartitions
+from streamlake.table.row_delta import RowDelta
 from streamlake.table.table import Table
+
+INDEX_STATE = "streamlake.index-state"
+ROW_DELTA_MODES = ("upsert", "changelog")
 
 
 class _AlreadyCommitted(Exception):
@@ -77,7 +82,8 @@ class Committer:
 
         `files` are the Committable's files where they are at hand; they spare reading its manifests.
 
-        Raises CommitConflictError when the retries are used up, CommitStateUnknownError when the outcome could not
+        Raises HeadMovedError when it deletes by position and the branch is at another snapshot than these positions
+        are of, CommitConflictError when the retries are used up, CommitStateUnknownError when the outcome could not
         be learned, FencedError when another driver has gone further, LineageError on contradictions. The staged
         Committable is valid after each of them.
         """
@@ -98,6 +104,7 @@ class Committer:
             rows=committable.rows,
             data_files=committable.data_files,
             bytes=committable.bytes,
+            delete_files=committable.delete_files,
             commit_ms=round((clock.monotonic() - started) * 1000),
         )
 
@@ -105,26 +112,40 @@ class Committer:
         identity = committable.identity
         operation = self._operation(committable, files)
         operation.set_summary(marker_summary(identity))
+        if committable.index_state is not None:
+            operation.set_summary({INDEX_STATE: committable.index_state})
         operation.set_properties(marker_property(identity, self._branch))
         operation.add_check(lambda metadata: self._check(metadata, committable))
         return operation.commit()
 
     def _operation(
         self, committable: Committable, files: Sequence[DataFile] | None
-    ) -> AppendFiles | OverwriteFiles | ReplacePartitions:
+    ) -> AppendFiles | OverwriteFiles | ReplacePartitions | RowDelta:
         if files is None:
             files = self._files(committable)
-        operation: AppendFiles | OverwriteFiles | ReplacePartitions
+        operation: AppendFiles | OverwriteFiles | ReplacePartitions | RowDelta
         if committable.mode == "append":
             operation = AppendFiles(self._table, branch=self._branch)
         elif committable.mode == "overwrite":
             operation = OverwriteFiles(self._table, branch=self._branch).overwrite_by_filter("true")
+        elif committable.mode in ROW_DELTA_MODES:
+            operation = self._row_delta(committable)
         else:
             operation = ReplacePartitions(self._table, branch=self._branch)
         for manifest in committable.manifests:
-            spec_id = manifest.partition_spec_id
-            operation.append_manifest(manifest, [file for file in files if file.spec_id == spec_id])
+            operation.append_manifest(manifest, [file for file in files if _is_of(manifest, file)])
         return operation
+
+    def _row_delta(self, committable: Committable) -> RowDelta:
+        delta = RowDelta(self._table, branch=self._branch)
+        if committable.needs_its_base:
+            delta.require_head(committable.base_snapshot_id)
+        for file in committable.removed:
+            if file.is_data:
+                delta.remove_rows(file)
+            else:
+                delta.remove_deletes(file)
+        return delta
 
     def _files(self, committable: Committable) -> list[DataFile]:
         metadata = self._table.metadata
@@ -155,6 +176,11 @@ class Committer:
         if marker.offsets_digest != identity.offsets_digest:
             raise LineageError(_other_offsets(metadata.location, identity, marker, marker.offsets_digest))
         raise _AlreadyCommitted
+
+
+def _is_of(manifest: ManifestFile, file: DataFile) -> bool:
+    same_content = file.is_data == (manifest.content == ManifestContent.DATA)
+    return same_content and file.spec_id == manifest.partition_spec_id
 
 
 def _digest_of(snapshot: Snapshot | None, marker: Marker, identity: CheckpointIdentity) -> str | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 
 
@@ -18,7 +19,7 @@ class Outcome(str, Enum):
 @dataclass(frozen=True)
 class CommitReceipt:
     """One checkpoint's end. Times in milliseconds; `snapshot_id` is None when there was nothing to commit, or when
-    the snapshot that holds the checkpoint has expired."""
+    the snapshot that holds the checkpoint has expired. `counters` are the checkpoint's own, by name."""
 
     job_id: str
     checkpoint_id: int
@@ -29,3 +30,5 @@ class CommitReceipt:
     bytes: int = 0
     write_ms: int = 0
     commit_ms: int = 0
+    delete_files: int = 0
+    counters: Mapping[str, int] = field(default_factory=dict)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import math
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -11,6 +15,7 @@ from streamlake.checkpoint.committable import Committable, committable_from_byte
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.checkpoint.store import CommittableStore
 from streamlake.errors import DataInvalidError
+from streamlake.spec.data_file import DataFile, FileContent
 from streamlake.spec.manifest import FieldSummary, ManifestContent, ManifestFile
 from streamlake.storage.file_io import file_io_for
 from streamlake.storage.locations import TableLocations
@@ -49,6 +54,85 @@ def test_round_trip():
     assert committable_from_bytes(committable_to_bytes(committable()), "path") == committable()
 
 
+def upserted() -> Committable:
+    """A checkpoint that replaces files whose partitions have every type of value."""
+    values = (None, True, -(2**60), float("inf"), -0.0, Decimal("-1.50"), UUID(int=7), b"\x00\xff", "ä\n", "")
+    vector = DataFile(
+        FileContent.POSITION_DELETES,
+        "/t/data/d.puffin",
+        "puffin",
+        3,
+        values,
+        7,
+        900,
+        referenced_data_file="/t/data/f.parquet",
+        content_offset=4,
+        content_size_in_bytes=40,
+    )
+    return replace(
+        committable(),
+        mode="upsert",
+        delete_files=2,
+        removed=(vector, DataFile(FileContent.DATA, "/t/data/f.parquet", "parquet", 0, (), 10, 100)),
+        base_snapshot_id=2**62,
+        index_state="/t/metadata/_index/state.json",
+        runs=("/t/metadata/_index/run-1", "/t/metadata/_index/run-2"),
+        extra={"counters": {"late": 3}},
+    )
+
+
+def test_round_trip_of_an_upsert():
+    restored = committable_from_bytes(committable_to_bytes(upserted()), "path")
+    assert restored == upserted()
+    assert [type(value) for value in restored.removed[0].partition] == [
+        type(value) for value in upserted().removed[0].partition
+    ]
+    assert math.copysign(1, restored.removed[0].partition[4]) == -1
+
+
+def test_statistics_of_replaced_files_are_not_kept():
+    file = replace(upserted().removed[1], lower_bounds={1: b"x"}, value_counts={1: 5})
+    restored = committable_from_bytes(committable_to_bytes(replace(upserted(), removed=(file,))), "path")
+    assert restored.removed == (upserted().removed[1],)
+
+
+def test_a_partition_value_of_an_unknown_type_is_not_guessed_at():
+    file = replace(upserted().removed[1], partition=(object(),))
+    with pytest.raises(TypeError, match="object"):
+        committable_to_bytes(replace(upserted(), removed=(file,)))
+
+
+def test_what_needs_its_base():
+    assert not committable().needs_its_base
+    assert not replace(committable(), mode="upsert", delete_files=3).needs_its_base
+    for change in ({"base_snapshot_id": 5}, {"index_state": "/s"}, {"removed": upserted().removed}):
+        assert replace(committable(), **change).needs_its_base
+
+
+def test_the_first_format_is_still_read():
+    obj = json.loads(committable_to_bytes(committable()))
+    for added in ("delete_files", "removed", "base_snapshot_id", "index_state", "runs", "extra"):
+        del obj[added]
+    data = json.dumps({**obj, "format": 1}).encode()
+    assert committable_from_bytes(data, "path") == committable()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"removed": [{}]},
+        {"removed": [{"content": 9, "partition": []}]},
+        {"removed": [{"content": 0, "partition": [["complex", 1]]}]},
+        {"removed": [{"content": 0, "partition": [["int"]]}]},
+        {"removed": 5},
+    ],
+)
+def test_damage_in_replaced_files_names_the_file(change):
+    obj = {**json.loads(committable_to_bytes(upserted())), **change}
+    with pytest.raises(DataInvalidError, match="/staged/8"):
+        committable_from_bytes(json.dumps(obj).encode(), "/staged/8.json")
+
+
 @pytest.mark.parametrize(
     "damage", [lambda d: d[:-20], lambda d: b"", lambda d: b"[]", lambda d: d.replace(b"rows", b"rovs")]
 )
@@ -58,7 +142,7 @@ def test_damage_names_the_file_and_the_way_out(damage):
 
 
 def test_another_version_is_not_guessed_at():
-    data = committable_to_bytes(committable()).replace(b'"format": 1', b'"format": 2')
+    data = committable_to_bytes(committable()).replace(b'"format": 2', b'"format": 3')
     with pytest.raises(DataInvalidError, match="another version"):
         committable_from_bytes(data, "path")
 

@@ -1,0 +1,63 @@
+"""Data and delete files that a checkpoint replaces <-> JSON: what identifies them in the table's manifests.
+
+Part of a Committable. Partition values carry their Python type with them, so that a Committable can be read without
+the table. Invariant: column statistics and sizes per column are not kept, everything that a commit looks at is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from streamlake.spec.data_file import DataFile, FileContent
+
+_KEPT = (
+    "file_path",
+    "file_format",
+    "spec_id",
+    "record_count",
+    "file_size_in_bytes",
+    "referenced_data_file",
+    "content_offset",
+    "content_size_in_bytes",
+)
+_TYPES: dict[str, tuple[type, Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "bool": (bool, bool, bool),
+    "int": (int, int, int),
+    "float": (float, repr, float),
+    "str": (str, str, str),
+    "decimal": (Decimal, str, Decimal),
+    "uuid": (UUID, str, UUID),
+    "bytes": (bytes, bytes.hex, bytes.fromhex),
+}
+
+
+def replaced_file_to_json(file: DataFile) -> dict[str, Any]:
+    """One file as a JSON object."""
+    kept = {name: value for name in _KEPT if (value := getattr(file, name)) is not None}
+    return {"content": int(file.content), "partition": [_tagged(value) for value in file.partition], **kept}
+
+
+def replaced_file_from_json(obj: dict[str, Any]) -> DataFile:
+    """The inverse. Raises KeyError, TypeError or ValueError for what is no such object."""
+    fields = dict(obj)
+    partition = tuple(_value(part) for part in fields.pop("partition"))
+    return DataFile(content=FileContent(fields.pop("content")), partition=partition, **fields)
+
+
+def _tagged(value: Any) -> list[Any] | None:
+    if value is None:
+        return None
+    for tag, (type_, encode, _) in _TYPES.items():
+        if isinstance(value, type_):
+            return [tag, encode(value)]
+    raise TypeError(f"a partition value cannot be a {type(value).__name__}: {value!r}")
+
+
+def _value(tagged: list[Any] | None) -> Any:
+    if tagged is None:
+        return None
+    tag, text = tagged
+    return _TYPES[tag][2](text)
