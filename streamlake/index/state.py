@@ -1,0 +1,96 @@
+"""The IndexState: which runs make up the key index of a table as of one snapshot.
+
+Written before the commit, named in the snapshot's summary, read when a job starts. It is a line with format, length and
+CRC-32, then JSON. Invariant: what is read back is what was written; anything else means to rebuild the index.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+from streamlake.errors import IndexDamagedError
+from streamlake.index.run_format import ADVICE
+from streamlake.index.run_writer import RunRef
+
+FORMAT = 1
+_HEADER = re.compile(rb"streamlake index state (\d{1,9}), (\d{1,12}) bytes, crc32 ([0-9a-f]{8})\n")
+
+
+@dataclass(frozen=True)
+class IndexState:
+    """The key index of the table `table_uuid`, right for the snapshot that names it.
+
+    `key_ids` and `sequence_ids` are the field ids of the key and of `sequence_by`, in their order, `key_types` and
+    `sequence_types` the spec's names of their types: an index over others is of no use. `runs` are newest first within
+    each of the `buckets`. `base_snapshot_id` is the snapshot that the checkpoint was resolved against, None for an
+    empty table; `created_ms` is in epoch milliseconds.
+    """
+
+    table_uuid: str
+    key_ids: tuple[int, ...]
+    sequence_ids: tuple[int, ...]
+    buckets: int
+    runs: tuple[RunRef, ...]
+    created_ms: int
+    base_snapshot_id: int | None
+    key_types: tuple[str, ...] = ()
+    sequence_types: tuple[str, ...] = ()
+    format: int = FORMAT
+
+    def runs_of(self, bucket: int) -> tuple[RunRef, ...]:
+        """The runs of one bucket, newest first."""
+        return tuple(run for run in self.runs if run.bucket == bucket)
+
+    def runs_by_bucket(self) -> dict[int, tuple[RunRef, ...]]:
+        """The runs of every bucket that has some, newest first."""
+        grouped: dict[int, list[RunRef]] = {}
+        for run in self.runs:
+            grouped.setdefault(run.bucket, []).append(run)
+        return {bucket: tuple(runs) for bucket, runs in sorted(grouped.items())}
+
+    def with_runs(self, added: Iterable[RunRef], replaced: Iterable[RunRef] = ()) -> IndexState:
+        """This index with `added` as the newest runs of their buckets, in this order, without those in `replaced`."""
+        gone = {run.path for run in replaced}
+        return replace(self, runs=(*added, *(run for run in self.runs if run.path not in gone)))
+
+    def to_bytes(self) -> bytes:
+        """The content of the state file."""
+        content: dict[str, Any] = {part.name: getattr(self, part.name) for part in fields(self)}
+        content["runs"] = [asdict(run) for run in self.runs]
+        data = json.dumps(content, separators=(",", ":")).encode()
+        header = f"streamlake index state {self.format}, {len(data)} bytes, crc32 {zlib.crc32(data):08x}\n"
+        return header.encode() + data
+
+    @staticmethod
+    def from_bytes(data: bytes, where: str) -> IndexState:
+        """The state in the file `where`. Raises IndexDamagedError when it is damaged or of another version."""
+        header = _HEADER.match(data)
+        if header is None:
+            raise IndexDamagedError(f"{where}: this is no state of the key index; {ADVICE}")
+        version, length, crc = int(header[1]), int(header[2]), int(header[3], 16)
+        if version != FORMAT:
+            raise IndexDamagedError(
+                f"{where}: a state of the key index in format version {version}, this is streamlake for version "
+                f"{FORMAT}; {ADVICE}"
+            )
+        body = data[header.end() :]
+        if len(body) != length or zlib.crc32(body) != crc:
+            raise IndexDamagedError(f"{where}: the state of the key index is damaged or incomplete; {ADVICE}")
+        try:
+            content = json.loads(body)
+            content["runs"] = tuple(RunRef(**run) for run in content["runs"])
+            for name in ("key_ids", "sequence_ids", "key_types", "sequence_types"):
+                content[name] = tuple(content[name])
+            state = IndexState(**content)
+        except (ValueError, KeyError, TypeError) as cause:
+            raise IndexDamagedError(
+                f"{where}: the state of the key index cannot be read ({cause!r}); {ADVICE}"
+            ) from cause
+        if any(run.buckets != state.buckets or not 0 <= run.bucket < state.buckets for run in state.runs):
+            raise IndexDamagedError(f"{where}: the state of the key index contradicts itself; {ADVICE}")
+        return state
