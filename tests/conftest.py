@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.helpers.broker import KafkaBroker
+    from tests.helpers.flink_tables import FlinkTable
 
 os.environ.update(spark_environment())
 
@@ -70,6 +71,19 @@ def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBrok
 
 
 @pytest.fixture(scope="session")
+def flink_tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, FlinkTable]:
+    """Tables that Flink's Iceberg sink has upserted, by name; Flink itself has ended. Tests that write `fork` one first."""
+    from tests.helpers.flink import FlinkEngine
+    from tests.helpers.flink_tables import fill_tables
+
+    try:
+        with FlinkEngine(tmp_path_factory.mktemp("flink")) as engine:
+            return fill_tables(engine)
+    except PartUnavailableError as error:
+        rings.give_up("interop", error)
+
+
+@pytest.fixture(scope="session")
 def spark_reader(iceberg_spark: SparkSession) -> SparkReader:
     return SparkReader(iceberg_spark)
 
@@ -104,7 +118,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         fixtures = set(getattr(item, "fixturenames", ()))
         if "kafka_broker" in fixtures:
             item.add_marker("kafka")
-        if "iceberg_spark" in fixtures or "/tests/interop/" in item.path.as_posix():
+        if fixtures & {"iceberg_spark", "flink_tables"} or "/tests/interop/" in item.path.as_posix():
             item.add_marker("interop")
         if "spark" in fixtures:
             item.add_marker("spark")

@@ -6,10 +6,12 @@ only and ends with the object that started it, or with this process.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +64,15 @@ _SETTINGS = {
 _OPENED = ("java.util", "java.lang", "java.lang.invoke", "java.nio", "java.time", "java.net", "sun.nio.ch")
 
 
+@dataclass(frozen=True)
+class Upsert:
+    """A query whose changes go to `lake.db.{table}`. `key` is for tables without identifier fields."""
+
+    table: str
+    query: str
+    key: tuple[str, ...] = ()
+
+
 class FlinkEngine:
     """A running Flink with the catalog `lake`. Jobs run in it one after the other.
 
@@ -82,11 +93,12 @@ class FlinkEngine:
         self._settings = dict(settings or {})
         self._gateway: JavaGateway | None = None
         self._process: subprocess.Popen[bytes] | None = None
+        self._environment: Any = None
         self._tables: Any = None
 
     @property
     def warehouse(self) -> Path:
-        """Directory of the catalog: table `db.t` is at `warehouse`/db/t."""
+        """Directory of the catalog."""
         return self.home / CATALOG
 
     @property
@@ -99,7 +111,9 @@ class FlinkEngine:
         """Start the JVM and the environment. Raises PartUnavailableError with the reason."""
         java = shutil.which("java")
         if java is None:
-            raise PartUnavailableError("there is no java on the PATH: install a JDK or JRE, version 17 or newer")
+            raise PartUnavailableError(
+                "there is no java on the PATH: install a JDK or JRE, version 17 or newer"
+            )
         found = [*jars(FLINK), *pyspark_jars("hadoop-client-api"), *pyspark_jars("hadoop-client-runtime")]
         for folder in ("tmp", CATALOG):
             (self.home / folder).mkdir(parents=True, exist_ok=True)
@@ -146,6 +160,43 @@ class FlinkEngine:
         """Run one statement and wait until its job has ended."""
         getattr(self._tables.executeSql(statement), "await")()
 
+    def upsert_all(self, writes: Iterable[Upsert]) -> None:
+        """Run all of `writes` as one job and wait until it has ended: one snapshot for each table."""
+        flink, tables = self.jvm.org.apache.iceberg.flink, self._tables
+        statements = tables.createStatementSet()
+        for write in writes:
+            if not write.key:
+                statements.addInsertSql(f"INSERT INTO {CATALOG}.db.{write.table} {write.query}")
+                continue
+            rows = tables.sqlQuery(write.query)
+            sink = flink.sink.FlinkSink.forRow(tables.toChangelogStream(rows), rows.getResolvedSchema())
+            loader = flink.TableLoader.fromHadoopTable(f"file://{self.location(write.table)}")
+            sink.tableLoader(loader).equalityFieldColumns(list(write.key)).append()
+        statements.attachAsDataStream()
+        self._environment.execute()
+
+    def create_table(
+        self, name: str, schema: object, spec: object, properties: Mapping[str, str] | None = None
+    ) -> Path:
+        """Create `lake.db.{name}` from JSON values of a schema and a partition spec; its location.
+
+        Java makes the table, of any transform, which Flink's SQL cannot name. Field ids are assigned anew.
+        """
+        iceberg = self.jvm.org.apache.iceberg
+        columns = iceberg.SchemaParser.fromJson(json.dumps(schema))
+        partitions = iceberg.PartitionSpecParser.fromJson(columns, json.dumps(spec))
+        catalog = iceberg.hadoop.HadoopCatalog(
+            self.jvm.org.apache.hadoop.conf.Configuration(), f"file://{self.warehouse}"
+        )
+        identifier = iceberg.catalog.TableIdentifier.parse(f"db.{name}")
+        builder = catalog.buildTable(identifier, columns).withPartitionSpec(partitions)
+        builder.withProperties(dict(properties or {})).create()
+        return self.location(name)
+
+    def location(self, name: str) -> Path:
+        """Where the table `lake.db.{name}` is."""
+        return self.warehouse / "db" / name
+
     def configure(self, key: str, value: str) -> None:
         """Change a setting for the statements that follow."""
         self._tables.getConfig().set(key, value)
@@ -155,8 +206,9 @@ class FlinkEngine:
         settings = {**_SETTINGS, "io.tmp.dirs": str(self.home / "tmp"), **self._settings}
         configuration = jvm.org.apache.flink.configuration.Configuration.fromMap(settings)
         streaming = jvm.org.apache.flink.streaming.api.environment.StreamExecutionEnvironment
-        environment = streaming.createLocalEnvironment(self._parallelism, configuration)
-        self._tables = jvm.org.apache.flink.table.api.bridge.java.StreamTableEnvironment.create(environment)
+        self._environment = streaming.createLocalEnvironment(self._parallelism, configuration)
+        bridge = jvm.org.apache.flink.table.api.bridge.java
+        self._tables = bridge.StreamTableEnvironment.create(self._environment)
         self.sql(
             f"CREATE CATALOG {CATALOG} WITH ('type'='iceberg', 'catalog-type'='hadoop', 'cache-enabled'='false', "
             f"'warehouse'='file://{self.warehouse}')"

@@ -1,0 +1,52 @@
+"""Tables upserted by Flink's Iceberg sink: equality deletes, position deletes, deletion vectors. Whoever reads them, the
+rows are those of the change stream.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from streamlake import load_table
+from streamlake.catalog.open import open_table
+from streamlake.spec.data_file import FileContent
+from tests.helpers.flink_tables import CASES, FlinkTable
+from tests.helpers.invariants import check_table, live_entries
+from tests.helpers.readers import Reader, rows
+
+
+@pytest.fixture(params=[case.name for case in CASES])
+def table(request: pytest.FixtureRequest, flink_tables: dict[str, FlinkTable]) -> FlinkTable:
+    return flink_tables[request.param]
+
+
+def test_our_rows_are_the_model(table: FlinkTable) -> None:
+    loaded = load_table(str(table.location))
+    assert rows(loaded.scan().to_arrow(), table.key) == rows(table.expected(), table.key)
+    assert loaded.scan().count() == len(table.model)
+    columns = [part.name for part in table.schema.fields if part.name not in table.key]
+    assert rows(loaded.scan(columns=columns).to_arrow()) == rows(table.expected().select(columns))
+
+
+def test_every_kind_of_delete_is_there(table: FlinkTable) -> None:
+    ours = open_table(str(table.location))
+    check_table(ours, files_exist=True)
+    deletes = [entry.data_file for entry in live_entries(ours) if not entry.data_file.is_data]
+    assert any(file.content == FileContent.EQUALITY_DELETES for file in deletes)
+    by_position = [file for file in deletes if file.content == FileContent.POSITION_DELETES]
+    assert by_position
+    assert {file.is_deletion_vector for file in by_position} == {table.case.format_version == 3}
+
+
+@pytest.mark.parametrize("reader", ["spark", "duckdb"], indirect=True)
+def test_other_readers_see_the_model(reader: Reader, table: FlinkTable) -> None:
+    found = reader.read(table.location)
+    assert rows(found, table.key, reader.loose) == rows(table.expected(), table.key, reader.loose)
+
+
+def test_fork_is_the_same_table(flink_tables: dict[str, FlinkTable], tmp_path: Path) -> None:
+    fork = flink_tables["composite_v2"].fork(tmp_path / "fork")
+    loaded = load_table(str(fork.location))
+    assert loaded.location.endswith("/fork")
+    assert rows(loaded.scan().to_arrow(), fork.key) == rows(fork.expected(), fork.key)
