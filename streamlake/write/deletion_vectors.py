@@ -1,0 +1,79 @@
+"""Deletion vectors of many data files -> one Puffin file, with one manifest entry for each (spec: Deletion Vectors).
+
+For tables of format version 3 and up. What a data file had deleted before has to be among the positions, for a new
+deletion vector takes the place of everything before it. Invariant: an attempt that fails leaves no file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from streamlake.errors import FeatureUnsupportedError
+from streamlake.formats.deletion_vectors import BLOB_TYPE, Positions, encode_deletion_vector
+from streamlake.formats.lineage_columns import ROW_POSITION
+from streamlake.formats.position_deletes import merged_positions
+from streamlake.formats.puffin import PuffinWriter
+from streamlake.spec.data_file import DataFile, FileContent
+from streamlake.spec.partition_spec import UNPARTITIONED
+from streamlake.write.deleted_file import DeletedFile
+from streamlake.write.output_files import OutputFiles
+from streamlake.write.target import WriteTarget
+
+
+def write_deletion_vectors(
+    target: WriteTarget, output: OutputFiles, positions: Mapping[DeletedFile, Positions]
+) -> tuple[DataFile, ...]:
+    """Write one Puffin file with a deletion vector per data file; no data files make no file.
+
+    Raises FeatureUnsupportedError below format version 3, DataInvalidError for a data file without positions or with
+    one that does not fit, StorageError.
+    """
+    if target.format_version < 3:
+        raise FeatureUnsupportedError(
+            f"{target.location}: format version {target.format_version} has no deletion vectors; write position deletes, "
+            "or upgrade the table to format version 3"
+        )
+    if not positions:
+        return ()
+    path = _path(target, output, positions)
+    writer = PuffinWriter(target.io, path)
+    entries = []
+    try:
+        for file in sorted(positions, key=lambda each: each.file_path):
+            deleted = merged_positions([positions[file]])
+            properties = {"referenced-data-file": file.file_path, "cardinality": str(len(deleted))}
+            blob = encode_deletion_vector(deleted)
+            entries.append(
+                (
+                    file,
+                    len(deleted),
+                    *writer.add(BLOB_TYPE, blob, (ROW_POSITION.field_id,), properties=properties),
+                )
+            )
+        size = writer.close()
+    except BaseException:
+        writer.abort()
+        raise
+    return tuple(
+        DataFile(
+            content=FileContent.POSITION_DELETES,
+            file_path=path,
+            file_format="puffin",
+            spec_id=file.spec_id,
+            partition=file.partition,
+            record_count=count,
+            file_size_in_bytes=size,
+            referenced_data_file=file.file_path,
+            content_offset=offset,
+            content_size_in_bytes=length,
+        )
+        for file, count, offset, length in entries
+    )
+
+
+def _path(target: WriteTarget, output: OutputFiles, files: Mapping[DeletedFile, Positions]) -> str:
+    """In the partition's directory when all data files are of one partition, else beside those directories."""
+    first = next(iter(files))
+    if all((file.spec_id, file.partition) == (first.spec_id, first.partition) for file in files):
+        return output.new_delete_path(target.spec_by_id(first.spec_id), first.partition, "puffin")
+    return output.new_delete_path(UNPARTITIONED, (), "puffin")

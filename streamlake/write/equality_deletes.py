@@ -1,0 +1,234 @@
+"""Rows to delete by key -> equality delete files (spec: Equality Delete Files).
+
+The content composes with rolling and fanout as data does. By default a file holds the key columns alone, on request
+the whole rows. Rows are given with the key columns and with the source columns of the partition spec: a delete reaches
+the rows of its own partition only, unless its spec is unpartitioned. Invariants: a null deletes null, NaN deletes NaN,
+and a zero deletes zeros of both signs, whatever reader applies it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamlake.errors import FeatureUnsupportedError, InvalidOptionError, StreamlakeError
+from streamlake.formats.arrow_schema import schema_to_arrow
+from streamlake.formats.data_files import DataWriters
+from streamlake.formats.projection import Projection
+from streamlake.spec.data_file import DataFile, FileContent
+from streamlake.spec.partition_spec import PartitionSpec
+from streamlake.spec.schema import Schema
+from streamlake.spec.types import (
+    DoubleType,
+    FloatType,
+    GeographyType,
+    GeometryType,
+    PrimitiveType,
+    StructType,
+    UnknownType,
+    VariantType,
+)
+from streamlake.write.fanout import FanoutWriter
+from streamlake.write.output_files import OutputFiles
+from streamlake.write.partition_writer import PartitionWriter
+from streamlake.write.partitioner import Partitioner
+from streamlake.write.target import WriteTarget
+from streamlake.write.writers import RowsWriter
+
+_NO_KEYS = (GeographyType, GeometryType, UnknownType, VariantType)
+_FLOATS = (FloatType, DoubleType)
+
+
+class EqualityDeleteContent:
+    """One open equality delete file of one partition of `spec`; `equality_ids` are the columns that are compared."""
+
+    def __init__(
+        self,
+        writers: DataWriters,
+        path: str,
+        file_format: str,
+        spec_id: int,
+        partition: tuple[Any, ...],
+        shape: DeleteShape,
+    ) -> None:
+        self._path = path
+        self._file_format = file_format
+        self._spec_id = spec_id
+        self._partition = partition
+        self._shape = shape
+        self._writer = writers.open(path)
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    @property
+    def record_count(self) -> int:
+        return self._writer.record_count
+
+    @property
+    def bytes_written(self) -> int:
+        return self._writer.bytes_written
+
+    @property
+    def buffered_bytes(self) -> int:
+        return self._writer.buffered_bytes
+
+    def write(self, rows: pa.Table) -> None:
+        """Take rows with the columns `DeleteShape.columns`."""
+        self._writer.write(self._shape.deletes(rows, self._path))
+
+    def flush(self) -> None:
+        self._writer.flush()
+
+    def close(self) -> DataFile:
+        metrics = self._writer.close()
+        return DataFile(
+            content=FileContent.EQUALITY_DELETES,
+            file_path=self._path,
+            file_format=self._file_format,
+            spec_id=self._spec_id,
+            partition=self._partition,
+            record_count=metrics.record_count,
+            file_size_in_bytes=metrics.file_size_in_bytes,
+            column_sizes=metrics.column_sizes,
+            value_counts=metrics.value_counts,
+            null_value_counts=metrics.null_value_counts,
+            nan_value_counts=metrics.nan_value_counts,
+            lower_bounds=metrics.lower_bounds,
+            upper_bounds=metrics.upper_bounds,
+            split_offsets=metrics.split_offsets,
+            equality_ids=self._shape.equality_ids,
+        )
+
+    def abort(self) -> None:
+        with contextlib.suppress(StreamlakeError, OSError, pa.ArrowException):
+            self._writer.abort()
+
+
+class DeleteShape:
+    """From rows of the table to rows of its equality delete files.
+
+    `schema` is that of the delete files, `columns` are the names of the table's columns that rows are given with.
+    Raises InvalidOptionError for ids that cannot be a key.
+    """
+
+    def __init__(
+        self, schema: Schema, equality_ids: Sequence[int], spec: PartitionSpec, *, whole_row: bool = False
+    ) -> None:
+        self.equality_ids = tuple(equality_ids)
+        names = [_key_name(schema, field_id) for field_id in self.equality_ids]
+        if not names:
+            raise InvalidOptionError("equality deletes need at least one key column")
+        self.schema = schema if whole_row else schema.select(names)
+        sources = () if spec.is_unpartitioned else tuple(part.source_id for part in spec.fields)
+        partition_sources = {(schema.name_of(source) or "").partition(".")[0] for source in sources}
+        given = {part.name for part in self.schema.fields} | partition_sources
+        self.columns = tuple(part.name for part in schema.fields if part.name in given)
+        self._given_schema = schema_to_arrow(schema.select(self.columns))
+        self._signed = [
+            part.name
+            for part in self.schema.fields
+            if part.field_id in self.equality_ids and isinstance(part.type, _FLOATS)
+        ]
+
+    def deletes(self, rows: pa.Table, path: str) -> pa.Table:
+        """The rows of a delete file, zeros of floating point keys with both signs."""
+        projection = Projection(self._given_schema, self.schema, path)
+        batches = [projection.apply(batch) for batch in rows.select(self.columns).to_batches()]
+        deletes = pa.Table.from_batches(batches, schema=projection.arrow_schema)
+        for name in self._signed:
+            values = deletes.column(name)
+            zeros = deletes.filter(pc.equal(values, 0.0))
+            if zeros.num_rows:
+                at = deletes.column_names.index(name)
+                other = zeros.set_column(at, deletes.schema.field(at), pc.negate(zeros.column(at)))
+                deletes = pa.concat_tables([deletes, other])
+        return deletes
+
+
+class EqualityDeleteWriter:
+    """Takes the rows to delete, with at least the columns `columns`, and turns them into equality delete files."""
+
+    def __init__(self, shape: DeleteShape, writer: RowsWriter) -> None:
+        self._writer = writer
+        self.columns = shape.columns
+
+    def write(self, rows: pa.Table) -> None:
+        """Take rows, as a RowsWriter."""
+        self._writer.write(rows.select(self.columns))
+
+    def close(self) -> tuple[DataFile, ...]:
+        return self._writer.close()
+
+    def abort(self) -> None:
+        self._writer.abort()
+
+
+def equality_delete_writer(
+    target: WriteTarget,
+    output: OutputFiles,
+    equality_ids: Sequence[int],
+    *,
+    spec: PartitionSpec | None = None,
+    whole_row: bool = False,
+    buffer_bytes: int | None = None,
+) -> EqualityDeleteWriter:
+    """The writer of a task's equality deletes: rolled, and fanned out over the partitions of `spec`.
+
+    `spec` is the table's current one when None; `buffer_bytes` bounds the rows that wait (None: as for data).
+    Raises FeatureUnsupportedError below format version 2 and for a spec that rows cannot be partitioned by,
+    InvalidOptionError for ids that cannot be a key.
+    """
+    if target.format_version < 2:
+        raise FeatureUnsupportedError(
+            f"{target.location}: format version 1 has no deletes; upgrade the table to format version 2 or 3"
+        )
+    spec = target.spec if spec is None else spec
+    options, delete = target.options, target.options.delete
+    shape = DeleteShape(target.schema, equality_ids, spec, whole_row=whole_row)
+    writers = DataWriters(delete.file_format, target.io, shape.schema, delete.format)
+
+    def open_file(partition: tuple[Any, ...]) -> EqualityDeleteContent:
+        path = output.new_delete_path(spec, partition, delete.file_format)
+        return EqualityDeleteContent(writers, path, delete.file_format, spec.spec_id, partition, shape)
+
+    def partition_writer(partition: tuple[Any, ...]) -> PartitionWriter:
+        return PartitionWriter(partial(open_file, partition), delete.target_file_size_bytes)
+
+    if spec.is_unpartitioned:
+        return EqualityDeleteWriter(shape, partition_writer((None,) * len(spec.fields)))
+    partitioner = Partitioner(target.schema, spec)
+    fanout = FanoutWriter(
+        partitioner,
+        lambda number: partition_writer(partitioner.partition(number)),
+        options.buffer_bytes if buffer_bytes is None else buffer_bytes,
+        options.max_open_files,
+    )
+    return EqualityDeleteWriter(shape, fanout)
+
+
+def _key_name(schema: Schema, field_id: int) -> str:
+    """The dotted name of a key column. Raises InvalidOptionError when it cannot be one (spec: Identifier Field IDs)."""
+    part, name = schema.field(field_id), schema.name_of(field_id)
+    if part is None or name is None:
+        raise InvalidOptionError(f"the key column with field id {field_id} is not in the table's schema")
+    if not isinstance(part.type, PrimitiveType) or isinstance(part.type, _NO_KEYS):
+        raise InvalidOptionError(f"column '{name}' of type {part.type} cannot be a key of equality deletes")
+    parent = schema.parents.get(field_id)
+    if parent is not None and isinstance(part.type, _FLOATS):
+        raise InvalidOptionError(
+            f"column '{name}', a {part.type} inside a struct, cannot be a key of deletes"
+        )
+    while parent is not None:
+        if not isinstance(schema.fields_by_id[parent].type, StructType):
+            raise InvalidOptionError(
+                f"column '{name}' lies in a list or a map; it cannot be a key of deletes"
+            )
+        parent = schema.parents.get(parent)
+    return name

@@ -1,0 +1,252 @@
+"""Deleted positions of data files -> position delete files (spec: Position Delete Files), for tables of version 2.
+
+Rows are sorted by path and position, and every file carries the spec and partition of the data files that it deletes
+from. With the granularity "file" a delete file belongs to one data file, so that a later one can replace it; with
+"partition" it serves many, up to the target size. Invariant: a file that deletes from one data file says so by its
+`referenced_data_file` and by exact bounds; one that deletes from several has no bounds at all, as Iceberg has it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from streamlake.errors import DataInvalidError, FeatureUnsupportedError, StreamlakeError
+from streamlake.formats.arrow_schema import schema_to_arrow
+from streamlake.formats.data_files import DataWriters
+from streamlake.formats.metrics_config import FULL, MetricsOptions
+from streamlake.formats.position_deletes import POSITION_DELETES, Positions, merged_positions
+from streamlake.spec.data_file import DataFile, FileContent
+from streamlake.write.deleted_file import DeletedFile
+from streamlake.write.options import PER_FILE, DeleteOptions
+from streamlake.write.output_files import OutputFiles
+from streamlake.write.rolling import RollingWriter
+from streamlake.write.target import WriteTarget
+
+_ARROW_SCHEMA = schema_to_arrow(POSITION_DELETES)
+_ROWS_AT_ONCE = 1 << 16
+_ROW_GROUP_BYTES = 64 << 20
+_BYTES_PER_ARRAY = 128
+
+
+class PositionDeleteContent:
+    """One open position delete file of one partition; rows come sorted by path and position."""
+
+    def __init__(
+        self, writers: DataWriters, path: str, file_format: str, spec_id: int, partition: tuple[Any, ...]
+    ) -> None:
+        self._path = path
+        self._file_format = file_format
+        self._spec_id = spec_id
+        self._partition = partition
+        self._writer = writers.open(path)
+        self._first: str | None = None
+        self._last: str | None = None
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    @property
+    def record_count(self) -> int:
+        return self._writer.record_count
+
+    @property
+    def bytes_written(self) -> int:
+        return self._writer.bytes_written
+
+    @property
+    def buffered_bytes(self) -> int:
+        return self._writer.buffered_bytes
+
+    def write(self, rows: pa.Table) -> None:
+        """Take rows of POSITION_DELETES."""
+        if rows.num_rows:
+            self._first = self._first or rows.column(0)[0].as_py()
+            self._last = rows.column(0)[-1].as_py()
+            self._writer.write(rows)
+
+    def flush(self) -> None:
+        self._writer.flush()
+
+    def close(self) -> DataFile:
+        metrics = self._writer.close()
+        one = self._first if self._first == self._last else None
+        return DataFile(
+            content=FileContent.POSITION_DELETES,
+            file_path=self._path,
+            file_format=self._file_format,
+            spec_id=self._spec_id,
+            partition=self._partition,
+            record_count=metrics.record_count,
+            file_size_in_bytes=metrics.file_size_in_bytes,
+            column_sizes=metrics.column_sizes,
+            lower_bounds=None if one is None else metrics.lower_bounds,
+            upper_bounds=None if one is None else metrics.upper_bounds,
+            split_offsets=metrics.split_offsets,
+            referenced_data_file=one,
+        )
+
+    def abort(self) -> None:
+        with contextlib.suppress(StreamlakeError, OSError, pa.ArrowException):
+            self._writer.abort()
+
+
+def write_position_deletes(
+    target: WriteTarget,
+    output: OutputFiles,
+    positions: Mapping[DeletedFile, Positions],
+    granularity: str | None = None,
+) -> tuple[DataFile, ...]:
+    """Write the positions (in any order) of each data file; no data files make no file.
+
+    `granularity` is "file" or "partition", None: as the table says. Raises FeatureUnsupportedError when the table's
+    format version is not 2, DataInvalidError for a data file without positions or with a negative one, StorageError.
+    """
+    if target.format_version != 2:
+        raise FeatureUnsupportedError(
+            f"{target.location}: position delete files are not written to a table of format version "
+            f"{target.format_version}; version 1 has no deletes, version 3 has deletion vectors instead"
+        )
+    options = target.options.delete
+    if granularity is not None:
+        options = replace(options, granularity=granularity)
+    writers = _data_writers(target, options)
+    files: list[DataFile] = []
+    for group in _groups(positions, options.granularity):
+        files += _write_group(target, output, writers, options, group, positions)
+    return tuple(files)
+
+
+class PositionDeleteWriter:
+    """Takes positions in any order, file by file or mixed, and writes them sorted whenever it holds `buffer_bytes`.
+
+    Not for several threads. `close` once; after an error, `abort` (the files that are written already are removed by
+    whoever owns `output`).
+    """
+
+    def __init__(
+        self, target: WriteTarget, output: OutputFiles, buffer_bytes: int, granularity: str | None = None
+    ) -> None:
+        self._target = target
+        self._output = output
+        self._buffer_bytes = buffer_bytes
+        self._granularity = granularity
+        self._waiting: dict[DeletedFile, list[Positions]] = {}
+        self._waiting_bytes = 0
+        self._files: list[DataFile] = []
+        self._referenced: set[str] = set()
+
+    @property
+    def referenced(self) -> frozenset[str]:
+        """The data files that rows were deleted from so far; they have to be live when the deletes are committed."""
+        return frozenset(self._referenced)
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Memory held by positions that are not written yet."""
+        return self._waiting_bytes
+
+    def add(self, file: DeletedFile, positions: Positions) -> None:
+        """Delete rows of a data file by position."""
+        if not len(positions):
+            return
+        self._referenced.add(file.file_path)
+        self._waiting.setdefault(file, []).append(np.array(positions, dtype=np.int64))
+        self._waiting_bytes += 8 * len(positions) + _BYTES_PER_ARRAY
+        if self._waiting_bytes >= self._buffer_bytes:
+            self._flush()
+
+    def close(self) -> tuple[DataFile, ...]:
+        """Write what is left and describe all files."""
+        self._flush()
+        return tuple(self._files)
+
+    def abort(self) -> None:
+        """Forget what waits; never raises."""
+        self._waiting, self._waiting_bytes = {}, 0
+
+    def _flush(self) -> None:
+        positions = {file: merged_positions(parts) for file, parts in self._waiting.items()}
+        self._waiting, self._waiting_bytes = {}, 0
+        if positions:
+            self._files += write_position_deletes(self._target, self._output, positions, self._granularity)
+
+
+def _data_writers(target: WriteTarget, options: DeleteOptions) -> DataWriters:
+    # Paths are long and alike: a row group of the usual size would hold far more of them in memory than on disk.
+    row_group_bytes = min(options.format.parquet_row_group_size_bytes, _ROW_GROUP_BYTES)
+    exact = replace(
+        options.format,
+        metrics=MetricsOptions(default=FULL),
+        parquet_row_group_size_bytes=row_group_bytes,
+    )
+    return DataWriters(options.file_format, target.io, POSITION_DELETES, exact)
+
+
+def _groups(files: Iterable[DeletedFile], granularity: str) -> list[list[DeletedFile]]:
+    """The data files whose deletes go together, sorted by path."""
+    ordered = sorted(files, key=lambda each: each.file_path)
+    if granularity == PER_FILE:
+        return [[file] for file in ordered]
+    groups: dict[tuple[int, tuple[Any, ...]], list[DeletedFile]] = {}
+    for file in ordered:
+        groups.setdefault((file.spec_id, file.partition), []).append(file)
+    return list(groups.values())
+
+
+def _write_group(
+    target: WriteTarget,
+    output: OutputFiles,
+    writers: DataWriters,
+    options: DeleteOptions,
+    group: list[DeletedFile],
+    positions: Mapping[DeletedFile, Positions],
+) -> tuple[DataFile, ...]:
+    first = group[0]
+    open_file = partial(_open_file, target, output, writers, options.file_format, first)
+    if options.granularity == PER_FILE:
+        content = open_file()
+        try:
+            for rows in _rows(first, positions[first]):
+                content.write(rows)
+            return (content.close(),)
+        except BaseException:
+            content.abort()
+            raise
+    rolling = RollingWriter(open_file, options.target_file_size_bytes)
+    try:
+        for file in group:
+            for rows in _rows(file, positions[file]):
+                rolling.write(rows)
+        return rolling.close()
+    except BaseException:
+        rolling.abort()
+        raise
+
+
+def _open_file(
+    target: WriteTarget, output: OutputFiles, writers: DataWriters, file_format: str, file: DeletedFile
+) -> PositionDeleteContent:
+    path = output.new_delete_path(target.spec_by_id(file.spec_id), file.partition, file_format)
+    return PositionDeleteContent(writers, path, file_format, file.spec_id, file.partition)
+
+
+def _rows(file: DeletedFile, positions: Positions) -> Iterator[pa.Table]:
+    ordered = merged_positions([np.asarray(positions, dtype=np.int64)])
+    if not len(ordered):
+        raise DataInvalidError(
+            f"{file.file_path}: position deletes without a position; write none for this file"
+        )
+    if ordered[0] < 0:
+        raise DataInvalidError(f"{file.file_path}: position {ordered[0]} is negative")
+    paths = pa.repeat(pa.scalar(file.file_path, pa.string()), min(_ROWS_AT_ONCE, len(ordered)))
+    for start in range(0, len(ordered), _ROWS_AT_ONCE):
+        part = ordered[start : start + _ROWS_AT_ONCE]
+        yield pa.Table.from_arrays([paths.slice(0, len(part)), pa.array(part)], schema=_ARROW_SCHEMA)
