@@ -51,7 +51,7 @@ def _by_key(keys: Keys) -> tuple[Array, Array]:
     if (keys.nulls is None and keys.data is None) or len(starts) == len(hashes):
         return sorted_rows, starts
     sizes = np.diff(starts, append=len(hashes))
-    first = np.repeat(starts, sizes)
+    first: Array = np.repeat(starts, sizes)
     others = np.flatnonzero(~new)
     differs = ~keys.take(sorted_rows[others]).equal(keys.take(sorted_rows[first[others]]))
     if not differs.any():
