@@ -70,6 +70,11 @@ class FlinkCase:
     properties: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def shape(self) -> str:
+        """The name without the format version."""
+        return self.name.removesuffix(f"_v{self.format_version}")
+
+    @property
     def schema(self) -> Schema:
         parsed = parse_ddl(self.columns)
         if self.null_keys:

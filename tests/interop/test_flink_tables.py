@@ -13,7 +13,7 @@ from streamlake.catalog.open import open_table
 from streamlake.spec.data_file import FileContent
 from tests.helpers.flink_tables import CASES, FlinkTable
 from tests.helpers.invariants import check_table, live_entries
-from tests.helpers.readers import Reader, rows
+from tests.helpers.readers import DuckDbReader, SparkReader, rows
 
 
 @pytest.fixture(params=[case.name for case in CASES])
@@ -39,10 +39,28 @@ def test_every_kind_of_delete_is_there(table: FlinkTable) -> None:
     assert {file.is_deletion_vector for file in by_position} == {table.case.format_version == 3}
 
 
-@pytest.mark.parametrize("reader", ["spark", "duckdb"], indirect=True)
-def test_other_readers_see_the_model(reader: Reader, table: FlinkTable) -> None:
-    found = reader.read(table.location)
-    assert rows(found, table.key, reader.loose) == rows(table.expected(), table.key, reader.loose)
+def test_spark_sees_the_model(table: FlinkTable, spark_reader: SparkReader) -> None:
+    assert rows(spark_reader.read(table.location), table.key) == rows(table.expected(), table.key)
+
+
+def test_duckdb_sees_the_model(table: FlinkTable) -> None:
+    # An internal error leaves its connection unusable.
+    reader = DuckDbReader()
+    try:
+        if table.case.shape == "moving":
+            # It cannot compare a null partition value.
+            with pytest.raises(Exception, match="Comparison on NULL values"):
+                reader.read(table.location)
+            return
+        found = rows(reader.read(table.location), table.key)
+    finally:
+        reader.connection.close()
+    expected = rows(table.expected(), table.key)
+    if table.case.shape == "null_keys":
+        # An equality delete with a null can take a row out that has another value there.
+        assert set(found) <= set(expected)
+    else:
+        assert found == expected
 
 
 def test_fork_is_the_same_table(flink_tables: dict[str, FlinkTable], tmp_path: Path) -> None:
