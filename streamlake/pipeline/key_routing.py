@@ -89,7 +89,7 @@ def bucket_column(
     found = [value for value in values if value is not None]
     if len(found) < len(values) or not codec.is_native:
         return None
-    high: Any = F.shiftrightunsigned(F.xxhash64(*found), 32)
+    high = F.shiftrightunsigned(F.xxhash64(*found), 32)
     return F.shiftrightunsigned(high * F.lit(buckets).cast("bigint"), 32).cast("int")
 
 
@@ -103,7 +103,7 @@ def repartition_by_bucket(frame: DataFrame, bucket: Column, buckets: int) -> Dat
 
 def _repartition_by_hash(frame: DataFrame, bucket: Column, buckets: int) -> DataFrame:
     """For Spark 4.0, which always hashes: by numbers that it sends to the partition that is meant."""
-    numbers: Any = F.array([F.lit(number) for number in _numbers_per_partition(buckets)])
+    numbers = F.array([F.lit(number) for number in _numbers_per_partition(buckets)])
     return frame.repartition(buckets, F.get(numbers, bucket))
 
 
@@ -113,7 +113,7 @@ def _numbers_per_partition(partitions: int) -> tuple[int, ...]:
     found: Any = np.full(partitions, -1, dtype=np.int64)
     start, size = 0, max(1_024, partitions * 4)
     while (found < 0).any():
-        numbers = np.arange(start, start + size, dtype=np.int64)
+        numbers: Any = np.arange(start, start + size, dtype=np.int64)
         places, first = np.unique(_spark_hash(numbers) % partitions, return_index=True)
         new = found[places] < 0
         found[places[new]] = numbers[first[new]]

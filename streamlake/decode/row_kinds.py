@@ -1,0 +1,88 @@
+"""A column that says what each change does -> row kinds, whatever envelope the changes come from.
+
+Codes are those of `records.RowKind`; texts are the short names of row kinds and the words of the usual change streams.
+Invariant: nothing is guessed; a value that is not known is an error, because a delete taken for an insert is lost data.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamlake.errors import SchemaMismatchError
+from streamlake.formats.arrow_transforms import plain_array
+from streamlake.records import RowKind
+
+_UNKNOWN = -1
+
+SPELLINGS: dict[RowKind, tuple[str, ...]] = {
+    # The last group of each: Debezium's c and r (a row read by a snapshot), Maxwell's bootstrap rows.
+    RowKind.INSERT: ("+I", "I", "insert", "c", "r", "create", "read", "bootstrap-insert"),
+    RowKind.UPDATE_BEFORE: ("-U", "update_before", "update_preimage"),
+    RowKind.UPDATE_AFTER: ("+U", "U", "update", "update_after", "update_postimage", "upsert"),
+    RowKind.DELETE: ("-D", "D", "delete"),
+}
+"""What texts stand for each row kind; upper and lower case mean the same."""
+
+_KINDS = {text.lower(): kind for kind, texts in SPELLINGS.items() for text in texts}
+
+
+def row_kinds(column: pa.Array | pa.ChunkedArray, where: str) -> pa.Int8Array:
+    """The RowKind code of each of n rows, without nulls.
+
+    `column` holds integers 0 to 3 or texts of SPELLINGS. Raises SchemaMismatchError for any other value, a null or
+    another type; it names `where` (the table and column) and the row, counted from 0.
+    """
+    array = plain_array(column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column)
+    if array.null_count:
+        raise _refused(where, array.is_null().index(True).as_py(), "null")
+    if pa.types.is_integer(array.type):
+        codes = _checked_codes(array, where)
+    elif pa.types.is_string(array.type) or pa.types.is_large_string(array.type) or _is_view(array.type):
+        codes = _text_codes(array, where)
+    else:
+        raise SchemaMismatchError(
+            f"{where}: a row kind cannot be read from the type {array.type}. {_known()}"
+        )
+    return codes.cast(pa.int8())
+
+
+def _checked_codes(array: pa.Array, where: str) -> pa.Array:
+    wrong = pc.or_(pc.less(array, int(min(RowKind))), pc.greater(array, int(max(RowKind))))
+    row = wrong.index(True).as_py()
+    if row >= 0:
+        raise _refused(where, row, str(array[row].as_py()))
+    return array
+
+
+def _text_codes(array: pa.Array, where: str) -> pa.Array:
+    encoded = pc.dictionary_encode(array.cast(pa.large_string()))
+    kinds: Any = np.array(
+        [_KINDS.get(text.strip().lower(), _UNKNOWN) for text in encoded.dictionary.to_pylist()], dtype=np.int8
+    )
+    codes = pa.array(kinds).take(encoded.indices)
+    row = codes.index(_UNKNOWN).as_py()
+    if row >= 0:
+        raise _refused(where, row, repr(array[row].as_py()))
+    return codes
+
+
+def _is_view(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_string_view(type_))
+
+
+def _refused(where: str, row: int, value: str) -> SchemaMismatchError:
+    return SchemaMismatchError(f"{where}, row {row}: {value} is no row kind. {_known()}")
+
+
+def _known() -> str:
+    listed = "; ".join(
+        f"{kind.value} or {', '.join(texts)} for {kind.symbol}" for kind, texts in SPELLINGS.items()
+    )
+    return (
+        f"Known are {listed} (in upper or lower case). Map other values to these in the stream, and filter what "
+        "changes no row, such as truncates and schema changes."
+    )
