@@ -47,6 +47,12 @@ class Block:
     def __len__(self) -> int:
         return len(self.hashes)
 
+    @property
+    def string_bytes(self) -> int:
+        """Bytes of the keys and guards that are byte strings."""
+        arrays = (self.data, self.guards)
+        return sum(array.nbytes for array in arrays if isinstance(array, pa.Array))
+
     def take_data(self, indices: Array) -> pa.LargeBinaryArray | None:
         """The key bytes of the entries at `indices`."""
         return None if self.data is None else _take_bytes(self.data, indices)

@@ -72,7 +72,7 @@ class KeyIndex:
             if not len(search.order):
                 break
             stopped: Array = np.zeros(len(search.order), dtype=bool)
-            for block in _blocks(run):
+            for block in blocks_of(run):
                 found = _search_block(search, block, number, self._lives[number], stopped)
                 block.release()
                 if found is not None:
@@ -120,6 +120,14 @@ class KeyIndex:
         return Found(
             query, run, file.astype(np.int32), positions, paths, all_own[used], exists, guards, known
         )
+
+
+def blocks_of(run: Run | Entries) -> Sequence[Block]:
+    """The blocks of a run, in hash order."""
+    if isinstance(run, Run):
+        return run.blocks
+    block = block_of(run)
+    return () if block is None else (block,)
 
 
 def live_files(run: Run | Entries, live: Live) -> Array:
@@ -179,13 +187,6 @@ class _Hits:
     positions: Array
     guarded: Array
     guards: Guards | None
-
-
-def _blocks(run: Run | Entries) -> Sequence[Block]:
-    if isinstance(run, Run):
-        return run.blocks
-    block = block_of(run)
-    return () if block is None else (block,)
 
 
 def _search_block(search: _Search, block: Block, run: int, live: Array, stopped: Array) -> _Hits | None:

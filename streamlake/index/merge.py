@@ -1,0 +1,143 @@
+"""Merge: several runs -> one that answers as they did, without what no lookup can find any more.
+
+Run by writer tasks now and then, so that lookups ask few runs. Works in slices of the hash space. Invariant: memory is
+bounded by the slice, and a lookup finds the same rows and guards before and after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+
+from streamlake.index.entries import (
+    ENDS_SEARCH,
+    NO_GUARD,
+    NULL_KEY,
+    SUPERSEDES,
+    TOMBSTONE,
+    Entries,
+    concat_entries,
+)
+from streamlake.index.lookup import Live
+from streamlake.index.merge_input import HIGHEST_HASH, SLICE_ENTRIES, MergeInput, Slice
+from streamlake.index.run import Run
+from streamlake.index.run_writer import RunRef, RunWriter
+
+Array = Any  # numpy array
+
+_NEVER = np.iinfo(np.int32).max
+
+
+def merge_runs(
+    runs: Sequence[Run | Entries],
+    live: Live,
+    writer: RunWriter,
+    *,
+    is_oldest: bool,
+    drop_tombstones_before_ms: int | None = None,
+    hashes: tuple[int, int] = (0, HIGHEST_HASH),
+    keep_own: bool = True,
+) -> RunRef:
+    """Merge `runs`, newest first, into the run that `writer` writes, and close it.
+
+    Entries that are superseded or whose data file is not `live` are left out. `is_oldest`: no older run of the bucket
+    remains. A tombstone is kept while one does, and where guards are kept also as long as it is not older than
+    `drop_tombstones_before_ms` (epoch milliseconds; None: for ever). Only keys with a hash in `hashes` (both ends
+    included) are taken; with `keep_own` false no file of the result is own. Raises what the writer raises, and
+    IndexDamagedError when the runs are of different kinds; then nothing is left behind.
+    """
+    rule = _Rule(is_oldest, drop_tombstones_before_ms)
+    try:
+        merged = MergeInput(runs, live, hashes, keep_own=keep_own)
+        pending: list[Entries] = []
+        count = 0
+        for part in merged.slices():
+            pending.append(rule.kept(part))
+            count += len(pending[-1])
+            if count >= SLICE_ENTRIES:
+                writer.append(concat_entries(pending))
+                pending, count = [], 0
+        if pending:
+            writer.append(concat_entries(pending))
+    except BaseException:
+        writer.abort()
+        raise
+    return writer.close(merged.paths)
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """Which entries of a slice remain, and with which flags."""
+
+    is_oldest: bool
+    before_ms: int | None
+
+    def kept(self, part: Slice) -> Entries:
+        """What remains, in hash order."""
+        entries = part.entries
+        order, starts = key_groups(part)
+        rank, flags = part.rank[order], entries.flags[order]
+        group = np.cumsum(starts) - 1
+        groups = int(group[-1]) + 1
+
+        # Going backwards, the first entry of a key that ends the search is assigned last.
+        ends = np.flatnonzero(flags & ENDS_SEARCH)[::-1]
+        end: Array = np.full(groups, -1, dtype=np.int64)
+        end[group[ends]] = ends
+        end_rank = np.where(end < 0, _NEVER, rank[end])
+        reached = rank <= end_rank[group]
+        rows = reached & (entries.files[order] >= 0)
+        has_row: Array = np.zeros(groups, dtype=bool)
+        has_row[group[rows]] = True
+        tombstones = reached & (flags & TOMBSTONE != 0)
+        keep = rows | (tombstones & self._is_remembered(entries, order, flags))
+
+        flags[rows & (end >= 0)[group]] |= SUPERSEDES
+        if not self.is_oldest:
+            bare = (end >= 0) & ~has_row
+            keep |= tombstones & bare[group]
+            bare[group[tombstones]] = False
+            # What ended the search was a row of a file that is gone: older rows must stay hidden.
+            barriers = end[bare]
+            flags[barriers] = flags[barriers] & NULL_KEY | TOMBSTONE | NO_GUARD
+            keep[barriers] = True
+        kept = np.flatnonzero(keep)
+        return replace(entries.take(order[kept]), flags=flags[kept])
+
+    def _is_remembered(self, entries: Entries, order: Array, flags: Array) -> Array:
+        """Which entries would be kept as tombstones for their guard."""
+        if entries.guards is None or entries.times is None:
+            return np.zeros(len(order), dtype=bool)
+        guarded = flags & NO_GUARD == 0
+        return guarded if self.before_ms is None else guarded & (entries.times[order] >= self.before_ms)
+
+
+def key_groups(part: Slice) -> tuple[Array, Array]:
+    """The order of a slice by hash, key and rank, and where in that order each key starts."""
+    keys = part.entries.keys
+    order = np.argsort(keys.hashes, kind="stable")
+    hashes = keys.hashes[order]
+    starts: Array = np.ones(len(order), dtype=bool)
+    np.not_equal(hashes[1:], hashes[:-1], out=starts[1:])
+    shared = ~starts
+    shared[:-1] |= shared[1:]
+    at = np.flatnonzero(shared)
+    if not len(at):
+        return order, starts
+    several = keys.take(order[at])
+    same = several.take(np.arange(1, len(at))).equal(several.take(np.arange(len(at) - 1)))
+    if (same | starts[at[1:]]).all():
+        return order, starts
+    if several.data is not None:
+        code = pc.dictionary_encode(several.data).indices.to_numpy()
+    else:
+        code = np.asarray(several.nulls, dtype=np.int32)
+    within = np.lexsort((part.rank[order[at]], code, several.hashes))
+    order[at] = order[at][within]
+    code = code[within]
+    starts[at[1:]] |= code[1:] != code[:-1]
+    return order, starts
