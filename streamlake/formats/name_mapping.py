@@ -79,6 +79,18 @@ def has_field_ids(schema: pa.Schema) -> bool:
     return any(_has_id(part) for part in schema)
 
 
+def with_field_ids(schema: pa.Schema, mapping: NameMapping | None, path: str) -> pa.Schema:
+    """A file's schema with field ids: its own, or those of the mapping. Raises DataInvalidError when it has neither."""
+    if has_field_ids(schema) or not len(schema):
+        return schema
+    if mapping is None:
+        raise DataInvalidError(
+            f"{path}: the file has no field ids and the table no name mapping; set the table property "
+            f"{NAME_MAPPING_PROPERTY}"
+        )
+    return mapping.assign_ids(schema)
+
+
 def _has_id(part: pa.Field) -> bool:
     return field_id_of(part) is not None or any(_has_id(inner) for inner in arrow_parts(part.type))
 

@@ -55,20 +55,34 @@ def read_parquet_file(
         footer = file.metadata
         file_schema = with_ids(file.schema_arrow)
         columns = selected_fields(file_schema, schema)
-        prunable = _prunable_leaves(file_schema, schema) if row_group_filter is not None else []
+        wanted = row_group_pruning(footer, file_schema, schema, path, row_group_filter)
         position = 0
         for at in range(footer.num_row_groups):
             group = footer.row_group(at)
             first, position = position, position + group.num_rows
             if not group.num_rows or not in_split(row_group_start(group), split):
                 continue
-            if row_group_filter is not None and not row_group_filter(_described(footer, at, prunable, path)):
+            if not wanted(at):
                 continue
             for batch in file.iter_batches(
                 batch_size=batch_size, row_groups=[at], columns=columns, use_threads=use_threads
             ):
                 yield first, batch
                 first += batch.num_rows
+
+
+def row_group_pruning(
+    footer: pq.FileMetaData,
+    file_schema: pa.Schema,
+    schema: Schema,
+    path: str,
+    row_group_filter: RowGroupFilter | None,
+) -> Callable[[int], bool]:
+    """Whether a row group, by number, may hold wanted rows; `file_schema` has field ids."""
+    if row_group_filter is None:
+        return lambda at: True
+    prunable = _prunable_leaves(file_schema, schema)
+    return lambda at: row_group_filter(_described(footer, at, prunable, path))
 
 
 def _described(footer: pq.FileMetaData, at: int, leaves: list[Leaf], path: str) -> DataFile:

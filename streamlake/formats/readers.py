@@ -13,11 +13,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamlake.errors import DataInvalidError, FeatureUnsupportedError
+from streamlake.errors import FeatureUnsupportedError
 from streamlake.formats.avro_data import read_avro_file
 from streamlake.formats.file_batches import FileBatches, RowGroupFilter, Split
 from streamlake.formats.lineage_columns import LineageColumns, RowLineage, stored_schema
-from streamlake.formats.name_mapping import NameMapping, has_field_ids
+from streamlake.formats.name_mapping import NameMapping, with_field_ids
 from streamlake.formats.orc_reader import read_orc_file
 from streamlake.formats.parquet_reader import read_parquet_file
 from streamlake.formats.projection import Projection
@@ -62,17 +62,9 @@ def read_data_file(
     if reader is None:
         raise FeatureUnsupportedError(f"{path}: data files in the format {file_format!r} are not read")
     stored = stored_schema(schema)
-    mapping = name_mapping
 
     def with_ids(file_schema: pa.Schema) -> pa.Schema:
-        if has_field_ids(file_schema) or not len(file_schema):
-            return file_schema
-        if mapping is None:
-            raise DataInvalidError(
-                f"{path}: the file has no field ids and the table no name mapping; set the table property "
-                "schema.name-mapping.default"
-            )
-        return mapping.assign_ids(file_schema)
+        return with_field_ids(file_schema, name_mapping, path)
 
     batches = reader(
         io,

@@ -1,13 +1,18 @@
 """Which delete files apply to which data file (spec: Scan Planning, the scope rules).
 
-Built once per scan from the snapshot's live delete entries. Invariant: a delete file that applies to a data file is
-always found; one whose file path bounds exclude the data file may be left out.
+Built once per scan from the snapshot's live delete entries. Equality deletes of one scope (a partition, or the whole
+table) and one set of columns stay together, so that a reader can merge them once for all data files. Invariant: a
+delete file that applies to a data file is always found; one whose file path bounds exclude the data file may be left
+out.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 
 from streamlake.errors import DataInvalidError
 from streamlake.formats.position_deletes import FILE_PATH_ID
@@ -17,6 +22,55 @@ from streamlake.spec.partition_spec import PartitionSpec
 from streamlake.table.partition_keys import PartitionKey, partition_key
 
 
+@dataclass(frozen=True, eq=False)
+class EqualityDeletes:
+    """All equality delete files of one scope that compare the columns `field_ids`; oldest first, each with its data
+    sequence number. A file's keys are deleted from data files with a smaller one."""
+
+    field_ids: tuple[int, ...]
+    files: tuple[DataFile, ...]
+    sequence_numbers: tuple[int, ...]
+
+    def applies_to(self, sequence_number: int) -> bool:
+        """Whether any of the files applies to data of this sequence number."""
+        return self.sequence_numbers[-1] > sequence_number
+
+
+class _Scope:
+    """The equality deletes of one partition, or of the table."""
+
+    def __init__(self) -> None:
+        self.entries: list[ManifestEntry] = []
+        self._after: dict[int, tuple[DataFile, ...]] = {}
+
+    @cached_property
+    def _sorted(self) -> list[ManifestEntry]:
+        return sorted(self.entries, key=_number)
+
+    @cached_property
+    def _numbers(self) -> list[int]:
+        return [_number(entry) for entry in self._sorted]
+
+    @cached_property
+    def groups(self) -> tuple[EqualityDeletes, ...]:
+        by_ids: defaultdict[tuple[int, ...], list[ManifestEntry]] = defaultdict(list)
+        for entry in self._sorted:
+            by_ids[_equality_ids(entry.data_file)].append(entry)
+        return tuple(
+            EqualityDeletes(
+                ids, tuple(entry.data_file for entry in group), tuple(_number(entry) for entry in group)
+            )
+            for ids, group in by_ids.items()
+        )
+
+    def after(self, number: int) -> tuple[DataFile, ...]:
+        """The files that apply to data of sequence number `number`."""
+        at = bisect_right(self._numbers, number)
+        if at not in self._after:
+            self._after[at] = tuple(entry.data_file for entry in self._sorted[at:])
+        return self._after[at]
+
+
 class DeleteFileIndex:
     """The delete files of one snapshot, by what they can apply to."""
 
@@ -24,8 +78,8 @@ class DeleteFileIndex:
         self._vectors: dict[str, ManifestEntry] = {}
         self._positions_by_path: defaultdict[str, list[ManifestEntry]] = defaultdict(list)
         self._positions: defaultdict[PartitionKey, list[ManifestEntry]] = defaultdict(list)
-        self._equalities: defaultdict[PartitionKey, list[ManifestEntry]] = defaultdict(list)
-        self._global_equalities: list[ManifestEntry] = []
+        self._equalities: defaultdict[PartitionKey, _Scope] = defaultdict(_Scope)
+        self._global_equalities = _Scope()
         for entry in entries:
             self._add(entry, specs)
 
@@ -33,15 +87,17 @@ class DeleteFileIndex:
         file = entry.data_file
         if file.content == FileContent.EQUALITY_DELETES:
             if specs[file.spec_id].is_unpartitioned:
-                self._global_equalities.append(entry)
+                self._global_equalities.entries.append(entry)
             else:
-                self._equalities[partition_key(file.spec_id, file.partition)].append(entry)
+                self._equalities[partition_key(file.spec_id, file.partition)].entries.append(entry)
         elif file.is_deletion_vector:
             self._add_vector(entry)
-        elif file.referenced_data_file is not None:
-            self._positions_by_path[file.referenced_data_file].append(entry)
         else:
-            self._positions[partition_key(file.spec_id, file.partition)].append(entry)
+            target = _only_target(file)
+            if target is not None:
+                self._positions_by_path[target].append(entry)
+            else:
+                self._positions[partition_key(file.spec_id, file.partition)].append(entry)
 
     def _add_vector(self, entry: ManifestEntry) -> None:
         file = entry.data_file
@@ -62,24 +118,76 @@ class DeleteFileIndex:
         """The delete files to apply to a data file with this data sequence number."""
         number = sequence_number or 0
         key = partition_key(data_file.spec_id, data_file.partition)
-        equalities = [*self._global_equalities, *self._equalities.get(key, ())]
-        found = [entry.data_file for entry in equalities if (entry.sequence_number or 0) > number]
+        found = self._global_equalities.after(number)
+        if key in self._equalities:
+            found += self._equalities[key].after(number)
         vector = self._vectors.get(data_file.file_path)
-        if vector is not None and (vector.sequence_number or 0) >= number:
+        if (
+            vector is not None
+            and _number(vector) >= number
+            and _same_partition(vector.data_file, data_file, key)
+        ):
             return (*found, vector.data_file)
-        by_path = self._positions_by_path.get(data_file.file_path, ())
-        positions = [*by_path, *self._positions.get(key, ())]
-        found += [
-            entry.data_file
-            for entry in positions
-            if (entry.sequence_number or 0) >= number and _may_name(entry.data_file, data_file.file_path)
+        by_path = [
+            entry
+            for entry in self._positions_by_path.get(data_file.file_path, ())
+            if _same_partition(entry.data_file, data_file, key)
         ]
-        return tuple(found)
+        shared = [
+            entry for entry in self._positions.get(key, ()) if _may_name(entry.data_file, data_file.file_path)
+        ]
+        return found + tuple(entry.data_file for entry in (*by_path, *shared) if _number(entry) >= number)
+
+    def equality_deletes_of(
+        self, data_file: DataFile, sequence_number: int | None
+    ) -> tuple[EqualityDeletes, ...]:
+        """The groups of equality deletes with a file that applies; the same objects for all data files of a scope."""
+        key = partition_key(data_file.spec_id, data_file.partition)
+        groups = self._global_equalities.groups
+        if key in self._equalities:
+            groups += self._equalities[key].groups
+        return tuple(group for group in groups if group.applies_to(sequence_number or 0))
+
+
+def _number(entry: ManifestEntry) -> int:
+    return entry.sequence_number or 0
+
+
+def _equality_ids(file: DataFile) -> tuple[int, ...]:
+    if not file.equality_ids:
+        raise DataInvalidError(
+            f"{file.file_path}: an equality delete file without equality ids; the table's metadata is damaged"
+        )
+    return tuple(sorted(set(file.equality_ids)))
+
+
+def _same_partition(delete_file: DataFile, data_file: DataFile, key: PartitionKey) -> bool:
+    """Whether a delete file of one data file is of its partition (`key`); an error when it references the file."""
+    if partition_key(delete_file.spec_id, delete_file.partition) == key:
+        return True
+    if delete_file.referenced_data_file is None:
+        return False
+    raise DataInvalidError(
+        f"{delete_file.file_path} deletes rows of {data_file.file_path}, but is of another partition (spec "
+        f"{delete_file.spec_id}, {delete_file.partition}; the data file: spec {data_file.spec_id}, "
+        f"{data_file.partition}); the table's metadata is damaged, roll it back to an earlier snapshot"
+    )
+
+
+def _only_target(file: DataFile) -> str | None:
+    """The one data file that a position delete file names, if metadata says so; bounds that are equal are whole."""
+    if file.referenced_data_file is not None:
+        return file.referenced_data_file
+    lower, upper = _path_bounds(file)
+    return lower.decode("utf-8", "replace") if lower is not None and lower == upper else None
 
 
 def _may_name(delete_file: DataFile, path: str) -> bool:
     """False when the bounds of a position delete file's `file_path` column exclude `path`."""
     data = path.encode("utf-8")
-    lower = (delete_file.lower_bounds or {}).get(FILE_PATH_ID)
-    upper = (delete_file.upper_bounds or {}).get(FILE_PATH_ID)
+    lower, upper = _path_bounds(delete_file)
     return (lower is None or lower <= data) and (upper is None or data <= upper)
+
+
+def _path_bounds(file: DataFile) -> tuple[bytes | None, bytes | None]:
+    return (file.lower_bounds or {}).get(FILE_PATH_ID), (file.upper_bounds or {}).get(FILE_PATH_ID)

@@ -1,7 +1,8 @@
 """The live, matching rows of one data file, as the columns that the scan returns.
 
-reader (row groups pruned, residual filter applied) -> minus deleted rows -> output columns. Columns that only the
-filter or an equality delete looks at are read along and left out at the end.
+reader (row groups pruned, filter applied) -> minus deleted rows -> output columns. Columns that only the filter or an
+equality delete looks at are read along and left out at the end. A Parquet file with deletes goes by `live_rows`,
+which leaves alone what no live row needs.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ import pyarrow.compute as pc
 from streamlake.formats.lineage_columns import ROW_POSITION, RowLineage
 from streamlake.formats.name_mapping import NameMapping
 from streamlake.formats.readers import read_data_file
+from streamlake.formats.row_groups import RowGroups
 from streamlake.read.arrow_filter import to_arrow_filter
 from streamlake.read.column_selection import ColumnSelection
 from streamlake.read.deletes import DeleteReader
+from streamlake.read.live_rows import LiveRows
 from streamlake.read.metadata_columns import SPEC_ID
 from streamlake.read.planning import FileScanTask
 from streamlake.spec.evaluators import file_may_match
@@ -26,6 +29,8 @@ from streamlake.spec.expressions import TRUE
 from streamlake.spec.schema import Schema
 from streamlake.spec.transforms import Identity
 from streamlake.storage.file_io import FileIO
+
+_FEW_ROWS = 8
 
 
 @dataclass(frozen=True)
@@ -40,16 +45,50 @@ class FileRows:
 
     def read(self, task: FileScanTask) -> Iterator[pa.RecordBatch]:
         """Output batches, none of them empty."""
-        for batch in self._live(task):
+        for batch in _gathered(self._live(task), self.batch_size):
             yield self._output(batch, task)
 
     def count(self, task: FileScanTask) -> int:
-        """How many rows `read` would return, without making the output."""
+        """How many rows `read` would return, without making the output, and without reading the data file where
+        positions alone decide."""
+        if task.residual == TRUE and not task.equality_deletes:
+            return task.data_file.record_count - self._deleted_count(task)
         return sum(batch.num_rows for batch in self._live(task))
 
+    def _deleted_count(self, task: FileScanTask) -> int:
+        if not task.delete_files:
+            return 0
+        [first, *others] = task.delete_files
+        if first.is_deletion_vector and not others:
+            return first.record_count
+        # Position delete files may name a row twice, or one that the file does not have.
+        positions = self.deletes.deleted_positions(task)
+        return int((positions < task.data_file.record_count).sum())
+
     def _live(self, task: FileScanTask) -> Iterator[pa.RecordBatch]:
+        if task.delete_files and task.data_file.file_format.lower() == "parquet":
+            return self._live_by_row_group(task)
+        return self._live_in_one_pass(task)
+
+    def _live_by_row_group(self, task: FileScanTask) -> Iterator[pa.RecordBatch]:
         schema = self._read_schema(task)
-        deleted = self.deletes.deleted_rows(task.data_file, task.delete_files) if task.delete_files else None
+        with RowGroups(
+            self.io,
+            task.data_file.file_path,
+            name_mapping=self.name_mapping,
+            batch_size=self.batch_size,
+            constants=_partition_constants(task),
+            lineage=RowLineage(task.data_file.first_row_id, task.sequence_number),
+        ) as file:
+            deleted = self.deletes.deleted_rows(task)
+            keys = self.deletes.key_columns(task.equality_deletes)
+            rows = LiveRows(file, schema, deleted, keys, task.residual)
+            for group in file.groups(schema, _row_group_filter(task)):
+                yield from rows.of(group)
+
+    def _live_in_one_pass(self, task: FileScanTask) -> Iterator[pa.RecordBatch]:
+        schema = self._read_schema(task)
+        deleted = self.deletes.deleted_rows(task) if task.delete_files else None
         file = task.data_file
         for batch in read_data_file(
             self.io,
@@ -58,19 +97,19 @@ class FileRows:
             schema,
             name_mapping=self.name_mapping,
             row_filter=to_arrow_filter(task.residual, schema),
-            row_group_filter=None if task.residual == TRUE else partial(file_may_match, task.residual),
+            row_group_filter=_row_group_filter(task),
             batch_size=self.batch_size,
             constants=_partition_constants(task),
             lineage=RowLineage(file.first_row_id, task.sequence_number),
         ):
             if deleted is not None:
-                mask = deleted.live(batch, batch.column(ROW_POSITION.name))
-                batch = batch if mask is None else batch.filter(mask)
+                live = deleted.live(batch, batch.column(ROW_POSITION.name))
+                batch = batch if live.all() else batch.filter(pa.array(live))
             if batch.num_rows:
                 yield batch
 
     def _read_schema(self, task: FileScanTask) -> Schema:
-        keys = self.deletes.key_columns(task.delete_files)
+        keys = self.deletes.key_columns(task.equality_deletes)
         schema = self.selection.read_schema(task.residual, keys)
         reserved = [part for part in self.selection.metadata_columns if part != SPEC_ID]
         # Rows need at least one column to be counted by, and a position to be deleted by.
@@ -86,6 +125,33 @@ class FileRows:
             else:
                 arrays.append(_narrowed(batch.column(part.name), field.type))
         return pa.RecordBatch.from_arrays(arrays, schema=self.selection.arrow_schema)
+
+
+def _gathered(batches: Iterator[pa.RecordBatch], batch_size: int) -> Iterator[pa.RecordBatch]:
+    """The same rows; what deletes have left only few rows of comes together in larger batches."""
+    few: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        if few and rows + batch.num_rows > batch_size:
+            yield from _one(few)
+            few, rows = [], 0
+        if not few and batch.num_rows >= batch_size // _FEW_ROWS:
+            yield batch
+            continue
+        few.append(batch)
+        rows += batch.num_rows
+    yield from _one(few)
+
+
+def _one(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    if len(batches) < 2:
+        return batches
+    gathered: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return gathered
+
+
+def _row_group_filter(task: FileScanTask) -> partial[bool] | None:
+    return None if task.residual == TRUE else partial(file_may_match, task.residual)
 
 
 def _partition_constants(task: FileScanTask) -> dict[int, object]:

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 from streamlake.formats.manifests import read_manifest
-from streamlake.read.delete_index import DeleteFileIndex
-from streamlake.spec.data_file import DataFile
-from streamlake.spec.evaluators import file_residual, manifest_may_match
+from streamlake.read.delete_index import DeleteFileIndex, EqualityDeletes
+from streamlake.spec.data_file import DataFile, FileContent
+from streamlake.spec.evaluators import file_may_match, file_residual, manifest_may_match
 from streamlake.spec.expressions import FALSE, TRUE, Expression
 from streamlake.spec.manifest import ManifestContent, ManifestEntry, ManifestFile
 from streamlake.spec.partition_spec import PartitionSpec
@@ -24,18 +24,21 @@ from streamlake.spec.projection import inclusive_projection, residual
 from streamlake.storage.file_io import FileIO
 
 _READERS = 4
+_Metric = TypeVar("_Metric", int, bytes)
 
 
 @dataclass(frozen=True)
 class FileScanTask:
     """One data file to read. `residual` is the bound filter that its rows still have to pass; `sequence_number` is
-    the data sequence number of the file."""
+    the data sequence number of the file. `delete_files` are all that apply to it, `equality_deletes` the groups that
+    the equality deletes among them belong to (with older ones too, which do not apply)."""
 
     data_file: DataFile
     spec: PartitionSpec
     residual: Expression
     sequence_number: int | None
     delete_files: tuple[DataFile, ...] = ()
+    equality_deletes: tuple[EqualityDeletes, ...] = ()
 
     @property
     def is_metadata_only(self) -> bool:
@@ -64,14 +67,16 @@ class ScanPlanner:
         # Delete files are told apart by the bounds of their file paths; data files by the filter's columns, if any.
         deletes = DeleteFileIndex(
             self._specs,
-            chain.from_iterable(read_manifests(self._io, with_deletes, self._specs, with_stats=True)),
+            filter(
+                self._may_delete_matches,
+                chain.from_iterable(read_manifests(self._io, with_deletes, self._specs, with_stats=True)),
+            ),
         )
         for entries in read_manifests(self._io, data, self._specs, with_stats=self._bound != TRUE):
             for entry in entries:
                 task = self.task(entry)
                 if task is not None:
-                    applied = deletes.deletes_of(task.data_file, task.sequence_number)
-                    yield replace(task, delete_files=applied) if applied else task
+                    yield _with_deletes(task, deletes)
 
     def task(self, entry: ManifestEntry) -> FileScanTask | None:
         """The task of a data file without its deletes, or None when none of its rows can match."""
@@ -91,6 +96,13 @@ class ScanPlanner:
             self._residuals[key] = residual(self._bound, self._specs[file.spec_id], file.partition)
         return self._residuals[key]
 
+    def _may_delete_matches(self, entry: ManifestEntry) -> bool:
+        """False for equality deletes whose keys' metrics show that no matching row has such a key."""
+        file = entry.data_file
+        if self._bound == TRUE or file.content != FileContent.EQUALITY_DELETES or not file.equality_ids:
+            return True
+        return file_may_match(self._bound, _of_keys(file))
+
     def _projection(self, spec_id: int) -> Expression:
         if spec_id not in self._projections:
             self._projections[spec_id] = inclusive_projection(self._bound, self._specs[spec_id])
@@ -103,6 +115,31 @@ class ScanPlanner:
         if manifest.partition_spec_id not in self._specs:
             return True  # reading it raises the error that names it
         return manifest_may_match(self._projection(manifest.partition_spec_id), manifest)
+
+
+def _with_deletes(task: FileScanTask, deletes: DeleteFileIndex) -> FileScanTask:
+    applied = deletes.deletes_of(task.data_file, task.sequence_number)
+    if not applied:
+        return task
+    groups = deletes.equality_deletes_of(task.data_file, task.sequence_number)
+    return replace(task, delete_files=applied, equality_deletes=groups)
+
+
+def _of_keys(file: DataFile) -> DataFile:
+    """An equality delete file with the metrics of the columns that it compares; it may hold others of whole rows."""
+    ids = set(file.equality_ids or ())
+
+    def kept(values: dict[int, _Metric] | None) -> dict[int, _Metric] | None:
+        return None if values is None else {key: value for key, value in values.items() if key in ids}
+
+    return replace(
+        file,
+        value_counts=kept(file.value_counts),
+        null_value_counts=kept(file.null_value_counts),
+        nan_value_counts=kept(file.nan_value_counts),
+        lower_bounds=kept(file.lower_bounds),
+        upper_bounds=kept(file.upper_bounds),
+    )
 
 
 def read_manifests(

@@ -46,7 +46,7 @@ def test_places(tmp_path: Path, partition_by: list[str], sort_by: list[str], fil
             schema=pa.schema([pa.field("id", pa.int64()), pa.field("payload", pa.string())]),
         )
         places = writer.write(rows)
-        paths = writer.paths
+        paths = list(writer.paths)
         for id_, file, position in zip(
             rows["id"].to_pylist(), places.files.tolist(), places.positions.tolist(), strict=True
         ):

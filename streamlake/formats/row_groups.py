@@ -1,0 +1,99 @@
+"""One Parquet data file, row group by row group, each read as often as needed with other columns each time.
+
+For readers that look at a few columns first and then know which rows, if any, they want the others of. Columns come
+as `readers.read_data_file` gives them: by field id, projected, with lineage columns. Invariant: batches of one row
+group hold all of its rows, in file order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streamlake.formats.file_batches import RowGroupFilter, read_errors
+from streamlake.formats.lineage_columns import LineageColumns, RowLineage, stored_schema
+from streamlake.formats.name_mapping import NameMapping, with_field_ids
+from streamlake.formats.parquet_reader import row_group_pruning
+from streamlake.formats.projection import Projection, selected_fields
+from streamlake.spec.schema import Schema
+from streamlake.storage.file_io import FileIO
+
+
+@dataclass(frozen=True)
+class RowGroup:
+    """A row group by number, with the position of its first row in the file and its number of rows."""
+
+    index: int
+    first: int
+    rows: int
+
+
+class RowGroups:
+    """An open Parquet file; a context manager. Not for several threads."""
+
+    def __init__(
+        self,
+        io: FileIO,
+        path: str,
+        *,
+        name_mapping: NameMapping | None,
+        batch_size: int,
+        constants: Mapping[int, Any] | None = None,
+        lineage: RowLineage | None = None,
+    ) -> None:
+        self._io, self._path = io, path
+        self._name_mapping = name_mapping
+        self._batch_size = batch_size
+        self._constants = constants
+        self._lineage = lineage or RowLineage()
+        self._open = ExitStack()
+
+    def __enter__(self) -> RowGroups:
+        with read_errors(self._path):
+            stream = self._open.enter_context(self._io.open_input(self._path))
+            self._file = pq.ParquetFile(stream, coerce_int96_timestamp_unit="us", pre_buffer=True)
+            self._schema = with_field_ids(self._file.schema_arrow, self._name_mapping, self._path)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._open.close()
+
+    def groups(self, schema: Schema, row_group_filter: RowGroupFilter | None = None) -> Iterator[RowGroup]:
+        """The row groups with rows that the filter does not leave out by the statistics of `schema`'s columns."""
+        footer = self._file.metadata
+        wanted = row_group_pruning(footer, self._schema, stored_schema(schema), self._path, row_group_filter)
+        position = 0
+        for index in range(footer.num_row_groups):
+            rows = footer.row_group(index).num_rows
+            group = RowGroup(index, position, rows)
+            position += rows
+            if rows and wanted(index):
+                yield group
+
+    def batches(self, group: RowGroup, schema: Schema) -> Iterator[pa.RecordBatch]:
+        """All rows of a row group as batches of `schema`."""
+        stored = stored_schema(schema)
+        lines = LineageColumns(schema, self._path, self._lineage)
+        columns = selected_fields(self._schema, stored)
+        projection: Projection | None = None
+        position = group.first
+        with read_errors(self._path):
+            for batch in self._file.iter_batches(
+                batch_size=self._batch_size, row_groups=[group.index], columns=columns, use_threads=False
+            ):
+                if projection is None:
+                    file_schema = with_field_ids(batch.schema, self._name_mapping, self._path)
+                    projection = Projection(file_schema, stored, self._path, self._constants)
+                yield lines.fill(projection.apply(batch), position)
+                position += batch.num_rows

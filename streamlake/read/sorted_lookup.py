@@ -1,0 +1,87 @@
+"""Finding many 64-bit numbers in a sorted array at once.
+
+A table over the leading bits of the array's range says where to look, so that a lookup costs a few steps through
+neighbouring entries. Where numbers crowd, binary search takes its place. Numbers that stand in the array several times
+are all found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+Array = Any  # numpy arrays: numpy's own typing is not part of the required set-up
+
+_CROWDED = 32
+_MOST_BITS = 26
+_BLOCK_ROWS = 1 << 17
+
+
+class SortedLookup:
+    """Looks numbers up in `codes`, ascending (n,) uint64."""
+
+    def __init__(self, codes: Array) -> None:
+        self._codes = codes
+        self._starts: Array | None = None
+        if len(codes):
+            self._lowest, self._highest = codes[0], codes[-1]
+            self._shift, self._starts = _table(codes)
+
+    @property
+    def nbytes(self) -> int:
+        return 0 if self._starts is None else int(self._starts.nbytes)
+
+    def matches(self, asked: Array) -> Iterator[tuple[Array, Array]]:
+        """Pairs of index arrays (into `asked`, into the codes) of equal numbers, every pair of equals once.
+
+        Within one pair of arrays no index of `asked` stands twice.
+        """
+        if not len(self._codes):
+            return
+        for first in range(0, len(asked), _BLOCK_ROWS):
+            block = asked[first : first + _BLOCK_ROWS]
+            for rows, entries in self._block(block):
+                yield rows + first, entries
+
+    def _block(self, asked: Array) -> Iterator[tuple[Array, Array]]:
+        rows = np.flatnonzero((asked >= self._lowest) & (asked <= self._highest))
+        wanted = asked[rows]
+        at, stop = self._ranges(wanted)
+        while True:
+            open_ = at < stop
+            if not open_.all():
+                rows, wanted, at, stop = rows[open_], wanted[open_], at[open_], stop[open_]
+            if not len(rows):
+                return
+            hits = self._codes[at] == wanted
+            if hits.any():
+                yield rows[hits], at[hits]
+            at = at + 1
+
+    def _ranges(self, wanted: Array) -> tuple[Array, Array]:
+        """Where in the codes each number can stand: from, to."""
+        if self._starts is None:
+            order = np.argsort(wanted)
+            at, stop = np.empty(len(wanted), dtype=np.int64), np.empty(len(wanted), dtype=np.int64)
+            ordered = wanted[order]
+            at[order] = np.searchsorted(self._codes, ordered, side="left")
+            stop[order] = np.searchsorted(self._codes, ordered, side="right")
+            return at, stop
+        slots = ((wanted - self._lowest) >> self._shift).astype(np.int64)
+        return self._starts[slots], self._starts[slots + 1]
+
+
+def _table(codes: Array) -> tuple[Any, Array | None]:
+    """(bits to drop, where each slot starts), or no table where a slot holds many different numbers."""
+    bits = min(_MOST_BITS, len(codes).bit_length())
+    span = int(codes[-1] - codes[0])
+    shift = np.uint64(max(0, span.bit_length() - bits))
+    slots = ((codes - codes[0]) >> shift).astype(np.int64)
+    counts = np.bincount(slots, minlength=int(span >> int(shift)) + 1)
+    if counts.max() > _CROWDED:
+        return shift, None
+    starts = np.zeros(len(counts) + 1, dtype=np.int32 if len(codes) < 1 << 31 else np.int64)
+    np.cumsum(counts, out=starts[1:])
+    return shift, starts
