@@ -134,7 +134,9 @@ def _sortable_bytes(part: KeyColumn, type_: IcebergType, *, last: bool) -> pa.La
         return joined(escaped, _END)
     if isinstance(part, Words):
         values = _ordered(part, type_)
-        rows = values.astype(values.dtype.newbyteorder(">")).view(np.uint8).reshape(len(values), -1)
+        rows = (
+            values.astype(values.dtype.newbyteorder(">")).view(np.uint8).reshape(len(values), values.itemsize)
+        )
         rows[:, 0] ^= 0x80
     elif isinstance(part, Rows) and part.decimals:
         rows = part.values[:, ::-1].copy()

@@ -13,10 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamlake.formats.arrow_transforms import byte_strings
 from streamlake.index.guards import Guards
 from streamlake.index.keys import Keys
 
 Array = Any  # numpy array
+
+_FEW_BYTES = 64
 
 
 def last_per_key(keys: Keys, order: Sequence[Array | pa.Array | Guards] = ()) -> tuple[Array, Array]:
@@ -32,7 +35,7 @@ def last_per_key(keys: Keys, order: Sequence[Array | pa.Array | Guards] = ()) ->
         return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
     sorted_rows, starts = _by_key(keys)
     sizes = np.diff(starts, append=rows)
-    last = _last_rows(sorted_rows, starts, sizes, [_ranks(column) for column in order])
+    last = _last_rows(sorted_rows, starts, sizes, order)
     wins: Array = np.zeros(rows, dtype=bool)
     wins[last] = True
     place = np.cumsum(wins) - 1
@@ -77,32 +80,43 @@ def _untangled(keys: Keys, sorted_rows: Array, new: Array, mixed: Array) -> tupl
     return sorted_rows, np.flatnonzero(new)
 
 
-def _last_rows(sorted_rows: Array, starts: Array, sizes: Array, ranks: Sequence[Array]) -> Array:
+def _last_rows(sorted_rows: Array, starts: Array, sizes: Array, order: Sequence[Any]) -> Array:
     """The winning row of each key: the candidates of keys with several rows are narrowed column by column."""
     if len(starts) == len(sorted_rows):
         return sorted_rows
-    if not ranks:
+    if not order:
         return np.maximum.reduceat(sorted_rows, starts)
     last = sorted_rows[starts]
     several = np.flatnonzero(sizes > 1)
     rows = sorted_rows[np.repeat(sizes > 1, sizes)]
     sizes = sizes[several]
-    for values in ranks:
-        at = np.cumsum(sizes) - sizes
-        found = values[rows]
-        best = found == np.repeat(np.maximum.reduceat(found, at), sizes)
-        rows, sizes = rows[best], np.add.reduceat(best.astype(np.int64), at)
+    for column in order:
+        for at, values in enumerate(_ranks(column, rows)):
+            if not at:
+                ranked = np.arange(len(rows))
+            firsts = np.cumsum(sizes) - sizes
+            found = values[ranked]
+            best = found == np.repeat(np.maximum.reduceat(found, firsts), sizes)
+            rows, ranked = rows[best], ranked[best]
+            sizes = np.add.reduceat(best.astype(np.int64), firsts)
     last[several] = np.maximum.reduceat(rows, np.cumsum(sizes) - sizes)
     return last
 
 
-def _ranks(column: Array | pa.Array | Guards) -> Array:
-    """Integers in the order of the values."""
+def _ranks(column: Array | pa.Array | Guards, rows: Array) -> list[Array]:
+    """Integers for the values at (m,) `rows`, each (m,), most significant first, that order as the values do."""
     values = column.values if isinstance(column, Guards) else column
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
     if not isinstance(values, pa.Array):
-        return np.asarray(values)
+        return [np.asarray(values)[rows]]
     if pa.types.is_integer(values.type):
-        return values.to_numpy(zero_copy_only=False)
-    return pc.rank(values, tiebreaker="dense").to_numpy(zero_copy_only=False).astype(np.int64)
+        return [values.to_numpy(zero_copy_only=False)[rows]]
+    data, _, lengths = byte_strings(values)
+    width = int(lengths[0])
+    if (lengths != width).any() or not 0 < width <= _FEW_BYTES:
+        values = values.take(pa.array(rows))
+        return [pc.rank(values, tiebreaker="dense").to_numpy(zero_copy_only=False).astype(np.int64)]
+    padded: Array = np.zeros((len(rows), (width + 7) // 8 * 8), dtype=np.uint8)
+    padded[:, :width] = data.reshape(-1, width)[rows]
+    return [word.astype(np.uint64) for word in padded.view(">u8").T]

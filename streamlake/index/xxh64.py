@@ -20,7 +20,12 @@ _P4 = np.uint64(0x85EBCA77C2B2AE63)
 _P5 = np.uint64(0x27D4EB2F165667C5)
 _BLOCK_ROWS = 1 << 14
 _STRIPE = 32
+_MASK = 0xFFFFFFFFFFFFFFFF
 _ROTATIONS = (1, 7, 12, 18)
+_LANE_STARTS: Array = np.array(
+    [[(int(_P1) + int(_P2)) & _MASK], [_P2], [0], [-int(_P1) & _MASK]], dtype=np.uint64
+)
+_LANE_BYTES: Array = np.array([[0], [8], [16], [24]], dtype=np.int64)
 
 
 def hash_ints(values: Array, seeds: Array) -> Array:
@@ -66,7 +71,7 @@ def hash_bytes(data: Array, starts: Array, lengths: Array, seeds: Array) -> Arra
 
 
 def _offset(length: int) -> Any:
-    return np.uint64((int(_P5) + length) & 0xFFFFFFFFFFFFFFFF)
+    return np.uint64((int(_P5) + length) & _MASK)
 
 
 def _hash_block(words: Array, starts: Array, lengths: Array, seeds: Array) -> Array:
@@ -113,28 +118,26 @@ def _hash_stripes(words: Array, starts: Array, stripes: Array, seeds: Array) -> 
     """The four lanes over all whole stripes of each row, merged into one hash; every row has a stripe."""
     order = np.argsort(-stripes, kind="stable")
     starts, stripes, seeds = starts[order], stripes[order], seeds[order]
-    zero = np.uint64(0)
-    lanes: list[Array] = [seeds + _P1 + _P2, seeds + _P2, seeds + zero, seeds - _P1]
-    scratch: Array = np.empty_like(seeds)
+    lanes: Array = seeds + _LANE_STARTS
+    scratch: Array = np.empty_like(lanes)
     active = len(starts)
+    at = starts + _LANE_BYTES
     for stripe in range(int(stripes[0])):
         active = int(np.searchsorted(-stripes[:active], -stripe, side="left"))
-        at = starts[:active] + _STRIPE * stripe
-        for number, lane in enumerate(lanes):
-            k = words[at + 8 * number]
-            np.multiply(k, _P2, out=k)
-            some = lane[:active]
-            np.add(some, k, out=some)
-            _rotate(some, 31, scratch[:active])
-            np.multiply(some, _P1, out=some)
+        k = words[at[:, :active] + _STRIPE * stripe]
+        np.multiply(k, _P2, out=k)
+        some = lanes[:, :active]
+        np.add(some, k, out=some)
+        _rotate(some, 31, scratch[:, :active])
+        np.multiply(some, _P1, out=some)
     merged: Array = np.zeros_like(seeds)
     for lane, bits in zip(lanes, _ROTATIONS, strict=True):
         turned = lane.copy()
-        _rotate(turned, bits, scratch)
+        _rotate(turned, bits, scratch[0])
         merged += turned
     for lane in lanes:
         np.multiply(lane, _P2, out=lane)
-        _rotate(lane, 31, scratch)
+        _rotate(lane, 31, scratch[0])
         np.multiply(lane, _P1, out=lane)
         merged ^= lane
         np.multiply(merged, _P1, out=merged)

@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 
 from streamlake.errors import InvalidOptionError, SchemaMismatchError
 from streamlake.index.guards import GuardCodec, Guards, compare, concat_guards
-from streamlake.spec.types import IcebergType, ListType, LongType, NestedField, StringType, VariantType
+from streamlake.spec.types import (
+    DoubleType,
+    IcebergType,
+    ListType,
+    LongType,
+    NestedField,
+    StringType,
+    VariantType,
+)
 from tests.unit.index.key_samples import VALUES, columns_of, fields_of, key_types
 
 
@@ -24,7 +32,7 @@ def sortable(value: Any) -> Any:
     return value.encode() if isinstance(value, str) else value
 
 
-@settings(max_examples=300)
+@settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_guards_order_as_the_values_do(data: st.DataObject) -> None:
     types = data.draw(key_types())
@@ -52,6 +60,13 @@ def test_take_and_concat(types: list[IcebergType]) -> None:
     assert not compare(both, both).any()
     assert not compare(both.take(np.array([4])), guards.take(np.array([2]))).any()
     assert concat_guards([guards]) is guards
+
+
+@pytest.mark.parametrize("types", [[LongType()], [StringType()], [LongType(), DoubleType()]], ids=str)
+def test_no_rows(types: list[IcebergType]) -> None:
+    none = GuardCodec(fields_of(types)).encode(columns_of(types, []))
+    assert len(none) == 0
+    assert compare(none, none).tolist() == []
 
 
 def test_a_null_is_refused_with_its_place() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from streamlake.index.guards import GuardCodec
 from streamlake.index.key_codec import SEED, KeyCodec, Keys
 from streamlake.index.last_per_key import last_per_key
-from streamlake.spec.types import DoubleType, LongType, StringType
+from streamlake.spec.types import DateType, DoubleType, LongType, StringType
 from tests.unit.index.key_samples import VALUES, columns_of, fields_of, key_types, plain_key, rows_of
 from tests.unit.index.test_xxh64 import undone
 
@@ -34,7 +34,7 @@ def check(keys: Keys, plain: list[Any], columns: list[Any], order: list[tuple[An
     assert (winners.tolist(), group.tolist()) == model(plain, order)
 
 
-@settings(max_examples=300)
+@settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_last_change_wins(data: st.DataObject) -> None:
     types = data.draw(key_types(2))
@@ -53,6 +53,9 @@ def test_last_change_wins(data: st.DataObject) -> None:
     texts = [str(value) for value in guard]
     guards = GuardCodec(fields_of([StringType()])).encode([pa.array(texts, pa.string())])
     check(keys, plain, [guards, np.array(source, dtype=np.int64)], list(zip(texts, source, strict=True)))
+    codec = GuardCodec(fields_of([LongType(), DateType()]))
+    guards = codec.encode([pa.array(guard, pa.int64()), pa.array(source, pa.date32())])
+    check(keys, plain, [guards], list(zip(guard, source, strict=True)))
 
 
 def test_many_rows_of_few_keys_with_collisions() -> None:

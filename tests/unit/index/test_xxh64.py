@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamlake.index.xxh64 import hash_bytes, hash_ints, hash_longs
@@ -95,6 +95,7 @@ def test_more_rows_than_a_block() -> None:
         assert int(ints[row]) == xxh64(number.to_bytes(4, "little", signed=True), seeds[row])
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.binary(max_size=150), st.integers(0, _MASK)), max_size=30))
 def test_bulk_equals_one_by_one(rows: list[tuple[bytes, int]]) -> None:
     values, seeds = [value for value, _ in rows], [seed for _, seed in rows]
@@ -126,6 +127,7 @@ def undone(hashed: int, seed: int, width: int) -> int:
     return divided(h, _P1)
 
 
+@settings(deadline=None)
 @given(st.integers(0, _MASK), st.integers(0, _MASK))
 def test_the_hash_of_one_word_can_be_undone(word: int, seed: int) -> None:
     """So different words of one width have different hashes: the hash is the key."""
