@@ -6,8 +6,10 @@ made for. Copies in the cache are complete from the moment they have their name,
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
+import shutil
 import stat
 import tempfile
 import threading
@@ -69,14 +71,15 @@ def default_cache_directory() -> str:
     return path
 
 
-_private: list[tempfile.TemporaryDirectory[str]] = []
+_private: list[str] = []
 
 
 def _private_directory() -> str:
     with _lock:
         if not _private:
-            _private.append(tempfile.TemporaryDirectory(prefix="streamlake-index-"))
-        return _private[0].name
+            _private.append(tempfile.mkdtemp(prefix="streamlake-index-"))
+            atexit.register(shutil.rmtree, _private[0], ignore_errors=True)
+        return _private[0]
 
 
 def _checked(local: str, ref: RunRef) -> tuple[BinaryIO, Footer]:
