@@ -5,6 +5,7 @@ A refusal holds for tables that anybody writes: where Java can write such a tabl
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 FORMATS = ("parquet", "avro", "orc")
@@ -106,3 +107,62 @@ def refused_columns(engine: str, table: TableTypes) -> frozenset[str]:
         if each.engine == engine and (hit := each.columns(table)):
             refused |= set(table.columns) if each.whole_table else set(hit)
     return frozenset(refused)
+
+
+@dataclass(frozen=True)
+class DeleteRefusal:
+    """`engine` does not apply deletes of `kinds` (positions, vectors, keys) in tables with files of `formats`.
+
+    With `null_partitions` only where partition values are null. `message` is a part of what the engine raises.
+    """
+
+    engine: str
+    reason: str
+    message: str
+    kinds: tuple[str, ...] = ("positions", "vectors", "keys")
+    formats: tuple[str, ...] = FORMATS
+    null_partitions: bool = False
+
+    def __str__(self) -> str:
+        words = [self.engine, *self.kinds, *(() if self.formats == FORMATS else self.formats)]
+        return "-".join([*words, *(["null_partitions"] if self.null_partitions else [])])
+
+    def holds(self, engine: str, kinds: Iterable[str], file_format: str, null_partitions: bool) -> bool:
+        """Whether the engine refuses a table with such deletes."""
+        if self.null_partitions and not null_partitions:
+            return False
+        return engine == self.engine and file_format in self.formats and bool(set(kinds) & set(self.kinds))
+
+
+DELETE_REFUSALS = (
+    DeleteRefusal(
+        "duckdb", "its iceberg extension reads Parquet only", "not supported", formats=("avro", "orc")
+    ),
+    DeleteRefusal(
+        "duckdb",
+        "it compares a partition's null with itself when it looks for equality deletes",
+        "Comparison on NULL values",
+        ("keys",),
+        null_partitions=True,
+    ),
+    DeleteRefusal(
+        "pyiceberg",
+        "it reads position deletes in Parquet and ORC only",
+        "not supported",
+        ("positions",),
+        ("avro",),
+    ),
+    DeleteRefusal(
+        "pyiceberg", "it has no equality deletes yet", "not yet support equality deletes", ("keys",)
+    ),
+    DeleteRefusal(
+        "chdb",
+        "it applies position deletes to Parquet only",
+        "only supported for data files of Parquet",
+        ("positions",),
+        ("avro", "orc"),
+    ),
+    DeleteRefusal(
+        "chdb", "it has no deletion vectors yet", "supported only for parquet format", ("vectors",)
+    ),
+)
