@@ -122,7 +122,7 @@ class Committer:
         self, committable: Committable, files: Sequence[DataFile] | None
     ) -> AppendFiles | OverwriteFiles | ReplacePartitions | RowDelta:
         if files is None:
-            files = self._files(committable)
+            files = self.files(committable)
         operation: AppendFiles | OverwriteFiles | ReplacePartitions | RowDelta
         if committable.mode == "append":
             operation = AppendFiles(self._table, branch=self._branch)
@@ -147,7 +147,8 @@ class Committer:
                 delta.remove_deletes(file)
         return delta
 
-    def _files(self, committable: Committable) -> list[DataFile]:
+    def files(self, committable: Committable) -> list[DataFile]:
+        """The files in the manifests of a staged checkpoint, data and deletes."""
         metadata = self._table.metadata
         return [
             entry.data_file

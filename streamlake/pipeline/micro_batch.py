@@ -14,7 +14,7 @@ from streamlake import clock
 from streamlake.checkpoint.committable import Committable
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.commit.receipt import CommitReceipt, Outcome
-from streamlake.pipeline.sink_run import Reader, SinkRun, data_files, elapsed_ms
+from streamlake.pipeline.sink_run import Reader, SinkRun, elapsed_ms
 
 
 def run_micro_batch(
@@ -36,7 +36,7 @@ def run_micro_batch(
     if committable is None:
         return CommitReceipt(identity.job_id, identity.checkpoint_id, Outcome.EMPTY, None, write_ms=write_ms)
 
-    receipt = replace(run.committer.commit(committable, files=data_files(results)), write_ms=write_ms)
+    receipt = replace(run.commit(committable, results), write_ms=write_ms)
     run.note_commit()
     run.forget_before(identity)
     return receipt
@@ -47,7 +47,7 @@ def _recover(run: SinkRun, identity: CheckpointIdentity) -> CommitReceipt | None
     receipt = None
     for committable in run.pending():
         if _is_due(run, committable, identity):
-            committed = run.committer.commit(committable, Outcome.RECOVERED)
+            committed = run.commit(committable, outcome=Outcome.RECOVERED)
             run.forget_before(committable.identity)
             if committable.identity.checkpoint_id == identity.checkpoint_id:
                 receipt = committed

@@ -13,7 +13,6 @@ from streamlake.catalog.open import open_table
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.commit.receipt import CommitReceipt
 from streamlake.errors import (
-    FeatureUnsupportedError,
     InvalidOptionError,
     StreamlakeError,
     TableAlreadyExistsError,
@@ -29,14 +28,18 @@ from streamlake.pipeline.sampled_schema import with_inferred_schema
 from streamlake.pipeline.sink_run import Reader, SinkRun
 from streamlake.pipeline.start import start_query
 from streamlake.pipeline.turns import turn
+from streamlake.pipeline.upsert_options import UpsertOptions, key_schema, require_delete_mode
+from streamlake.pipeline.upsert_run import UpsertRun
 from streamlake.source.kafka_source import KafkaSource
+from streamlake.spec.schema import Schema
 from streamlake.spec.snapshot import MAIN_BRANCH
 from streamlake.storage.locations import table_location
 from streamlake.table.table import Table
-from streamlake.tables import create_table
+from streamlake.tables import create_table, table_schema
+from streamlake.write.upsert_target import CHANGELOG, POSITION, UPSERT
 
-MODES = ("append", "overwrite", "dynamic-overwrite")
-LATER_MODES = ("upsert", "changelog")
+MODES = ("append", "overwrite", "dynamic-overwrite", UPSERT, CHANGELOG)
+UPSERT_MODES = (UPSERT, CHANGELOG)
 RECEIPTS_KEPT = 200
 
 
@@ -86,6 +89,10 @@ class IcebergSink:
         self.create = create
         self.partition_by = tuple([partition_by] if isinstance(partition_by, str) else partition_by)
         self.sort_by = tuple([sort_by] if isinstance(sort_by, str) else sort_by)
+        self.key = tuple([key] if isinstance(key, str) else key)
+        self.sequence_by = tuple([sequence_by] if isinstance(sequence_by, str) else sequence_by)
+        self.row_kind = row_kind
+        self.delete_mode = require_delete_mode(delete_mode or POSITION)
         self.format_version = format_version
         self.properties = dict(properties or {})
         self.pipeline = pipeline
@@ -179,12 +186,17 @@ class IcebergSink:
         if run is None or run.run_id != query.run_id:
             name = table_location(self.table) if self.catalog is None else self.table
             note = CheckpointTable(frame.sparkSession, query.checkpoint, name, self.branch)
-            run = self._opened(query.run_id, note, identity, schema)
+            run = self._opened(query.run_id, note, identity, schema, frame.sparkSession)
             self._runs[identity.job_id] = run
         return run
 
     def _opened(
-        self, run_id: str, note: CheckpointTable, identity: CheckpointIdentity, schema: Any
+        self,
+        run_id: str,
+        note: CheckpointTable,
+        identity: CheckpointIdentity,
+        schema: Any,
+        session: SparkSession,
     ) -> SinkRun:
         """A run on the table, unless the checkpoint directory remembers a table that this one cannot be."""
         noted = note.read() if identity.checkpoint_id else None
@@ -194,17 +206,36 @@ class IcebergSink:
             except TableNotFoundError:
                 raise note.replaced(noted, "none") from None
         table = self._table(schema)
-        run = SinkRun(
-            table,
-            note,
-            job_id=identity.job_id,
-            run_id=run_id,
-            branch=self.branch,
-            mode=self.mode,
-            max_continuous_empty_commits=self.max_continuous_empty_commits,
-        )
+        run = self._new_run(table, note, run_id, identity, session)
         run.remember(noted, identity)
         return run
+
+    def _new_run(
+        self,
+        table: Table,
+        note: CheckpointTable,
+        run_id: str,
+        identity: CheckpointIdentity,
+        session: SparkSession,
+    ) -> SinkRun:
+        settings: dict[str, Any] = {
+            "job_id": identity.job_id,
+            "run_id": run_id,
+            "branch": self.branch,
+            "mode": self.mode,
+            "max_continuous_empty_commits": self.max_continuous_empty_commits,
+        }
+        if self.mode not in UPSERT_MODES:
+            return SinkRun(table, note, **settings)
+        options = UpsertOptions.of(
+            table,
+            key=self.key,
+            sequence_by=self.sequence_by,
+            row_kind=self.row_kind,
+            delete_mode=self.delete_mode,
+            parallelism=max(session.sparkContext.defaultParallelism, 1),
+        )
+        return UpsertRun(table, note, session, options, **settings)
 
     def _table(self, schema: Any) -> Table:
         try:
@@ -216,23 +247,37 @@ class IcebergSink:
         with contextlib.suppress(TableAlreadyExistsError):
             create_table(
                 self.table,
-                schema,
+                self._created_schema(schema),
                 catalog=self.catalog,
                 partition_by=self.partition_by,
                 sort_by=self.sort_by,
-                format_version=self.format_version or 2,
+                format_version=self.format_version or self._default_format_version,
                 properties=self.properties,
             )
         return open_table(self.table, self.catalog)
 
+    @property
+    def _default_format_version(self) -> int:
+        return 3 if self.mode in UPSERT_MODES and self.delete_mode == POSITION else 2
+
+    def _created_schema(self, schema: Any) -> Schema:
+        """The table's schema for the stream's, with the key as its identifier fields and without the row kind."""
+        columns = table_schema(schema)
+        if self.mode not in UPSERT_MODES:
+            return columns
+        return key_schema(columns, self.key, self.row_kind, self.table)
+
 
 def _check_mode(mode: str, **upserts: Any) -> None:
-    if mode in LATER_MODES:
-        raise FeatureUnsupportedError(
-            f"mode '{mode}' is not there yet; this version writes {', '.join(MODES)}"
-        )
     if mode not in MODES:
         raise InvalidOptionError(f"mode '{mode}' is not known; it can be {', '.join(MODES)}")
+    if mode in UPSERT_MODES:
+        if mode == CHANGELOG and upserts["row_kind"] is None:
+            raise InvalidOptionError(
+                "mode 'changelog' needs to know which changes delete: name the column in row_kind, or use mode 'upsert' "
+                "for a stream of new versions of rows"
+            )
+        return
     given = [name for name, value in upserts.items() if value]
     if given:
         raise InvalidOptionError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,14 +16,15 @@ from streamlake.checkpoint.delta_manifests import write_delta_manifests
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.checkpoint.store import CommittableStore
 from streamlake.commit.committer import Committer
+from streamlake.commit.receipt import CommitReceipt, Outcome
 from streamlake.errors import SchemaMismatchError, StorageError, StreamlakeError
 from streamlake.pipeline.arrow_batches import bound_by_rows
 from streamlake.pipeline.checkpoint_table import CheckpointTable, Noted
 from streamlake.pipeline.distribution import distribute
 from streamlake.pipeline.task_outcome import (
     OUTCOME_SCHEMA,
+    collected,
     outcome_task,
-    raised_on_executor,
     task_ids,
     write_results,
 )
@@ -31,7 +32,9 @@ from streamlake.spec.data_file import DataFile
 from streamlake.table.table import Table
 from streamlake.write.result import WriteResult
 from streamlake.write.target import WriteTarget
-from streamlake.write.task import write_task
+from streamlake.write.task import Task, write_task
+
+OVERWRITES = ("overwrite", "dynamic-overwrite")
 
 Reader = Callable[[pa.RecordBatch], Iterator[pa.RecordBatch]]
 
@@ -106,30 +109,28 @@ class SinkRun:
         if read is not None:
             task = _reading(read, task)
         else:
-            _check_columns(frame, self.table)
+            check_columns(frame, self.table)
             bound_by_rows(frame.sparkSession)
             frame = distribute(
                 frame, metadata.schema, metadata.spec, metadata.sort_order, metadata.properties
             )
-        try:
-            rows = frame.mapInArrow(outcome_task(task), OUTCOME_SCHEMA).collect()
-        except Exception as error:
-            ours = raised_on_executor(error)
-            if ours is not None:
-                raise ours from error
-            raise
-        outcomes = [(row[0], row[1]) for row in rows]
+        return self._outcomes(frame, task)
+
+    def _outcomes(self, frame: DataFrame, task: Task) -> list[WriteResult]:
+        outcomes = collected(frame.mapInArrow(outcome_task(task), OUTCOME_SCHEMA))
         try:
             return write_results(outcomes)
         except StreamlakeError:
-            self._discard(write_results((result, None) for result, _ in outcomes))
+            self._discard(
+                path for result in write_results((r, None) for r, _ in outcomes) for path in result.paths
+            )
             raise
 
-    def _discard(self, results: Iterable[WriteResult]) -> None:
-        """Remove the files of tasks that succeeded beside one that did not: nobody has heard of them."""
-        for file in data_files(results):
+    def _discard(self, paths: Iterable[str]) -> None:
+        """Remove files that nobody has heard of, such as those of tasks that succeeded beside one that did not."""
+        for path in paths:
             with contextlib.suppress(StorageError):
-                self.table.io.delete(file.file_path)
+                self.table.io.delete(path)
 
     def stage(self, identity: CheckpointIdentity, results: Iterable[WriteResult]) -> Committable | None:
         """Make the checkpoint durable: delta manifests first, then the Committable that names them.
@@ -137,10 +138,8 @@ class SinkRun:
         None for an empty checkpoint, except for every n-th in a row, which is staged so that the marker moves.
         """
         files = [file for result in results for file in (*result.data_files, *result.delete_files)]
-        self._empty = 0 if files else self._empty + 1
-        if not files and (self.mode != "append" or self._empty < self._max_continuous_empty_commits):
+        if self._is_skipped(files):
             return None
-        self._empty = 0
         metadata = self.table.metadata
         manifests = write_delta_manifests(
             self.table.io, self.table.locations, metadata, files, ids.new_uuid()
@@ -155,8 +154,29 @@ class SinkRun:
             data_files=sum(file.is_data for file in files),
             bytes=sum(file.file_size_in_bytes for file in files),
         )
+        return self._recorded(committable)
+
+    def commit(
+        self,
+        committable: Committable,
+        results: Sequence[WriteResult] | None = None,
+        outcome: Outcome = Outcome.COMMITTED,
+    ) -> CommitReceipt:
+        """Make a staged checkpoint one snapshot. `results` spare reading its manifests; None for a predecessor's."""
+        return self.committer.commit(committable, outcome, None if results is None else data_files(results))
+
+    def _is_skipped(self, files: Sequence[DataFile]) -> bool:
+        """Whether a checkpoint with these files is empty and need not be committed."""
+        self._empty = 0 if files else self._empty + 1
+        if not files and (self.mode in OVERWRITES or self._empty < self._max_continuous_empty_commits):
+            return True
+        self._empty = 0
+        return False
+
+    def _recorded(self, committable: Committable) -> Committable:
         self.store.record(committable)
-        self._staged.append(identity)
+        if committable.identity not in self._staged:
+            self._staged.append(committable.identity)
         return committable
 
     def forget_before(self, identity: CheckpointIdentity) -> None:
@@ -174,11 +194,12 @@ def _reading(read: Reader, task: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return read_and_write
 
 
-def _check_columns(frame: DataFrame, table: Table) -> None:
-    """Refuse a frame whose columns cannot be the table's before any task starts."""
-    known = set(table.schema.column_names)
+def check_columns(frame: DataFrame, table: Table, beside: Sequence[str] = ()) -> None:
+    """Refuse a frame whose columns cannot be the table's before any task starts; `beside` may and must be there too."""
+    known = {*table.schema.column_names, *beside}
     unknown = [name for name in frame.columns if name not in known]
     absent = [part.name for part in table.schema.fields if part.required and part.name not in frame.columns]
+    absent += [name for name in beside if name not in frame.columns]
     if unknown or absent:
         problems = [f"the column '{name}' is not in the table" for name in unknown]
         problems += [f"the required column '{name}' is not in the stream" for name in absent]

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
 
 from streamlake import errors
 from streamlake.errors import (
@@ -60,6 +62,49 @@ def outcome_task(write: Callable[[Batches], Batches]) -> Callable[[Batches], Bat
             )
 
     return task
+
+
+def value_task(work: Callable[[Any], Any]) -> Callable[[Batches], Batches]:
+    """A `mapInArrow` function for a frame with one column of pickled arguments: `work` is called with each, and its
+    pickled values are the outcomes."""
+
+    def task(batches: Batches) -> Batches:
+        for batch in batches:
+            for argument in batch.column(0):
+                value = pickle.dumps(work(pickle.loads(argument.as_py())))
+                yield pa.record_batch([pa.array([value], pa.binary())], names=["result"])
+
+    return outcome_task(task)
+
+
+def collected(frame: DataFrame) -> list[tuple[bytes | None, bytes | None]]:
+    """The outcome rows of all tasks. Raises the streamlake error that made Spark's job fail, where that was one."""
+    try:
+        return [(row[0], row[1]) for row in frame.collect()]
+    except Exception as error:
+        ours = raised_on_executor(error)
+        if ours is not None:
+            raise ours from error
+        raise
+
+
+def collected_values(frame: DataFrame) -> list[Any]:
+    """What the tasks of a `value_task` returned; raises the first error that one of them sent."""
+    outcomes = collected(frame)
+    for _, error in outcomes:
+        if error is not None:
+            raise pickle.loads(bytes(error))
+    return [pickle.loads(bytes(value)) for value, _ in outcomes if value is not None]
+
+
+def run_parts(session: SparkSession, work: Callable[[Any], Any], parts: Sequence[Any]) -> list[Any]:
+    """`work` on each of the parts, in Spark tasks of their own; the results in any order. Both pickle."""
+    if not parts:
+        return []
+    frame = session.createDataFrame([(pickle.dumps(part),) for part in parts], "part binary")
+    if len(parts) > 1:
+        frame = frame.repartition(len(parts))
+    return collected_values(frame.mapInArrow(value_task(work), OUTCOME_SCHEMA))
 
 
 def task_ids() -> tuple[int, int, int]:

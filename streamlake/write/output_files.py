@@ -45,6 +45,12 @@ class OutputFiles:
         """The path of a new delete file, `...-deletes.{format}`, of a partition of any spec of the table."""
         return self._new_path(spec, partition, file_format, deletes=True)
 
+    def new_run(self) -> str:
+        """The path of a new run of the key index."""
+        path = self._target.locations.index_run(f"{self._uuid}-{len(self._paths) + 1:05d}")
+        self._paths.append(path)
+        return path
+
     def _new_path(
         self, spec: PartitionSpec, partition: tuple[Any, ...], extension: str, *, deletes: bool
     ) -> str:

@@ -7,7 +7,7 @@ the finished file has them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, KeysView
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -61,9 +61,9 @@ class PlacedWriter:
         self._numbers: dict[str, int] = {}
 
     @property
-    def paths(self) -> list[str]:
-        """The files that rows were written to, by number."""
-        return list(self._numbers)
+    def paths(self) -> KeysView[str]:
+        """The files that rows were written to, in the order of their numbers."""
+        return self._numbers.keys()
 
     def write(self, rows: pa.Table) -> Places:
         """Write rows of the table's schema; the places are in the order of the rows."""

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from streamlake.errors import DataInvalidError
+from streamlake.index.run_writer import RunRef
 from streamlake.spec.data_file import DataFile
 
 Payload = bytes
@@ -18,10 +19,24 @@ _FORMAT = b"SLW1"
 
 
 @dataclass(frozen=True)
+class IndexChange:
+    """A bucket of the key index after a checkpoint: the run with the checkpoint's own entries (None when there are
+    none), and what older runs were merged into: `merged` stands for all runs of `merged_away`."""
+
+    bucket: int
+    run: RunRef | None = None
+    merged: RunRef | None = None
+    merged_away: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class WriteResult:
     """The files of one task attempt, with how many rows and bytes they hold, and counters for progress.
 
-    Identity is (job id, checkpoint id, task id, attempt). `bytes` is the sum of the files' sizes.
+    Identity is (job id, checkpoint id, task id, attempt). `bytes` is the sum of the files' sizes. An upsert task also
+    tells what `delete_files` replace (`removed`: older delete files, and data files all of whose rows are deleted),
+    which rows it found in data files that it does not own (`deleted_elsewhere`: path -> ascending int64 positions as
+    bytes), and what became of its bucket of the key index.
     """
 
     job_id: str
@@ -33,6 +48,18 @@ class WriteResult:
     rows: int = 0
     bytes: int = 0
     counters: Mapping[str, int] = field(default_factory=dict)
+    removed: tuple[DataFile, ...] = ()
+    deleted_elsewhere: Mapping[str, Payload] = field(default_factory=dict)
+    index: IndexChange | None = None
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Every file that the attempt wrote, runs of the key index too."""
+        runs = () if self.index is None else (self.index.run, self.index.merged)
+        files = (*self.data_files, *self.delete_files)
+        return tuple(
+            dict.fromkeys([*(f.file_path for f in files), *(run.path for run in runs if run is not None)])
+        )
 
     def to_bytes(self) -> Payload:
         """Compact bytes for the way to the driver; not meant to be kept."""

@@ -61,9 +61,9 @@ def write_rows(
     check = RowCheck(target.schema, target.location)
     try:
         for rows in gather(batches, target.options.gather_bytes):
-            with _our_errors(target, task_id, attempt):
+            with task_errors(target, task_id, attempt):
                 writer.write(check.align(rows))
-        with _our_errors(target, task_id, attempt):
+        with task_errors(target, task_id, attempt):
             files = writer.close()
     except BaseException:
         writer.abort()
@@ -86,12 +86,7 @@ def rows_writer(target: WriteTarget, output: OutputFiles) -> RowsWriter:
 
     Raises FeatureUnsupportedError when the table cannot be written (an unknown transform, a dropped source column).
     """
-    for part in target.spec.fields:
-        if isinstance(part.transform, UnknownTransform):
-            raise FeatureUnsupportedError(
-                f"{target.location}: partition field '{part.name}' has the unknown transform '{part.transform}'; rows "
-                "cannot be written until the table has a partition spec without it"
-            )
+    require_known_transforms(target)
     options = target.options
     writers = DataWriters(options.file_format, target.io, target.schema, options.format)
     sorter = None if target.sort_order.is_unsorted else RowSorter(target.schema, target.sort_order)
@@ -119,8 +114,18 @@ def rows_writer(target: WriteTarget, output: OutputFiles) -> RowsWriter:
     return FanoutWriter(partitioner, open_partition, options.buffer_bytes, options.max_open_files)
 
 
+def require_known_transforms(target: WriteTarget) -> None:
+    """Raises FeatureUnsupportedError when the table's partition spec has a transform that nobody here can compute."""
+    for part in target.spec.fields:
+        if isinstance(part.transform, UnknownTransform):
+            raise FeatureUnsupportedError(
+                f"{target.location}: partition field '{part.name}' has the unknown transform '{part.transform}'; rows "
+                "cannot be written until the table has a partition spec without it"
+            )
+
+
 @contextlib.contextmanager
-def _our_errors(target: WriteTarget, task_id: int, attempt: int) -> Iterator[None]:
+def task_errors(target: WriteTarget, task_id: int, attempt: int) -> Iterator[None]:
     """Turns what libraries raise while rows are written into our errors, with table and task in the message."""
     where = f"{target.location}: checkpoint {target.checkpoint_id}, task {task_id}, attempt {attempt}"
     try:

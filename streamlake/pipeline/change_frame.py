@@ -1,0 +1,82 @@
+"""The changes of one micro-batch, on their way from Spark to the upsert tasks: columns checked, order kept, routed by key.
+
+Columns of the frame are the table's, and the row kind where the stream has one. Invariant: a shuffle does not lose the
+order of the source, because every row carries its place in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from streamlake.decode.row_kinds import row_kinds
+from streamlake.formats.arrow_schema import schema_to_arrow
+from streamlake.pipeline.arrow_batches import bound_by_rows
+from streamlake.pipeline.key_routing import route_by_key
+from streamlake.pipeline.sink_run import Reader, check_columns
+from streamlake.pipeline.upsert_options import UpsertOptions
+from streamlake.records import ROW_KIND, ROW_ORDER
+from streamlake.table.table import Table
+from streamlake.write.task import Task
+
+
+class ChangeFrame:
+    """Changes for `table`. With `read`, the frame holds offset ranges, and tasks turn them into rows first."""
+
+    def __init__(self, frame: DataFrame, read: Reader | None, table: Table, options: UpsertOptions) -> None:
+        if read is not None:
+            frame = _read_by_tasks(frame, read, table)
+        self._kind = options.row_kind
+        check_columns(frame, table, beside=() if self._kind is None else (self._kind,))
+        self._frame = frame
+        self._table = table
+        self._key = options.key
+
+    def by_bucket(self, buckets: int) -> DataFrame:
+        """The changes in `buckets` partitions, the keys of bucket i in partition i, with the columns ROW_ORDER and,
+        where the stream has row kinds, ROW_KIND."""
+        frame = self._frame
+        bound_by_rows(frame.sparkSession)
+        if self._kind is not None:
+            frame = frame.withColumn(ROW_KIND, F.col(_quoted(self._kind)))
+            if self._kind not in self._table.schema.column_names and self._kind != ROW_KIND:
+                frame = frame.drop(self._kind)
+        frame = frame.withColumn(ROW_ORDER, F.monotonically_increasing_id())
+        return route_by_key(frame, self._key.columns, self._key.codec, buckets, self._table.location)
+
+    def reading(self, task: Task) -> Task:
+        """The task, with the spellings of row kinds read before it."""
+        return (
+            task
+            if self._kind is None
+            else _with_kinds(task, f"{self._table.location}: column '{self._kind}'")
+        )
+
+
+def _with_kinds(task: Task, where: str) -> Task:
+    def read_and_write(batches: Any) -> Iterator[pa.RecordBatch]:
+        return task(_kinds(batch, where) for batch in batches)
+
+    return read_and_write
+
+
+def _kinds(batch: pa.RecordBatch, where: str) -> pa.RecordBatch:
+    at = batch.schema.get_field_index(ROW_KIND)
+    return batch.set_column(at, ROW_KIND, row_kinds(batch.column(at), where))
+
+
+def _read_by_tasks(frame: DataFrame, read: Reader, table: Table) -> DataFrame:
+    def rows(ranges: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for piece in ranges:
+            yield from read(piece)
+
+    return frame.mapInArrow(rows, from_arrow_schema(schema_to_arrow(table.schema, field_ids=False)))
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

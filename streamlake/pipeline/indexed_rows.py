@@ -1,0 +1,189 @@
+"""Live rows of data files -> index entries: how the key index is built, and how other writers' files get into it.
+
+Each part reads the key columns of some data files, deletes applied, and writes one run per bucket. Small work is done
+on the driver, large work by Spark tasks, in which case a second step merges the parts of each bucket. Invariant: what
+comes out depends on the table alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from streamlake import ids
+from streamlake.formats.name_mapping import NAME_MAPPING_PROPERTY, NameMapping
+from streamlake.index.buckets import split_by_bucket
+from streamlake.index.entries import NO_GUARD, RunFile, sort_entries
+from streamlake.index.guards import GuardCodec, Guards, concat_guards
+from streamlake.index.keys import Keys, concat_keys
+from streamlake.index.merge import merge_runs
+from streamlake.index.run import RunRef, open_run, write_run
+from streamlake.index.run_writer import RunWriter
+from streamlake.pipeline.task_outcome import run_parts
+from streamlake.read.column_selection import select_columns
+from streamlake.read.deletes import DeleteReader
+from streamlake.read.file_rows import FileRows
+from streamlake.read.planning import FileScanTask
+from streamlake.spec.schema import Schema
+from streamlake.storage.file_io import FileIO
+from streamlake.storage.locations import TableLocations
+from streamlake.table.table import Table
+from streamlake.write.upsert_key import UpsertKey
+
+Array = Any  # numpy array
+
+_ROWS_ON_DRIVER = 500_000
+_ROWS_PER_PART = 4_000_000
+_BATCH_ROWS = 262_144
+_POSITION = "_pos"
+
+
+@dataclass(frozen=True)
+class IndexedRows:
+    """How rows of one table become entries; travels to executors. `schemas`: the table's current one first."""
+
+    io: FileIO
+    locations: TableLocations
+    schemas: tuple[Schema, ...]
+    name_mapping: str | None
+    key: UpsertKey
+    buckets: int
+
+    @staticmethod
+    def of(table: Table, key: UpsertKey, buckets: int) -> IndexedRows:
+        others = sorted(table.schemas.values(), key=lambda each: -each.schema_id)
+        return IndexedRows(
+            table.io,
+            table.locations,
+            (table.schema, *others),
+            table.properties.get(NAME_MAPPING_PROPERTY),
+            key,
+            buckets,
+        )
+
+    def index(self, session: SparkSession | None, tasks: Sequence[FileScanTask]) -> list[RunRef]:
+        """Runs with an entry for every live row of the files; by Spark where they are many and there is a session."""
+        rows = sum(task.data_file.record_count for task in tasks)
+        if session is None or rows <= _ROWS_ON_DRIVER:
+            return [ref for part in _parts(tasks, _ROWS_PER_PART) for ref in self.index_part(part)]
+        workers = max(session.sparkContext.defaultParallelism, 1)
+        parts = _parts(tasks, min(_ROWS_PER_PART, rows // workers + 1))
+        refs = [ref for found in run_parts(session, self.index_part, parts) for ref in found]
+        by_bucket = [[ref for ref in refs if ref.bucket == bucket] for bucket in range(self.buckets)]
+        several = [found for found in by_bucket if len(found) > 1]
+        merged = [found[0] for found in by_bucket if len(found) == 1]
+        merged += run_parts(session, self.merge_bucket, several)
+        for found in several:
+            for ref in found:
+                self.io.delete(ref.path)
+        return merged
+
+    def index_part(self, tasks: Sequence[FileScanTask]) -> list[RunRef]:
+        """The runs of some files, at most one per bucket."""
+        reader = self.reader((*self.key.all_columns, _POSITION))
+        entries = self.collector()
+        for number, task in enumerate(tasks):
+            for batch in reader.read(task):
+                files = np.full(batch.num_rows, number, dtype=np.int32)
+                entries.add(batch, files, batch.column(_POSITION).to_numpy(zero_copy_only=False))
+        return entries.runs([RunFile(task.data_file.file_path, own=False) for task in tasks])
+
+    def merge_bucket(self, refs: Sequence[RunRef]) -> RunRef:
+        """One run with all entries of some runs of a bucket."""
+        runs = [open_run(self.io, ref) for ref in refs]
+        sink = RunWriter(self.io, self.new_run(), refs[0].bucket, self.buckets)
+        return merge_runs(runs, _all_live, sink, is_oldest=True)
+
+    def reader(self, columns: Sequence[str]) -> FileRows:
+        """Reads the live rows of data files, these columns of them."""
+        mapping = None if self.name_mapping is None else NameMapping.from_json(self.name_mapping)
+        deletes = DeleteReader(self.io, self.schemas, mapping)
+        return FileRows(self.io, select_columns(self.schemas[0], columns), deletes, mapping, _BATCH_ROWS)
+
+    def collector(self) -> EntryCollector:
+        """Gathers the entries of rows that were read."""
+        return EntryCollector(self)
+
+    def new_run(self) -> str:
+        """The path of a new run."""
+        return self.locations.index_run(ids.new_uuid())
+
+
+class EntryCollector:
+    """Keys and places of rows, gathered batch by batch, as runs of the key index."""
+
+    def __init__(self, rows: IndexedRows) -> None:
+        self._rows = rows
+        self._keys: list[Keys] = []
+        self._guards: list[Guards] = []
+        self._flags: list[Array] = []
+        self._files: list[Array] = []
+        self._positions: list[Array] = []
+
+    def add(self, rows: pa.RecordBatch | pa.Table, files: Array, positions: Array) -> None:
+        """Take n rows that lie at `positions` of the files with these numbers, both (n,)."""
+        key = self._rows.key
+        self._keys.append(key.codec.encode([rows.column(name) for name in key.columns]))
+        unknown: Array = np.zeros(rows.num_rows, dtype=bool)
+        if key.guard_codec is not None:
+            columns = [rows.column(name) for name in key.sequence_by]
+            guards, unknown = _known_guards(key.guard_codec, columns)
+            self._guards.append(guards)
+        self._flags.append(np.where(unknown, NO_GUARD, 0).astype(np.uint8))
+        self._files.append(files)
+        self._positions.append(positions)
+
+    def runs(self, paths: Sequence[RunFile]) -> list[RunRef]:
+        """Write the runs, at most one per bucket; `paths` are the files by number."""
+        if not sum(map(len, self._files)):
+            return []
+        entries = sort_entries(
+            concat_keys(self._keys),
+            np.concatenate(self._files),
+            np.concatenate(self._positions),
+            np.concatenate(self._flags),
+            paths,
+            guards=concat_guards(self._guards) if self._guards else None,
+        )
+        rows = self._rows
+        return [
+            write_run(rows.io, rows.new_run(), part, bucket, rows.buckets)
+            for bucket, part in enumerate(split_by_bucket(entries, rows.buckets))
+            if len(part)
+        ]
+
+
+def _parts(tasks: Sequence[FileScanTask], rows: int) -> list[list[FileScanTask]]:
+    """Groups of files with about `rows` rows each."""
+    parts: list[list[FileScanTask]] = []
+    size = rows
+    for task in tasks:
+        if size >= rows:
+            parts.append([])
+            size = 0
+        parts[-1].append(task)
+        size += task.data_file.record_count
+    return parts
+
+
+def _all_live(path: str) -> bool:
+    return True
+
+
+def _known_guards(codec: GuardCodec, columns: Sequence[pa.Array | pa.ChunkedArray]) -> tuple[Guards, Array]:
+    """The guards of rows that are in the table already, and which of them have a null there and so none."""
+    unknown: Array = np.zeros(len(columns[0]), dtype=bool)
+    for column in columns:
+        if column.null_count:
+            unknown |= column.is_null().to_numpy()
+    if not unknown.any():
+        return codec.encode(columns), unknown
+    known = codec.encode([column.filter(pa.array(~unknown)) for column in columns])
+    blank = Guards(np.zeros(1, np.int64)) if known.is_numeric else Guards(pa.array([b""], pa.large_binary()))
+    place = np.where(unknown, len(known), np.cumsum(~unknown) - 1)
+    return concat_guards([known, blank]).take(place), unknown

@@ -1,0 +1,112 @@
+"""Copy-on-write: data files that lose rows are written again without them, by Spark tasks.
+
+The second step of a checkpoint in this mode, after the index has said which rows go. Invariant: every live row of a
+rewritten file that was not deleted is in exactly one of the new files, and in the index at its new place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from streamlake.index.entries import RunFile
+from streamlake.index.run_writer import RunRef
+from streamlake.pipeline.indexed_rows import IndexedRows
+from streamlake.pipeline.table_index import Indexed, live_tasks
+from streamlake.pipeline.task_outcome import run_parts
+from streamlake.read.planning import FileScanTask
+from streamlake.spec.data_file import DataFile
+from streamlake.table.table import Table
+from streamlake.write.output_files import OutputFiles
+from streamlake.write.target import WriteTarget
+from streamlake.write.task import task_errors
+from streamlake.write.upsert_key import UpsertKey
+from streamlake.write.upsert_task import rows_writer
+
+Array = Any  # numpy array
+
+_POSITION = "_pos"
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """New data files in the place of `removed` ones, and runs that say where the rows are now."""
+
+    data_files: tuple[DataFile, ...] = ()
+    removed: tuple[DataFile, ...] = ()
+    runs: tuple[RunRef, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The data files that one task rewrites: each with the positions that go, int64 as bytes."""
+
+    number: int
+    files: tuple[tuple[FileScanTask, bytes], ...]
+
+
+@dataclass(frozen=True)
+class _Rewriter:
+    """What a rewriting task knows; travels to executors."""
+
+    target: WriteTarget
+    rows: IndexedRows
+
+    def rewrite(self, part: _Part) -> Rewritten:
+        output = OutputFiles(self.target, part.number, 0, 0)
+        writer = rows_writer(self.target, output)
+        reader = self.rows.reader(("*", _POSITION))
+        entries = self.rows.collector()
+        try:
+            with task_errors(self.target, part.number, 0):
+                for task, gone in part.files:
+                    deleted = np.frombuffer(gone, dtype=np.int64)
+                    for batch in reader.read(task):
+                        kept = ~np.isin(batch.column(_POSITION).to_numpy(), deleted)
+                        live = pa.Table.from_batches([batch.filter(pa.array(kept))]).drop_columns([_POSITION])
+                        places = writer.write(live)
+                        entries.add(live, places.files, places.positions)
+                files = writer.close()
+                runs = entries.runs([RunFile(path, own=False) for path in writer.paths])
+        except BaseException:
+            writer.abort()
+            output.delete_all()
+            raise
+        return Rewritten(files, tuple(task.data_file for task, _ in part.files), tuple(runs))
+
+
+def rewritten(
+    session: SparkSession,
+    table: Table,
+    target: WriteTarget,
+    key: UpsertKey,
+    buckets: int,
+    deleted: Mapping[str, Array],
+    indexed: Indexed,
+) -> Rewritten:
+    """Write the data files in `deleted` (path -> ascending positions that go) again, without these rows."""
+    if not deleted:
+        return Rewritten()
+    head = None if indexed.snapshot_id is None else table.metadata.snapshot(indexed.snapshot_id)
+    tasks = live_tasks(table, head)
+    workers = max(session.sparkContext.defaultParallelism, 1)
+    paths = sorted(deleted, key=lambda path: -tasks[path].data_file.file_size_in_bytes)
+    numbers = count(buckets)
+    parts = [
+        _Part(number, tuple((tasks[path], deleted[path].tobytes()) for path in some))
+        for number, some in zip(numbers, (paths[at::workers] for at in range(workers)), strict=False)
+        if some
+    ]
+    rewriter = _Rewriter(target, IndexedRows.of(table, key, buckets))
+    found: Sequence[Rewritten] = run_parts(session, rewriter.rewrite, parts)
+    return Rewritten(
+        tuple(file for each in found for file in each.data_files),
+        tuple(file for each in found for file in each.removed),
+        tuple(run for each in found for run in each.runs),
+    )

@@ -1,0 +1,182 @@
+"""The key index of one branch, as the driver keeps it: which runs, for which snapshot, over which live data files.
+
+Before each checkpoint it is brought to the branch's head: from memory, from the state that the newest snapshot of an
+upsert names, or from the table itself; what other writers added since is read and indexed. Invariant: after `refresh`
+every live row of the head that a key can find is in the index, so the index is never asked about another snapshot.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from pyspark.sql import SparkSession
+
+from streamlake import clock
+from streamlake.commit.committer import INDEX_STATE
+from streamlake.errors import IndexDamagedError, MissingFileError
+from streamlake.index.state import IndexState
+from streamlake.pipeline.indexed_rows import IndexedRows
+from streamlake.read.planning import FileScanTask, ScanPlanner
+from streamlake.spec.data_file import DataFile, FileContent
+from streamlake.spec.expressions import TRUE
+from streamlake.spec.snapshot import Snapshot
+from streamlake.table.table import Table
+from streamlake.write.live_file import LiveFile
+from streamlake.write.upsert_key import UpsertKey
+
+
+@dataclass(frozen=True)
+class Indexed:
+    """The index of one snapshot (None: the branch has none yet), with the snapshot's live data files by path."""
+
+    snapshot_id: int | None
+    state: IndexState
+    live_files: Mapping[str, LiveFile]
+
+
+class TableIndex:
+    """Keeps `Indexed` for the head of `branch`. `buckets` is for an index that is built anew."""
+
+    def __init__(self, table: Table, branch: str, key: UpsertKey, buckets: int) -> None:
+        self._table = table
+        self._branch = branch
+        self._key = key
+        self._buckets = buckets
+        self._indexed: Indexed | None = None
+        self.rebuilt_because: str | None = None
+
+    def refresh(self, session: SparkSession | None, *, rebuild: bool = False) -> Indexed:
+        """The index of the branch's head, which the refreshed table shows. Reads data files only where other writers
+        added some, or where there is no index that can be used; by Spark where they are many. `rebuild`: from the
+        table alone."""
+        if rebuild:
+            self._indexed = None
+        head = self._table.metadata.head(self._branch)
+        head_id = None if head is None else head.snapshot_id
+        if self._indexed is not None and self._indexed.snapshot_id == head_id:
+            return self._indexed
+        tasks = live_tasks(self._table, head)
+        known, covered = (self._empty(), {}) if rebuild else self._known(head)
+        added = [task for path, task in tasks.items() if path not in covered]
+        if added:
+            rows = IndexedRows.of(self._table, self._key, known.buckets)
+            known = known.with_runs(rows.index(session, added))
+        live = {path: _live_file(task) for path, task in tasks.items()}
+        self._indexed = Indexed(head_id, replace(known, base_snapshot_id=head_id), live)
+        return self._indexed
+
+    def advance(self, indexed: Indexed) -> None:
+        """Take over the index of the snapshot that a commit of ours has just made."""
+        self._indexed = indexed
+
+    def forget(self) -> None:
+        """Start again from what the table says."""
+        self._indexed = None
+
+    def stored(self, state: IndexState) -> str:
+        """Make a state durable and return its path, which tells its content's digest."""
+        data = state.to_bytes()
+        path = self._table.locations.index_state(hashlib.sha256(data).hexdigest()[:32])
+        self._table.io.write_bytes(path, data)
+        return path
+
+    def _known(self, head: Snapshot | None) -> tuple[IndexState, Mapping[str, object]]:
+        """The newest state that fits, and the data files that it covers; an empty one that covers nothing else."""
+        metadata = self._table.metadata
+        self.rebuilt_because = None
+        for snapshot in metadata.ancestors(None if head is None else head.snapshot_id):
+            if self._indexed is not None and snapshot.snapshot_id == self._indexed.snapshot_id:
+                return self._indexed.state, self._indexed.live_files
+            path = snapshot.summary.get(INDEX_STATE)
+            if path is None:
+                continue
+            try:
+                state = self._loaded(path)
+            except (IndexDamagedError, MissingFileError) as error:
+                self.rebuilt_because = str(error)
+                break
+            if state is not None:
+                return state, live_tasks(self._table, snapshot)
+        return self._empty(), {}
+
+    def _loaded(self, path: str) -> IndexState | None:
+        """The state at `path`; None when it is an index over other columns. Tasks verify the runs that they open."""
+        data = self._table.io.read_bytes(path)
+        if not path.endswith(f"/{hashlib.sha256(data).hexdigest()[:32]}.json"):
+            raise IndexDamagedError(
+                f"{path}: the state of the key index is not the one that was written there"
+            )
+        state = IndexState.from_bytes(data, path)
+        key = self._key
+        if (state.table_uuid, state.key_ids, state.key_types, state.sequence_ids, state.sequence_types) != (
+            self._table.uuid,
+            key.key_ids,
+            key.key_types,
+            key.sequence_ids,
+            key.sequence_types,
+        ):
+            return None
+        return state
+
+    def _empty(self) -> IndexState:
+        key = self._key
+        return IndexState(
+            table_uuid=self._table.uuid,
+            key_ids=key.key_ids,
+            sequence_ids=key.sequence_ids,
+            buckets=self._buckets,
+            runs=(),
+            created_ms=clock.now_ms(),
+            base_snapshot_id=None,
+            key_types=key.key_types,
+            sequence_types=key.sequence_types,
+        )
+
+
+def live_tasks(table: Table, snapshot: Snapshot | None) -> dict[str, FileScanTask]:
+    """The live data files of a snapshot by path, each with the delete files that apply to it."""
+    planner = ScanPlanner(table.io, table.specs, TRUE)
+    tasks = () if snapshot is None else planner.tasks(table.manifests(snapshot))
+    return {task.data_file.file_path: task for task in tasks}
+
+
+def _live_file(task: FileScanTask) -> LiveFile:
+    return LiveFile(
+        task.data_file,
+        tuple(file for file in task.delete_files if file.content == FileContent.POSITION_DELETES),
+    )
+
+
+def advanced(
+    live_files: Mapping[str, LiveFile],
+    removed: tuple[DataFile, ...],
+    data_files: tuple[DataFile, ...],
+    delete_files: tuple[DataFile, ...],
+) -> dict[str, LiveFile]:
+    """The live data files after a commit that adds and removes these files."""
+    gone = {(file.file_path, file.content_offset) for file in removed}
+    after = {path: live for path, live in live_files.items() if (path, None) not in gone}
+    after.update({file.file_path: LiveFile(_plain(file)) for file in data_files})
+    touched = {file.referenced_data_file or "" for file in (*removed, *delete_files)}
+    for path in touched & after.keys():
+        live = after[path]
+        kept = [each for each in live.delete_files if (each.file_path, each.content_offset) not in gone]
+        kept += [each for each in delete_files if each.referenced_data_file == path]
+        after[path] = LiveFile(live.data_file, tuple(kept))
+    return after
+
+
+def _plain(file: DataFile) -> DataFile:
+    """Without the statistics, which are large and which nobody here looks at."""
+    return replace(
+        file,
+        column_sizes=None,
+        value_counts=None,
+        null_value_counts=None,
+        nan_value_counts=None,
+        lower_bounds=None,
+        upper_bounds=None,
+        split_offsets=None,
+    )

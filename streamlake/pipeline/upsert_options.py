@@ -1,0 +1,126 @@
+"""What the modes upsert and changelog need to know, checked against the table once per run of a query."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from streamlake.errors import FeatureUnsupportedError, InvalidOptionError, SchemaMismatchError
+from streamlake.options import check_option_names, int_property, suggestion
+from streamlake.spec.partition_spec import UNPARTITIONED, PartitionSpec
+from streamlake.spec.schema import Schema
+from streamlake.spec.types import DoubleType, FloatType
+from streamlake.table.table import Table
+from streamlake.write.upsert_key import UpsertKey
+from streamlake.write.upsert_target import DELETE_MODES, EQUALITY
+
+PREFIX = "streamlake.upsert."
+BUCKETS = "streamlake.upsert.buckets"
+TOMBSTONE_RETENTION = "streamlake.upsert.tombstone-retention-ms"
+EQUALITY_ROWS = "streamlake.upsert.equality-deletes"
+_KEY_ONLY, _WHOLE_ROW = "key", "row"
+_WEEK_MS = 7 * 24 * 3600 * 1000
+
+
+@dataclass(frozen=True)
+class UpsertOptions:
+    """How changes go into one table. `row_kind` is the frame's column with row kinds, None: it has none. `buckets`
+    is the number of tasks for an index that does not exist yet."""
+
+    key: UpsertKey
+    delete_mode: str
+    row_kind: str | None
+    buckets: int
+    tombstone_retention_ms: int
+    whole_row: bool
+
+    @staticmethod
+    def of(
+        table: Table,
+        *,
+        key: Sequence[str],
+        sequence_by: Sequence[str],
+        row_kind: str | None,
+        delete_mode: str,
+        parallelism: int,
+    ) -> UpsertOptions:
+        """Raises InvalidOptionError, SchemaMismatchError for a key column that is not there, and
+        FeatureUnsupportedError for a table that has no deletes."""
+        if table.format_version < 2:
+            raise FeatureUnsupportedError(
+                f"{table.location} has format version 1, which knows no deletes: upgrade it to version 2 or 3 (table "
+                "property format-version) to upsert into it"
+            )
+        properties = table.properties
+        check_option_names(
+            (name for name in properties if name.startswith(PREFIX)),
+            (BUCKETS, TOMBSTONE_RETENTION, EQUALITY_ROWS),
+            "table property",
+        )
+        names = tuple(key) or _identifier_columns(table)
+        if not names:
+            raise InvalidOptionError(
+                f"{table.location}: no key is known: name the columns in key=[...], or set the identifier fields of the "
+                "table's schema"
+            )
+        rows = properties.get(EQUALITY_ROWS, _KEY_ONLY)
+        if rows not in (_KEY_ONLY, _WHOLE_ROW):
+            raise InvalidOptionError(
+                f"the table property {EQUALITY_ROWS} is '{rows}'; it can be {_KEY_ONLY} or {_WHOLE_ROW}"
+            )
+        return UpsertOptions(
+            key=UpsertKey.of(table.schema, names, sequence_by, table.location),
+            delete_mode=delete_mode,
+            row_kind=row_kind,
+            buckets=int_property(properties, BUCKETS, parallelism, minimum=1),
+            tombstone_retention_ms=int_property(properties, TOMBSTONE_RETENTION, _WEEK_MS, minimum=0),
+            whole_row=rows == _WHOLE_ROW,
+        )
+
+    def equality_spec(self, table: Table) -> PartitionSpec:
+        """The spec to write equality deletes for: a delete reaches its own partition only, so the table's spec will do
+        where the key decides the partition and always has; else an unpartitioned one, whose deletes reach all."""
+        if self.delete_mode != EQUALITY:
+            return UNPARTITIONED
+        sources = {part.source_id for part in table.spec.fields}
+        others = [spec for spec in table.specs.values() if spec.spec_id != table.spec.spec_id]
+        if table.spec.is_unpartitioned or (sources <= set(self.key.key_ids) and not others):
+            return table.spec
+        for spec in others:
+            if spec.is_unpartitioned:
+                return spec
+        raise FeatureUnsupportedError(
+            f"{table.location}: an equality delete reaches only its own partition, and here a key does not always stay "
+            "in one: it is not partitioned by key columns alone, or was partitioned otherwise before. Use "
+            "delete_mode='position', or partition by key columns"
+        )
+
+
+def key_schema(schema: Schema, key: Sequence[str], row_kind: str | None, table: str) -> Schema:
+    """The schema of a table that is created for a stream of changes: the key's columns are its identifier fields where
+    the specification lets them (required, no floating point), and the column of the row kind is left out."""
+    fields = tuple(part for part in schema.fields if part.name != row_kind)
+    by_name = {part.name: part for part in fields}
+    for name in key:
+        if name not in by_name:
+            near = suggestion(name, by_name)
+            hint = f"Did you mean '{near}'?" if near else f"Its columns are {', '.join(by_name)}."
+            raise SchemaMismatchError(
+                f"{table}: the key column '{name}' is not a column of the stream. {hint}"
+            )
+    parts = [by_name[name] for name in key]
+    fit = all(part.required and not isinstance(part.type, (FloatType, DoubleType)) for part in parts)
+    identifiers = tuple(part.field_id for part in parts) if fit else ()
+    return replace(schema, fields=fields, identifier_field_ids=identifiers)
+
+
+def require_delete_mode(mode: str) -> str:
+    """The delete mode, if it is one. Raises InvalidOptionError."""
+    if mode not in DELETE_MODES:
+        raise InvalidOptionError(f"delete_mode '{mode}' is not known; it can be {', '.join(DELETE_MODES)}")
+    return mode
+
+
+def _identifier_columns(table: Table) -> tuple[str, ...]:
+    schema = table.schema
+    return tuple(part.name for part in schema.fields if part.field_id in schema.identifier_field_ids)

@@ -1,0 +1,316 @@
+"""The sink's state while a query that upserts runs: the key index, and checkpoints that delete as well as add.
+
+    write   tasks by bucket of the key: files, deleted positions, index runs
+    stage   what several tasks found in one data file is merged; delta manifests, index state, Committable
+    commit  one row delta onto exactly the snapshot that the positions are of; when the head has moved, they are
+            resolved again from the checkpoint's own index runs, and no data file is rewritten
+
+Invariant: a Committable that deletes by position names its base snapshot, and is committed onto no other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+from pyspark.sql import DataFrame, SparkSession
+
+from streamlake import clock, ids
+from streamlake.checkpoint.committable import Committable
+from streamlake.checkpoint.delta_manifests import write_delta_manifests
+from streamlake.checkpoint.identity import CheckpointIdentity
+from streamlake.commit.receipt import CommitReceipt, Outcome
+from streamlake.errors import CommitConflictError, HeadMovedError, IndexDamagedError
+from streamlake.index.run_writer import RunRef
+from streamlake.index.state import IndexState
+from streamlake.pipeline.change_frame import ChangeFrame
+from streamlake.pipeline.checkpoint_table import CheckpointTable
+from streamlake.pipeline.resolution import resolved
+from streamlake.pipeline.rewriting import rewritten
+from streamlake.pipeline.sink_run import Reader, SinkRun
+from streamlake.pipeline.table_index import Indexed, TableIndex, advanced
+from streamlake.pipeline.task_outcome import task_ids
+from streamlake.pipeline.upsert_options import UpsertOptions
+from streamlake.spec.data_file import DataFile
+from streamlake.spec.manifest import ManifestFile
+from streamlake.table.options import RetryOptions
+from streamlake.table.table import Table
+from streamlake.write.merged_deletes import MergedDeletes, merge_deletes
+from streamlake.write.output_files import OutputFiles
+from streamlake.write.result import WriteResult
+from streamlake.write.target import WriteTarget
+from streamlake.write.upsert_target import COPY_ON_WRITE, UpsertTarget
+from streamlake.write.upsert_task import upsert_task
+
+Array = Any  # numpy array
+
+_RUNS = "index-runs"
+_REWRITTEN = "rewritten"
+
+
+@dataclass(frozen=True)
+class Changed:
+    """What a checkpoint changes: everything that its snapshot adds and removes, and the key index after it.
+
+    `own_runs` hold the checkpoint's own entries; `rewritten` are the `data_files` that copy-on-write made of older
+    ones.
+    """
+
+    data_files: tuple[DataFile, ...]
+    delete_files: tuple[DataFile, ...]
+    removed: tuple[DataFile, ...]
+    state: IndexState | None
+    own_runs: tuple[RunRef, ...] = ()
+    rewritten: tuple[DataFile, ...] = ()
+
+    @property
+    def files(self) -> tuple[DataFile, ...]:
+        return (*self.data_files, *self.delete_files)
+
+
+class UpsertRun(SinkRun):
+    """A SinkRun whose checkpoints are row deltas. `options` say how; the table's own properties say the rest."""
+
+    def __init__(
+        self,
+        table: Table,
+        note: CheckpointTable,
+        session: SparkSession,
+        options: UpsertOptions,
+        *,
+        job_id: str,
+        run_id: str,
+        branch: str,
+        mode: str,
+        max_continuous_empty_commits: int,
+    ) -> None:
+        super().__init__(
+            table,
+            note,
+            job_id=job_id,
+            run_id=run_id,
+            branch=branch,
+            mode=mode,
+            max_continuous_empty_commits=max_continuous_empty_commits,
+        )
+        self._session = session
+        self._options = options
+        self._index = TableIndex(table, branch, options.key, options.buckets)
+        self._changed: Changed | None = None
+        self._indexed: Indexed | None = None
+
+    def write(self, frame: DataFrame, identity: CheckpointIdentity, read: Reader | None) -> list[WriteResult]:
+        changes = ChangeFrame(frame, read, self.table, self._options)
+        try:
+            return self._write(changes, identity, rebuild=False)
+        except IndexDamagedError:
+            return self._write(changes, identity, rebuild=True)
+
+    def _write(
+        self, changes: ChangeFrame, identity: CheckpointIdentity, *, rebuild: bool
+    ) -> list[WriteResult]:
+        options = self._options
+        table = self._write_target(identity)
+        target = UpsertTarget(
+            table=table,
+            mode=self.mode,
+            delete_mode=options.delete_mode,
+            key=options.key,
+            buckets=options.buckets,
+            equality_spec=options.equality_spec(self.table),
+            whole_row=options.whole_row,
+        )
+        self._indexed = None
+        if target.uses_index:
+            indexed = self._indexed = self._index.refresh(self._session, rebuild=rebuild)
+            target = replace(
+                target,
+                buckets=indexed.state.buckets,
+                runs=indexed.state.runs_by_bucket(),
+                live_files=indexed.live_files,
+                tombstones_since_ms=clock.now_ms() - options.tombstone_retention_ms,
+            )
+        frame = changes.by_bucket(target.buckets)
+        return self._outcomes(frame, changes.reading(upsert_task(target, task_ids)))
+
+    def _write_target(self, identity: CheckpointIdentity) -> WriteTarget:
+        return WriteTarget.for_table(
+            self.table.metadata,
+            io=self.table.io,
+            job_id=identity.job_id,
+            checkpoint_id=identity.checkpoint_id,
+            operation_uuid=ids.new_uuid(),
+        )
+
+    def stage(self, identity: CheckpointIdentity, results: Iterable[WriteResult]) -> Committable | None:
+        results = list(results)
+        changed = self._with_driver_part(results, identity)
+        if self._is_skipped((*changed.files, *changed.removed)):
+            return None
+        self._changed = changed
+        manifests = self._manifests(changed.files)
+        return self._tied(
+            Committable(
+                identity=identity,
+                table_uuid=self.table.uuid,
+                branch=self.branch,
+                mode=self.mode,
+                manifests=manifests,
+                rows=sum(file.record_count for file in changed.data_files),
+                data_files=len(changed.data_files),
+                bytes=sum(result.bytes for result in results),
+                delete_files=len(changed.delete_files),
+                extra={"counters": dict(_summed(results))},
+            ),
+            changed,
+        )
+
+    def commit(
+        self,
+        committable: Committable,
+        results: Sequence[WriteResult] | None = None,
+        outcome: Outcome = Outcome.COMMITTED,
+    ) -> CommitReceipt:
+        """Commit; resolve positions again as often as other writers get in between, within the table's budget."""
+        changed = self._changed if results is not None else None
+        retry = RetryOptions.for_commit(self.table.properties)
+        deadline = clock.monotonic() + retry.total_timeout_ms / 1000
+        while True:
+            try:
+                receipt = self.committer.commit(
+                    committable, outcome, None if changed is None else changed.files
+                )
+                break
+            except HeadMovedError as moved:
+                if clock.monotonic() > deadline:
+                    raise CommitConflictError(
+                        f"{moved}. Other writers were faster for {retry.total_timeout_ms} ms; the checkpoint is staged and "
+                        "is committed by the next start. Raise commit.retry.total-timeout-ms, or let them commit less often"
+                    ) from moved
+                committable, changed = self._resolved_again(committable)
+        self._advance(receipt, changed)
+        return replace(receipt, counters=dict(committable.extra.get("counters", {})))
+
+    def _advance(self, receipt: CommitReceipt, changed: Changed | None) -> None:
+        indexed, self._changed = self._indexed, None
+        committed = receipt.outcome in (Outcome.COMMITTED, Outcome.RECOVERED)
+        if not committed or changed is None or indexed is None or changed.state is None:
+            self._index.forget()
+            return
+        live = advanced(indexed.live_files, changed.removed, changed.data_files, changed.delete_files)
+        self._index.advance(Indexed(receipt.snapshot_id, changed.state, live))
+
+    def _with_driver_part(self, results: Sequence[WriteResult], identity: CheckpointIdentity) -> Changed:
+        """The tasks' part and the driver's: rows in data files that no single task owns."""
+        changed = Changed(
+            data_files=tuple(file for result in results for file in result.data_files),
+            delete_files=tuple(file for result in results for file in result.delete_files),
+            removed=tuple(file for result in results for file in result.removed),
+            state=None,
+        )
+        if self._indexed is None:
+            return changed
+        parts: dict[str, list[Array]] = {}
+        for result in results:
+            for path, data in result.deleted_elsewhere.items():
+                parts.setdefault(path, []).append(np.frombuffer(data, dtype=np.int64))
+        deleted = {path: np.unique(np.concatenate(found)) for path, found in parts.items()}
+        state = self._indexed.state
+        index = [result.index for result in results if result.index is not None]
+        merged_away = {path for each in index for path in each.merged_away}
+        kept = tuple(ref for ref in state.runs if ref.path not in merged_away)
+        return self._deleting(
+            changed,
+            deleted,
+            replace(state, runs=(*(each.merged for each in index if each.merged is not None), *kept)),
+            tuple(each.run for each in index if each.run is not None),
+            self._write_target(identity),
+        )
+
+    def _deleting(
+        self,
+        changed: Changed,
+        deleted: Mapping[str, Array],
+        older: IndexState,
+        own_runs: tuple[RunRef, ...],
+        target: WriteTarget,
+    ) -> Changed:
+        """The change with `deleted` positions taken out of the live files, and the index state after it."""
+        assert self._indexed is not None
+        runs = own_runs
+        if self._options.delete_mode == COPY_ON_WRITE:
+            new = rewritten(
+                self._session, self.table, target, self._options.key, older.buckets, deleted, self._indexed
+            )
+            data_files, merged = new.data_files, MergedDeletes(removed=new.removed)
+            runs = (*own_runs, *new.runs)
+        else:
+            output = OutputFiles(target, older.buckets, 0, 0)
+            data_files, merged = (), merge_deletes(target, output, deleted, self._indexed.live_files)
+        return Changed(
+            (*changed.data_files, *data_files),
+            (*changed.delete_files, *merged.delete_files),
+            (*changed.removed, *merged.removed),
+            replace(older.with_runs(runs), created_ms=clock.now_ms()),
+            own_runs,
+            data_files,
+        )
+
+    def _manifests(self, files: Iterable[DataFile]) -> tuple[ManifestFile, ...]:
+        table = self.table
+        return write_delta_manifests(table.io, table.locations, table.metadata, files, ids.new_uuid())
+
+    def _tied(self, committable: Committable, changed: Changed) -> Committable:
+        """The Committable made durable, with what ties it to the snapshot that it was resolved against."""
+        if changed.state is not None and self._indexed is not None:
+            committable = replace(
+                committable,
+                base_snapshot_id=self._indexed.snapshot_id,
+                index_state=self._index.stored(changed.state),
+                runs=tuple(ref.path for ref in changed.own_runs),
+                extra={
+                    **committable.extra,
+                    _RUNS: [asdict(ref) for ref in changed.own_runs],
+                    _REWRITTEN: [file.file_path for file in changed.rewritten],
+                },
+            )
+        return self._recorded(replace(committable, removed=changed.removed))
+
+    def _resolved_again(self, committable: Committable) -> tuple[Committable, Changed]:
+        """The Committable for the present head: same data files, deletes where the rows are now."""
+        self.table.refresh()
+        indexed = self._indexed = self._index.refresh(self._session)
+        own_runs = tuple(RunRef(**ref) for ref in committable.extra[_RUNS])
+        files = self.committer.files(committable)
+        deleted = resolved(self.table.io, own_runs, indexed)
+        again = set(committable.extra[_REWRITTEN])
+        written = tuple(file for file in files if file.is_data and file.file_path not in again)
+        paths = {file.file_path for file in written}
+        here = tuple(file for file in files if not file.is_data and file.referenced_data_file in paths)
+        changed = self._deleting(
+            Changed(written, here, (), None),
+            deleted,
+            indexed.state,
+            own_runs,
+            self._write_target(committable.identity),
+        )
+        fresh = replace(
+            committable,
+            manifests=self._manifests(changed.files),
+            data_files=len(changed.data_files),
+            delete_files=len(changed.delete_files),
+        )
+        recorded = self._tied(fresh, changed)
+        kept = {file.file_path for file in changed.files}
+        self._discard(path for path in {file.file_path for file in files} if path not in kept)
+        return recorded, changed
+
+
+def _summed(results: Iterable[WriteResult]) -> Counter[str]:
+    counters: Counter[str] = Counter()
+    for result in results:
+        counters.update(result.counters)
+    return counters

@@ -1,0 +1,105 @@
+"""Changes as a stream delivers them -> what a task works on: rows, row kinds, order, keys and guards.
+
+A change that takes a row out (-U, -D) only has to have its key and its guard right: the other columns of such rows
+are often null. One that brings a row in must fit the table. Invariant: nothing is dropped here but what the mode
+says is to be dropped (-U in upsert mode).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from streamlake.errors import SchemaMismatchError
+from streamlake.index.guards import Guards
+from streamlake.index.keys import Keys
+from streamlake.records import ROW_KIND, ROW_ORDER, RowKind
+from streamlake.write.row_check import RowCheck
+from streamlake.write.upsert_target import UPSERT, UpsertTarget
+
+Array = Any  # numpy array
+
+
+@dataclass(frozen=True, eq=False)
+class Changes:
+    """n changes. `rows` holds the table's rows of those that bring one in, and `row_of` (n,) int64 the place of each
+    change among them (of no meaning for the others). `keyed` has the key's columns of all n. `removes` (n,) bool tells -U and -D, `order` (n,) int64 the
+    place in the source."""
+
+    keys: Keys
+    keyed: pa.Table
+    rows: pa.Table
+    row_of: Array
+    removes: Array
+    order: Array
+    guards: Guards | None
+
+
+class ChangeReader:
+    """Makes Changes of the tables of one task, in the order in which they come."""
+
+    def __init__(self, target: UpsertTarget) -> None:
+        schema = target.table.schema
+        self._target = target
+        self._needed = tuple(schema.column_names) if target.whole_row else target.key.all_columns
+        fields = tuple(part for part in schema.fields if part.name in self._needed)
+        optional = tuple(
+            part if part.name in target.key.columns else replace(part, required=False) for part in fields
+        )
+        self._check = RowCheck(schema, target.table.location)
+        self._key_check = RowCheck(replace(schema, fields=optional), target.table.location)
+        self._seen = 0
+
+    def read(self, changes: pa.Table) -> Changes:
+        """Raises SchemaMismatchError for a change that does not fit, naming column and row."""
+        kinds, changes = self._kinds(changes)
+        order, changes = self._order(changes)
+        if self._target.mode == UPSERT and (kinds == RowKind.UPDATE_BEFORE).any():
+            kept = kinds != RowKind.UPDATE_BEFORE
+            kinds, order, changes = kinds[kept], order[kept], changes.filter(pa.array(kept))
+        removes = (kinds == RowKind.UPDATE_BEFORE) | (kinds == RowKind.DELETE)
+        keyed = self._key_check.align(changes.select([n for n in self._needed if n in changes.column_names]))
+        brought = changes.filter(pa.array(~removes)) if removes.any() else changes
+        key = self._target.key
+        guards = None
+        if key.guard_codec is not None:
+            columns = [keyed.column(name) for name in key.sequence_by]
+            guards = key.guard_codec.encode(columns, self._target.table.location)
+        return Changes(
+            keys=key.codec.encode([keyed.column(name) for name in key.columns]),
+            keyed=keyed,
+            rows=self._check.align(brought),
+            row_of=np.cumsum(~removes) - 1,
+            removes=removes,
+            order=order,
+            guards=guards,
+        )
+
+    def _kinds(self, changes: pa.Table) -> tuple[Array, pa.Table]:
+        if ROW_KIND not in changes.column_names:
+            return np.full(changes.num_rows, RowKind.UPDATE_AFTER, dtype=np.int8), changes
+        column = changes.column(ROW_KIND)
+        if column.null_count:
+            raise self._unknown_kind(column.is_null().index(True).as_py(), None)
+        kinds = column.to_numpy().astype(np.int8)
+        unknown = (kinds < RowKind.INSERT) | (kinds > RowKind.DELETE)
+        if unknown.any():
+            row = int(np.argmax(unknown))
+            raise self._unknown_kind(row, int(kinds[row]))
+        return kinds, changes.drop_columns([ROW_KIND])
+
+    def _unknown_kind(self, row: int, code: int | None) -> SchemaMismatchError:
+        known = ", ".join(f"{kind.value} ({kind.symbol})" for kind in RowKind)
+        return SchemaMismatchError(
+            f"{self._target.table.location}: column '{ROW_KIND}', row {row}: {code} is no row kind; the codes are "
+            f"{known}"
+        )
+
+    def _order(self, changes: pa.Table) -> tuple[Array, pa.Table]:
+        start, self._seen = self._seen, self._seen + changes.num_rows
+        if ROW_ORDER not in changes.column_names:
+            return np.arange(start, start + changes.num_rows), changes
+        return changes.column(ROW_ORDER).to_numpy(), changes.drop_columns([ROW_ORDER])

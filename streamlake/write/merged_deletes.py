@@ -1,0 +1,102 @@
+"""Newly deleted positions and what was deleted before -> one deletion vector or position delete file per data file.
+
+Done by the task that owns a data file, and by the driver for files that several tasks found rows in. Invariants: a
+data file ends with at most one deletion vector, which holds every position that was ever deleted from it; a data file
+that has no live row left is removed instead (spec: Deletion Vectors; Position Delete Files).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from streamlake.formats.deletion_vectors import read_deletion_vector
+from streamlake.formats.position_deletes import read_position_deletes
+from streamlake.spec.data_file import DataFile
+from streamlake.storage.file_io import FileIO
+from streamlake.write.deleted_file import DeletedFile
+from streamlake.write.deletion_vectors import write_deletion_vectors
+from streamlake.write.live_file import LiveFile
+from streamlake.write.options import PER_FILE
+from streamlake.write.output_files import OutputFiles
+from streamlake.write.position_deletes import write_position_deletes
+from streamlake.write.target import WriteTarget
+
+Array = Any  # numpy array
+
+
+@dataclass(frozen=True)
+class MergedDeletes:
+    """`delete_files` take the place of those delete files that are in `removed`; the data files in `removed` have no
+    live row left. `rows` counts the rows that were live before."""
+
+    delete_files: tuple[DataFile, ...] = ()
+    removed: tuple[DataFile, ...] = ()
+    rows: int = 0
+
+
+def merge_deletes(
+    target: WriteTarget,
+    output: OutputFiles,
+    deleted: Mapping[str, Array],
+    files: Mapping[str, LiveFile],
+    *,
+    keep_files: bool = False,
+) -> MergedDeletes:
+    """Write the deletes of `deleted` (path -> ascending positions, each once) for the data files in `files`.
+
+    `keep_files`: a file without a live row stays, because it is only being added. Raises DataInvalidError for a
+    damaged delete file, StorageError.
+    """
+    written: dict[DeletedFile, Array] = {}
+    removed: list[DataFile] = []
+    rows = 0
+    for path, positions in deleted.items():
+        live = files[path]
+        before, own = _deleted_before(target.io, live)
+        together = np.union1d(before, positions)
+        if len(together) == len(before):
+            continue
+        rows += len(together) - len(before)
+        file = live.data_file
+        if len(together) == file.record_count and not keep_files:
+            removed.append(file)
+        else:
+            # Version 2 leaves delete files that are shared with other data files in place, and so their positions.
+            new = together if target.format_version >= 3 else np.union1d(own, positions)
+            written[DeletedFile(path, file.spec_id, file.partition)] = new
+        removed += _replaced(live)
+    if target.format_version >= 3:
+        delete_files = write_deletion_vectors(target, output, written)
+    else:
+        delete_files = write_position_deletes(target, output, written, granularity=PER_FILE)
+    return MergedDeletes(delete_files, tuple(removed), rows)
+
+
+def _replaced(live: LiveFile) -> list[DataFile]:
+    """The delete files that apply to no other data file."""
+    return [file for file in live.delete_files if file.referenced_data_file is not None]
+
+
+def _deleted_before(io: FileIO, live: LiveFile) -> tuple[Array, Array]:
+    """All positions deleted so far, and those of them in delete files of this data file alone."""
+    path = live.data_file.file_path
+    shared: list[Array] = []
+    own: list[Array] = []
+    for file in live.delete_files:
+        if file.is_deletion_vector:
+            own.append(read_deletion_vector(io, file))
+        else:
+            found = read_position_deletes(io, file).get(path)
+            if found is not None:
+                (shared if file.referenced_data_file is None else own).append(found)
+    return _union([*shared, *own]), _union(own)
+
+
+def _union(parts: list[Array]) -> Array:
+    if not parts:
+        return np.empty(0, np.int64)
+    return parts[0] if len(parts) == 1 else np.unique(np.concatenate(parts))

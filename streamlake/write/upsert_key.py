@@ -1,0 +1,64 @@
+"""What an upsert compares: the key columns, the columns that tell older changes from newer ones, and their codecs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from streamlake.errors import SchemaMismatchError
+from streamlake.index.guards import GuardCodec
+from streamlake.index.key_codec import KeyCodec
+from streamlake.options import suggestion
+from streamlake.spec.schema import Schema
+from streamlake.spec.types import NestedField
+
+
+@dataclass(frozen=True)
+class UpsertKey:
+    """Columns of a table by name, top level, with the codecs for their values. Pickles."""
+
+    columns: tuple[str, ...]
+    codec: KeyCodec
+    sequence_by: tuple[str, ...] = ()
+    guard_codec: GuardCodec | None = None
+
+    @staticmethod
+    def of(schema: Schema, columns: Sequence[str], sequence_by: Sequence[str], table: str) -> UpsertKey:
+        """Raises SchemaMismatchError for a column that the table lacks, InvalidOptionError for one of a type that
+        cannot be compared."""
+        key = tuple(_field(schema, name, "key", table) for name in columns)
+        sequence = tuple(_field(schema, name, "sequence_by", table) for name in sequence_by)
+        return UpsertKey(
+            tuple(columns), KeyCodec(key), tuple(sequence_by), GuardCodec(sequence) if sequence else None
+        )
+
+    @property
+    def key_ids(self) -> tuple[int, ...]:
+        """The field ids of the key, in its order."""
+        return tuple(part.field_id for part in self.codec.fields)
+
+    @property
+    def sequence_ids(self) -> tuple[int, ...]:
+        return () if self.guard_codec is None else tuple(part.field_id for part in self.guard_codec.fields)
+
+    @property
+    def key_types(self) -> tuple[str, ...]:
+        return tuple(str(part.type) for part in self.codec.fields)
+
+    @property
+    def sequence_types(self) -> tuple[str, ...]:
+        return () if self.guard_codec is None else tuple(str(part.type) for part in self.guard_codec.fields)
+
+    @property
+    def all_columns(self) -> tuple[str, ...]:
+        """Key and sequence columns, each once."""
+        return tuple(dict.fromkeys((*self.columns, *self.sequence_by)))
+
+
+def _field(schema: Schema, name: str, option: str, table: str) -> NestedField:
+    for part in schema.fields:
+        if part.name == name:
+            return part
+    near = suggestion(name, schema.column_names)
+    hint = f"Did you mean '{near}'?" if near else f"Its columns are {', '.join(schema.column_names)}."
+    raise SchemaMismatchError(f"{table}: the {option} column '{name}' is not a column of the table. {hint}")

@@ -1,0 +1,51 @@
+"""The UpsertTarget: what a writer task of an upsert needs beyond the WriteTarget, frozen and picklable.
+
+Invariant: `runs` and `live_files` describe the same snapshot of the table, the one that the checkpoint is resolved
+against; the commit refuses any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from streamlake.index.run import RunRef
+from streamlake.spec.partition_spec import UNPARTITIONED, PartitionSpec
+from streamlake.write.live_file import LiveFile
+from streamlake.write.target import WriteTarget
+from streamlake.write.upsert_key import UpsertKey
+
+UPSERT = "upsert"
+CHANGELOG = "changelog"
+
+EQUALITY = "equality"
+POSITION = "position"
+COPY_ON_WRITE = "copy-on-write"
+DELETE_MODES = (POSITION, EQUALITY, COPY_ON_WRITE)
+
+
+@dataclass(frozen=True)
+class UpsertTarget:
+    """A table as the upsert tasks of one checkpoint see it.
+
+    Task i gets the keys of bucket i of `buckets`, and `runs[i]` (newest first) is what the index knows of them. Tombstones older
+    than `tombstones_since_ms` (epoch milliseconds) may be forgotten; None: none is kept longer than needed.
+    `equality_spec` is the partition spec that equality deletes are written for; with `whole_row` they hold all
+    columns, not the key alone.
+    """
+
+    table: WriteTarget
+    mode: str
+    delete_mode: str
+    key: UpsertKey
+    buckets: int
+    runs: Mapping[int, tuple[RunRef, ...]] = field(default_factory=dict)
+    live_files: Mapping[str, LiveFile] = field(default_factory=dict)
+    tombstones_since_ms: int | None = None
+    equality_spec: PartitionSpec = UNPARTITIONED
+    whole_row: bool = False
+
+    @property
+    def uses_index(self) -> bool:
+        """Whether old rows are found by the key index."""
+        return self.delete_mode != EQUALITY

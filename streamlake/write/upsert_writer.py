@@ -1,0 +1,150 @@
+"""Changes of one bucket -> data files, what is deleted, and the index entries that tell both.
+
+Per table of changes: the last change of each key wins, the index says where the key's old rows are, late changes are
+dropped, new rows are written, old ones noted as deleted. A row that an earlier table of the same checkpoint wrote is
+found like any other, so a checkpoint may be larger than memory. Invariant: every key that is changed has an entry in
+`entries`, so what has to be deleted can be found again from them alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from streamlake.index.entries import SUPERSEDES, TOMBSTONE, Entries, RunFile, sort_entries
+from streamlake.index.last_per_key import last_per_key
+from streamlake.index.lookup import Found, KeyIndex
+from streamlake.index.run import Run
+from streamlake.write.changes import Changes
+from streamlake.write.equality_deletes import EqualityDeleteWriter
+from streamlake.write.placed_writer import PlacedWriter
+from streamlake.write.upsert_target import UPSERT, UpsertTarget
+
+Array = Any  # numpy array
+
+
+class DeletedPositions:
+    """Positions of rows that are deleted, by data file."""
+
+    def __init__(self) -> None:
+        self._parts: dict[str, list[Array]] = {}
+
+    def add(self, path: str, positions: Array) -> None:
+        self._parts.setdefault(path, []).append(positions)
+
+    def add_found(self, found: Found, which: Array | None = None) -> None:
+        """Note the rows of a look-up, those in the mask `which` or all."""
+        files, positions = found.file, found.positions
+        if which is not None:
+            files, positions = files[which], positions[which]
+        if not len(files):
+            return
+        order = np.argsort(files, kind="stable")
+        edges: Array = np.flatnonzero(np.diff(files[order])) + 1
+        for part in np.split(order, edges):
+            self.add(found.paths[files[part[0]]], positions[part])
+
+    def by_file(self) -> dict[str, Array]:
+        """Path -> ascending positions, each once."""
+        return {path: np.unique(np.concatenate(parts)) for path, parts in self._parts.items()}
+
+
+class UpsertWriter:
+    """Works on the changes of one task. `runs` are the bucket's, newest first; `equality` takes the keys to delete
+    where the table's deletes are by equality, None else."""
+
+    def __init__(
+        self,
+        target: UpsertTarget,
+        rows: PlacedWriter,
+        runs: Sequence[Run],
+        now_ms: int,
+        equality: EqualityDeleteWriter | None = None,
+    ) -> None:
+        self._target = target
+        self._rows = rows
+        self._runs = runs
+        self._now_ms = now_ms
+        self._equality = equality
+        self._entries: list[Entries] = []  # the newest first
+        self.deleted_here = DeletedPositions()
+        self.deleted = DeletedPositions()
+        self.own_files: set[str] = set()
+        self.counters: Counter[str] = Counter()
+
+    @property
+    def entries(self) -> Sequence[Entries]:
+        """What became of the keys, the newest table of changes first."""
+        return self._entries
+
+    def write(self, changes: Changes) -> None:
+        """Take changes that follow those given before."""
+        self.counters["changes"] += len(changes.keys)
+        order = [changes.order] if changes.guards is None else [changes.guards, changes.order]
+        winners, group = last_per_key(changes.keys, order)
+        deletes_old: Array = np.ones(len(winners), dtype=bool)
+        if self._target.mode != UPSERT:
+            deletes_old = np.zeros(len(winners), dtype=bool)
+            deletes_old[group[changes.removes]] = True
+        self.counters["replaced-in-checkpoint"] += len(changes.keys) - len(winners)
+        keys = changes.keys.take(winners)
+        guards = None if changes.guards is None else changes.guards.take(winners)
+        found = KeyIndex([*self._entries, *self._runs], self._is_live).lookup(keys)
+        late: Array = np.zeros(len(winners), dtype=bool)
+        if guards is not None and found.guards is not None:
+            late = found.guard_known & guards.below(found.guards)
+            self.counters["late"] += int(np.count_nonzero(late))
+        self._note_deleted(found, deletes_old, late)
+        removes = changes.removes[winners]
+        self._count(removes, late, found.exists)
+        inserts = ~removes & ~late
+        places = self._rows.write(changes.rows.take(changes.row_of[winners[inserts]]))
+        kept = np.flatnonzero(~late)
+        files: Array = np.zeros(len(winners), np.int32)
+        positions: Array = np.zeros(len(winners), np.int64)
+        files[inserts], positions[inserts] = places
+        flags = np.where(removes, TOMBSTONE, np.where(deletes_old, SUPERSEDES, 0)).astype(np.uint8)
+        if self._equality is not None:
+            unwritten = kept[deletes_old[kept] & ~self._seen(found, len(winners))[kept]]
+            self._equality.write(changes.keyed.take(winners[unwritten]))
+        entries = sort_entries(
+            keys.take(kept),
+            files[kept],
+            positions[kept],
+            flags[kept],
+            [RunFile(path, own=True) for path in self._rows.paths],
+            guards=None if guards is None else guards.take(kept),
+            times=np.full(len(kept), self._now_ms) if removes.any() else None,
+        )
+        if len(entries):
+            self._entries.insert(0, entries)
+
+    def _is_live(self, path: str) -> bool:
+        return path in self._target.live_files or path in self._rows.paths
+
+    def _note_deleted(self, found: Found, deletes_old: Array, late: Array) -> None:
+        """Rows of earlier checkpoints go when the change says so, rows of this one whenever their key comes again."""
+        here = found.run < len(self._entries)
+        goes = (deletes_old[found.query] | here) & ~late[found.query]
+        self.deleted_here.add_found(found, goes & here)
+        self.deleted.add_found(found, goes & ~here)
+        self.own_files.update(path for path, own in zip(found.paths, found.own.tolist(), strict=True) if own)
+
+    def _seen(self, found: Found, rows: int) -> Array:
+        """Which keys had an entry in this checkpoint before, so that their equality delete is written already."""
+        seen: Array = np.zeros(rows, dtype=bool)
+        seen[found.query[found.run < len(self._entries)]] = True
+        return seen
+
+    def _count(self, removes: Array, late: Array, exists: Array) -> None:
+        counts = self.counters
+        counts["deletes"] += int(np.count_nonzero(removes & ~late))
+        if self._target.uses_index:
+            counts["deletes-of-unknown-keys"] += int(np.count_nonzero(removes & ~late & ~exists))
+            counts["updates"] += int(np.count_nonzero(~removes & ~late & exists))
+            counts["inserts"] += int(np.count_nonzero(~removes & ~late & ~exists))
+        else:
+            counts["rows"] += int(np.count_nonzero(~removes & ~late))
