@@ -177,7 +177,7 @@ def _packed(codes: Array, ranks: Array) -> _Entries | None:
     words |= ranks.astype(np.uint64)
     words.sort()
     found = words >> shift
-    newest = np.append(found[1:] != found[:-1], True)
+    newest: Array = np.append(found[1:] != found[:-1], True)
     mask = np.uint64((1 << bits) - 1)
     return _Entries(found[newest] + lowest, (words[newest] & mask).astype(np.int32), None)
 

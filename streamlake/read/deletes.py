@@ -65,8 +65,8 @@ class DeletedRows:
     def live_positions(self, first: int, rows: int) -> Array:
         """(rows,) bool: which of the rows from position `first` on no position delete names."""
         live: Array = np.ones(rows, dtype=bool)
-        start, stop = np.searchsorted(self.positions, [first, first + rows])
-        live[self.positions[start:stop] - first] = False
+        edges: Array = np.searchsorted(self.positions, [first, first + rows])
+        live[self.positions[edges[0] : edges[1]] - first] = False
         return live
 
     def live(self, batch: pa.RecordBatch, positions: pa.Array) -> Array:
@@ -112,9 +112,7 @@ class DeleteReader:
 
     def deleted_rows(self, task: FileScanTask) -> DeletedRows:
         """What the delete files of a task delete from its data file."""
-        tests = tuple(
-            self._key_test(group, task.sequence_number or 0) for group in task.equality_deletes
-        )
+        tests = tuple(self._key_test(group, task.sequence_number or 0) for group in task.equality_deletes)
         return DeletedRows(self.deleted_positions(task), tests)
 
     def deleted_positions(self, task: FileScanTask) -> Array:

@@ -64,7 +64,8 @@ class SortedLookup:
         """Where in the codes each number can stand: from, to."""
         if self._starts is None:
             order = np.argsort(wanted)
-            at, stop = np.empty(len(wanted), dtype=np.int64), np.empty(len(wanted), dtype=np.int64)
+            at: Array = np.empty(len(wanted), dtype=np.int64)
+            stop: Array = np.empty(len(wanted), dtype=np.int64)
             ordered = wanted[order]
             at[order] = np.searchsorted(self._codes, ordered, side="left")
             stop[order] = np.searchsorted(self._codes, ordered, side="right")
@@ -82,6 +83,6 @@ def _table(codes: Array) -> tuple[Any, Array | None]:
     counts = np.bincount(slots, minlength=int(span >> int(shift)) + 1)
     if counts.max() > _CROWDED:
         return shift, None
-    starts = np.zeros(len(counts) + 1, dtype=np.int32 if len(codes) < 1 << 31 else np.int64)
+    starts: Array = np.zeros(len(counts) + 1, dtype=np.int32 if len(codes) < 1 << 31 else np.int64)
     np.cumsum(counts, out=starts[1:])
     return shift, starts
