@@ -80,6 +80,7 @@ def test_slices_chunks_and_other_layouts_encode_the_same(type_: IcebergType) -> 
     assert identities(codec.encode([column.slice(1)])) == expected[1:]
     assert identities(codec.encode([column.slice(0, len(column) - 1)])) == expected[:-1]
     assert identities(codec.encode([pa.chunked_array([], column.type)])) == []
+    assert identities(codec.encode([pa.chunked_array([], column.type)])) == []
     if not pa.types.is_floating(column.type):
         assert identities(codec.encode([column.dictionary_encode()])) == expected
     if isinstance(type_, StringType):
