@@ -1,7 +1,8 @@
 """Data and delete files that a checkpoint replaces <-> JSON: what identifies them in the table's manifests.
 
 Part of a Committable. Partition values carry their Python type with them, so that a Committable can be read without
-the table. Invariant: column statistics and sizes per column are not kept, everything that a commit looks at is.
+the table. Invariant: column statistics are not kept, everything that a commit looks at is; so a data file that
+position deletes are for is named, even where it was only to be seen by their bounds.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ _KEPT = (
     "spec_id",
     "record_count",
     "file_size_in_bytes",
-    "referenced_data_file",
     "content_offset",
     "content_size_in_bytes",
 )
@@ -37,6 +37,8 @@ _TYPES: dict[str, tuple[type, Callable[[Any], Any], Callable[[Any], Any]]] = {
 def replaced_file_to_json(file: DataFile) -> dict[str, Any]:
     """One file as a JSON object."""
     kept = {name: value for name in _KEPT if (value := getattr(file, name)) is not None}
+    if file.deletes_from is not None:
+        kept["referenced_data_file"] = file.deletes_from
     return {"content": int(file.content), "partition": [_tagged(value) for value in file.partition], **kept}
 
 

@@ -159,11 +159,11 @@ def advanced(
     gone = {(file.file_path, file.content_offset) for file in removed}
     after = {path: live for path, live in live_files.items() if (path, None) not in gone}
     after.update({file.file_path: LiveFile(_plain(file)) for file in data_files})
-    touched = {file.referenced_data_file or "" for file in (*removed, *delete_files)}
+    touched = {file.deletes_from or "" for file in (*removed, *delete_files)}
     for path in touched & after.keys():
         live = after[path]
         kept = [each for each in live.delete_files if (each.file_path, each.content_offset) not in gone]
-        kept += [each for each in delete_files if each.referenced_data_file == path]
+        kept += [each for each in delete_files if each.deletes_from == path]
         after[path] = LiveFile(live.data_file, tuple(kept))
     return after
 

@@ -7,6 +7,9 @@ from enum import IntEnum
 from typing import Any
 
 
+_FILE_PATH_ID = 2147483546  # Column of position delete files (spec: Reserved Field IDs).
+
+
 class FileContent(IntEnum):
     """Type of content stored by a file (field 134)."""
 
@@ -50,6 +53,18 @@ class DataFile:
     def identity(self) -> tuple[str, int | None]:
         """What tells it from every other file: the path, and within a Puffin file the place of the blob."""
         return self.file_path, self.content_offset
+
+    @property
+    def deletes_from(self) -> str | None:
+        """The one data file that position deletes or a deletion vector are for; None when there may be several.
+
+        Writers that do not fill in the reference say it by equal bounds of the paths, which are then whole.
+        """
+        if self.content != FileContent.POSITION_DELETES or self.referenced_data_file is not None:
+            return self.referenced_data_file
+        lower = (self.lower_bounds or {}).get(_FILE_PATH_ID)
+        upper = (self.upper_bounds or {}).get(_FILE_PATH_ID)
+        return lower.decode("utf-8", "replace") if lower is not None and lower == upper else None
 
     @property
     def is_deletion_vector(self) -> bool:

@@ -52,7 +52,7 @@ class NewDeletes:
         """Raises DataInvalidError when the commit contradicts itself, whatever the table holds."""
         vectors: dict[str, DataFile] = {}
         for file in self.files:
-            target = file.referenced_data_file
+            target = file.deletes_from
             if (
                 file.is_deletion_vector
                 and target is not None
@@ -66,12 +66,12 @@ class NewDeletes:
             if file.is_data and file.file_path in self._targets:
                 raise DataInvalidError(
                     f"{table}: {file.file_path} is removed by the commit that also deletes rows of it"
-                    f" ({self._targets[file.file_path].file_path}); do one of both"
+                    f" ({self._targets[file.file_path][0].file_path}); do one of both"
                 )
             if file.is_data and file.file_path in self._data:
                 raise DataInvalidError(f"{table}: {file.file_path} is both added and removed by this commit")
-            if not file.is_data and file.referenced_data_file is not None:
-                self._require_same_place(file.referenced_data_file, file, table)
+            if file.deletes_from is not None:
+                self._require_same_place(file.deletes_from, file, table)
         for path, file in self._data.items():
             self._require_same_place(path, file, table)
 
@@ -98,17 +98,21 @@ class NewDeletes:
                     )
 
     def _require_same_place(self, path: str, other: DataFile, table: str) -> None:
-        file = self._targets.get(path)
-        if file is not None and _place(file) != _place(other):
-            raise DataInvalidError(
-                f"{table}: {file.file_path} deletes rows of {path}, but has partition {file.partition} of spec"
-                f" {file.spec_id}, not {other.partition} of spec {other.spec_id}; delete files belong into their data"
-                " file's partition"
-            )
+        for file in self._targets.get(path, ()):
+            if _place(file) != _place(other):
+                raise DataInvalidError(
+                    f"{table}: {file.file_path} deletes rows of {path}, but has partition {file.partition} of spec"
+                    f" {file.spec_id}, not {other.partition} of spec {other.spec_id}; delete files belong into their"
+                    " data file's partition"
+                )
 
 
-def _targets(deletes: Iterable[DataFile]) -> Mapping[str, DataFile]:
-    return {file.referenced_data_file: file for file in deletes if file.referenced_data_file is not None}
+def _targets(deletes: Iterable[DataFile]) -> Mapping[str, list[DataFile]]:
+    targets: dict[str, list[DataFile]] = {}
+    for file in deletes:
+        if file.deletes_from is not None:
+            targets.setdefault(file.deletes_from, []).append(file)
+    return targets
 
 
 def _place(file: DataFile) -> PartitionKey:

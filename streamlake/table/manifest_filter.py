@@ -209,7 +209,7 @@ class ManifestFilter:
         file = entry.data_file
         if file.identity in self._rules.deletes:
             return True
-        if file.referenced_data_file is not None and file.referenced_data_file in paths:
+        if file.deletes_from in paths:
             return True
         if entry.sequence_number is not None and 0 < entry.sequence_number < oldest:
             return True

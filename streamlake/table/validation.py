@@ -136,8 +136,8 @@ class History:
             file = entry.data_file
             if not _is_added(entry):
                 return False
-            if file.referenced_data_file is not None:
-                return file.referenced_data_file in targets
+            if file.deletes_from is not None:
+                return file.deletes_from in targets
             everywhere = (
                 file.content == FileContent.EQUALITY_DELETES
                 and self.base.spec_by_id(file.spec_id).is_unpartitioned

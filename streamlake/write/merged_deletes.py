@@ -78,7 +78,7 @@ def merge_deletes(
 
 def _replaced(live: LiveFile) -> list[DataFile]:
     """The delete files that apply to no other data file."""
-    return [file for file in live.delete_files if file.referenced_data_file is not None]
+    return [file for file in live.delete_files if file.deletes_from is not None]
 
 
 def _deleted_before(io: FileIO, live: LiveFile) -> tuple[Array, Array]:
@@ -92,7 +92,7 @@ def _deleted_before(io: FileIO, live: LiveFile) -> tuple[Array, Array]:
         else:
             found = read_position_deletes(io, file).get(path)
             if found is not None:
-                (shared if file.referenced_data_file is None else own).append(found)
+                (shared if file.deletes_from is None else own).append(found)
     return _union([*shared, *own]), _union(own)
 
 

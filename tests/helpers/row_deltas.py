@@ -57,7 +57,7 @@ def row_delta(table: Table, gone: Collection[int], rows: pa.Table | None = None)
         place = DeletedFile(file.file_path, file.spec_id, file.partition)
         positions[place] = new
         for delete, found in zip(deletes, known, strict=True):
-            if delete.referenced_data_file == file.file_path:
+            if delete.deletes_from == file.file_path:
                 positions[place] = np.union1d(positions[place], found[file.file_path])
                 delta.remove_deletes(delete)
             elif table.format_version >= 3 and file.file_path in found:

@@ -96,6 +96,21 @@ def test_statistics_of_replaced_files_are_not_kept():
     assert restored.removed == (upserted().removed[1],)
 
 
+def test_the_data_file_of_replaced_deletes_is_named_though_only_bounds_tell_it():
+    path = {2147483546: b"/t/data/f.parquet"}
+    deletes = replace(
+        upserted().removed[0],
+        file_format="parquet",
+        referenced_data_file=None,
+        content_offset=None,
+        content_size_in_bytes=None,
+        lower_bounds=path,
+        upper_bounds=path,
+    )
+    restored = committable_from_bytes(committable_to_bytes(replace(upserted(), removed=(deletes,))), "path")
+    assert [file.deletes_from for file in restored.removed] == ["/t/data/f.parquet"]
+
+
 def test_a_partition_value_of_an_unknown_type_is_not_guessed_at():
     file = replace(upserted().removed[1], partition=(object(),))
     with pytest.raises(TypeError, match="object"):

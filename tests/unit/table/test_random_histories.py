@@ -8,6 +8,7 @@ in the end no metadata file is left that the table does not refer to.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -32,16 +33,17 @@ from tests.helpers.tables import FaultyOperations, data_file, delete_file, make_
 
 @dataclass
 class Branch:
-    """What a branch holds: data files by path, the position deletes of each by name, and its head's id."""
+    """What a branch holds: data files by path, the position deletes of each by name, and its head's id; and how many
+    equality deletes each category ever got."""
 
     files: dict[str, DataFile] = field(default_factory=dict)
     deletes: dict[str, dict[str, DataFile]] = field(default_factory=dict)
+    equality: Counter[object] = field(default_factory=Counter)
     head: int | None = None
 
     def copy(self) -> Branch:
-        return replace(
-            self, files=dict(self.files), deletes={path: dict(found) for path, found in self.deletes.items()}
-        )
+        deletes = {path: dict(found) for path, found in self.deletes.items()}
+        return replace(self, files=dict(self.files), deletes=deletes, equality=Counter(self.equality))
 
     def add(self, *files: DataFile) -> None:
         self.files.update({file.file_path: file for file in files})
@@ -181,14 +183,18 @@ class History:
         return Change(operation, lambda model: (model.remove_partition(*file.partition), model.add(file))[-1])
 
     def remove(self, table: Table, branch: str) -> Change:
-        before = self.branch(branch)
+        before = self.branch(branch).copy()
         if not before.files:
             return self.append(table, branch)
         path = self.chance.choice(sorted(before.files))
-        known = before.copy().deletes.get(path, {})
+        (category,) = before.files[path].partition
 
         def conflicts(model: Branch) -> bool:
-            return path not in model.files or not model.deletes.get(path, {}).keys() <= known.keys()
+            return (
+                path not in model.files
+                or model.equality[category] > before.equality[category]
+                or not model.deletes.get(path, {}).keys() <= before.deletes.get(path, {}).keys()
+            )
 
         operation = OverwriteFiles(table, branch).delete_file(before.files[path])
         operation.isolation("snapshot", before.head)
@@ -226,8 +232,9 @@ class History:
             else:
                 for file in files:
                     add(file)
-        if self.chance.random() < 0.2:
-            operation.add_deletes(self.equality_delete(table))
+        equality = [self.equality_delete(table)] if self.chance.random() < 0.2 else []
+        for file in equality:
+            operation.add_deletes(file)
 
         def conflicts(model: Branch) -> bool:
             if strict and model.head != before.head:
@@ -251,6 +258,7 @@ class History:
             for file in deletes:
                 model.deletes.setdefault(file.referenced_data_file or "", {})[_name(file)] = file
             model.add(*added)
+            model.equality.update(file.partition[0] for file in equality)
 
         return Change(operation, apply, conflicts, staged)
 

@@ -138,6 +138,22 @@ def test_deletes_of_a_removed_data_file_go_with_it(tmp_path: Path, format_versio
     check_table(open_table(str(tmp_path)))
 
 
+def test_deletes_that_only_bounds_tie_to_a_data_file_go_with_it(tmp_path: Path) -> None:
+    """Iceberg's writers of version 2 leave the reference out."""
+    table = make_table(tmp_path)
+    one, two = data_file(table, name="one"), data_file(table, name="two")
+    start = append(table, one, two)
+    for file in (one, two):
+        path = {2147483546: file.file_path.encode()}
+        delete = replace(delete_file(table, file, f"of-{Path(file.file_path).stem}"), lower_bounds=path)
+        RowDelta(table).add_deletes(replace(delete, referenced_data_file=None, upper_bounds=path)).commit()
+    with pytest.raises(ConflictValidationError, match="of-one"):
+        OverwriteFiles(table).delete_file(one).isolation("snapshot", start).commit()
+    RowDelta(table).remove_rows(one).commit()
+    assert live(table) == ["of-two", "two"]
+    check_table(table)
+
+
 def test_manifests_of_other_partitions_are_not_read(tmp_path: Path) -> None:
     table = make_table(
         tmp_path,
