@@ -141,7 +141,8 @@ class FlinkEngine:
     def stop(self) -> None:
         """End the JVM."""
         if self._gateway is not None:
-            self._gateway.close()
+            # Not `close`: after that, every Java object that Python collects would ask for a new connection.
+            self._gateway.shutdown()
             self._gateway = None
         if self._process is not None:
             assert self._process.stdin is not None
