@@ -20,6 +20,7 @@ from streamlake.index.entries import (
     SUPERSEDES,
     TOMBSTONE,
     Entries,
+    RunFile,
     concat_entries,
 )
 from streamlake.index.lookup import Live
@@ -53,10 +54,11 @@ def merge_runs(
     rule = _Rule(is_oldest, drop_tombstones_before_ms)
     try:
         merged = MergeInput(runs, live, hashes, keep_own=keep_own)
+        used = _UsedFiles(merged.paths)
         pending: list[Entries] = []
         count = 0
         for part in merged.slices():
-            pending.append(rule.kept(part))
+            pending.append(used.renumbered(rule.kept(part)))
             count += len(pending[-1])
             if count >= SLICE_ENTRIES:
                 writer.append(concat_entries(pending))
@@ -66,7 +68,30 @@ def merge_runs(
     except BaseException:
         writer.abort()
         raise
-    return writer.close(merged.paths)
+    return writer.close(used.paths)
+
+
+class _UsedFiles:
+    """Numbers anew, in the order of their appearance, the data files that the result refers to."""
+
+    def __init__(self, paths: Sequence[RunFile]) -> None:
+        self._all = paths
+        self._used: list[int] = []
+        self._numbers: Array = np.full(len(paths) + 1, -1, dtype=np.int32)
+
+    @property
+    def paths(self) -> tuple[RunFile, ...]:
+        """The files in their new order."""
+        return tuple(self._all[at] for at in self._used)
+
+    def renumbered(self, entries: Entries) -> Entries:
+        """The entries with the new ordinals of their files, -1 for tombstones."""
+        files = np.where(entries.flags & TOMBSTONE != 0, -1, entries.files)
+        counts = np.bincount(files + 1, minlength=len(self._all) + 1)[1:]
+        fresh = np.flatnonzero((counts > 0) & (self._numbers[:-1] < 0))
+        self._numbers[fresh] = np.arange(len(self._used), len(self._used) + len(fresh))
+        self._used.extend(fresh.tolist())
+        return replace(entries, files=self._numbers[files])
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from streamlake.index.run import Run
 Array = Any  # numpy array
 
 HIGHEST_HASH = 2**64 - 1
-SLICE_ENTRIES = 1 << 18
+SLICE_ENTRIES = 1 << 17
 SLICE_BYTES = 16 * 1024 * 1024
 """Bytes of keys and guards after which a slice of fewer entries ends, as far as the average tells."""
 

@@ -119,6 +119,17 @@ def test_what_no_lookup_finds_is_dropped(directory):
     assert len(merged(directory, gone, set(FILES[:2]), is_oldest=True)) == 0
 
 
+def test_only_files_that_are_referred_to_remain(directory):
+    codec = Codec(data=False, guards="none")
+    runs = [
+        codec.entries([Row(key, 3 + key % 2, 0, SUPERSEDES) for key in range(10)]),
+        codec.entries([Row(key, key % 3, 0, SUPERSEDES) for key in range(11)]),
+    ]
+    one = merged(directory, runs, set(FILES))
+    assert {file.path for file in one.paths} == {FILES[1], FILES[3], FILES[4]}
+    assert {file.path: file.own for file in one.paths} == {FILES[1]: False, FILES[3]: False, FILES[4]: True}
+
+
 def test_runs_of_different_kinds_leave_nothing_behind(directory):
     mixed = [Codec(data=data, guards="none").entries([Row(1, 0, 0)]) for data in (False, True)]
     writer = RunWriter(IO, f"{directory}/mixed.run", 0, 1)
