@@ -52,18 +52,10 @@ class FileRows:
         """How many rows `read` would return, without making the output, and without reading the data file where
         positions alone decide."""
         if task.residual == TRUE and not task.equality_deletes:
-            return task.data_file.record_count - self._deleted_count(task)
+            # Position delete files may name a row that the file does not have.
+            positions = self.deletes.deleted_positions(task)
+            return task.data_file.record_count - int((positions < task.data_file.record_count).sum())
         return sum(batch.num_rows for batch in self._live(task))
-
-    def _deleted_count(self, task: FileScanTask) -> int:
-        if not task.delete_files:
-            return 0
-        [first, *others] = task.delete_files
-        if first.is_deletion_vector and not others:
-            return first.record_count
-        # Position delete files may name a row twice, or one that the file does not have.
-        positions = self.deletes.deleted_positions(task)
-        return int((positions < task.data_file.record_count).sum())
 
     def _live(self, task: FileScanTask) -> Iterator[pa.RecordBatch]:
         if task.delete_files and task.data_file.file_format.lower() == "parquet":

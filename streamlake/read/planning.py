@@ -41,9 +41,17 @@ class FileScanTask:
     equality_deletes: tuple[EqualityDeletes, ...] = ()
 
     @property
-    def is_metadata_only(self) -> bool:
-        """Whether all rows of the file are live and match, so that its record count is the answer to a count."""
-        return self.residual == TRUE and not self.delete_files
+    def known_count(self) -> int | None:
+        """How many rows the scan takes from the file, where metadata says so: all are wanted, and nothing but a
+        deletion vector, whose entry tells its cardinality, deletes any."""
+        if self.residual != TRUE:
+            return None
+        if not self.delete_files:
+            return self.data_file.record_count
+        [vector, *others] = self.delete_files
+        if others or not vector.is_deletion_vector:
+            return None
+        return self.data_file.record_count - vector.record_count
 
 
 class ScanPlanner:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import date, datetime, time, timezone
+from importlib import import_module
+from typing import Any
 
 import pyarrow as pa
 
@@ -90,13 +92,30 @@ class Scan:
         """Matching rows as an Arrow stream, which other libraries (DuckDB, polars) take as it is."""
         return pa.RecordBatchReader.from_batches(self.arrow_schema, self.to_batches(batch_size))
 
+    def to_polars(self) -> Any:
+        """Matching rows as a `polars.DataFrame`. Raises InvalidOptionError when polars is not installed."""
+        return _library("polars", "to_polars()", "streamlake[fast]").from_arrow(self.to_arrow())
+
+    def to_duckdb(self, connection: Any = None) -> Any:
+        """Matching rows as a relation of DuckDB: of `connection`, or of DuckDB's default one.
+
+        Raises InvalidOptionError when duckdb is not installed.
+        """
+        duckdb = _library("duckdb", "to_duckdb()", "duckdb")
+        return (duckdb if connection is None else connection).from_arrow(self.to_arrow())
+
     def count(self) -> int:
-        """The number of matching rows, from metadata wherever that is exact, else by reading the filter's columns."""
+        """The number of matching rows.
+
+        From metadata wherever that is exact: files without deletes, and files with a deletion vector, whose
+        cardinality the manifest tells. Position delete files are read without their data files; only for filters and
+        equality deletes are columns read, those that they look at.
+        """
         rows = self._rows(select_columns(self._schema, []), DEFAULT_BATCH_SIZE)
         total, unsure = 0, []
         for task in self.plan_files():
-            if task.is_metadata_only:
-                total += task.data_file.record_count
+            if task.known_count is not None:
+                total += task.known_count
             else:
                 unsure.append(task)
         return total + sum(in_order(unsure, lambda task: [rows.count(task)], workers=_WORKERS))
@@ -147,6 +166,16 @@ class TableScan(Scan):
             if only_data and all(None not in pair for pair in counts):
                 return sum((added or 0) + (existing or 0) for added, existing in counts)
         return super().count()
+
+
+def _library(name: str, wanted_by: str, requirement: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError as cause:
+        raise InvalidOptionError(
+            f"{wanted_by} needs the package {name}, which cannot be imported ({cause}); "
+            f"`pip install '{requirement}'`, or take to_arrow() or to_reader()"
+        ) from cause
 
 
 def _schema_for(

@@ -24,6 +24,7 @@ class SortedLookup:
 
     def __init__(self, codes: Array) -> None:
         self._codes = codes
+        self._unique = bool((codes[1:] != codes[:-1]).all())
         self._starts: Array | None = None
         if len(codes):
             self._lowest, self._highest = codes[0], codes[-1]
@@ -41,24 +42,23 @@ class SortedLookup:
         if not len(self._codes):
             return
         for first in range(0, len(asked), _BLOCK_ROWS):
-            block = asked[first : first + _BLOCK_ROWS]
-            for rows, entries in self._block(block):
+            for rows, entries in self._block(asked[first : first + _BLOCK_ROWS]):
                 yield rows + first, entries
 
     def _block(self, asked: Array) -> Iterator[tuple[Array, Array]]:
         rows = np.flatnonzero((asked >= self._lowest) & (asked <= self._highest))
-        wanted = asked[rows]
-        at, stop = self._ranges(wanted)
-        while True:
-            open_ = at < stop
-            if not open_.all():
-                rows, wanted, at, stop = rows[open_], wanted[open_], at[open_], stop[open_]
-            if not len(rows):
-                return
-            hits = self._codes[at] == wanted
+        at, stop = self._ranges(asked[rows])
+        left = at < stop
+        rows, at, stop = rows[left], at[left], stop[left]
+        while len(rows):
+            hits = self._codes[at] == asked[rows]
             if hits.any():
                 yield rows[hits], at[hits]
-            at = at + 1
+            at += 1
+            left = at < stop
+            if self._unique:
+                left &= ~hits
+            rows, at, stop = rows[left], at[left], stop[left]
 
     def _ranges(self, wanted: Array) -> tuple[Array, Array]:
         """Where in the codes each number can stand: from, to."""
@@ -76,7 +76,8 @@ class SortedLookup:
 
 def _table(codes: Array) -> tuple[Any, Array | None]:
     """(bits to drop, where each slot starts), or no table where a slot holds many different numbers."""
-    bits = min(_MOST_BITS, len(codes).bit_length())
+    # About two slots per number: most lookups end at the first.
+    bits = min(_MOST_BITS, len(codes).bit_length() + 1)
     span = int(codes[-1] - codes[0])
     shift = np.uint64(max(0, span.bit_length() - bits))
     slots = ((codes - codes[0]) >> shift).astype(np.int64)
