@@ -110,7 +110,7 @@ class ParquetFileWriter:
         """Write what is buffered and the footer. Returns the file's metrics."""
         self.flush()
         with storage_errors("writing", self._path), self._data_errors():
-            writer = self._writer or self._open(self._arrow_schema.empty_table())
+            writer = self._writer or self._open(pa.Table.from_batches([], self._arrow_schema))
             writer.close()
             assert self._sink is not None
             size = self._sink.tell()
