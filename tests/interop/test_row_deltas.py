@@ -117,7 +117,8 @@ def test_engines_in_turn(
     table.merge(range(0, 1200, 5), "merged")
     after = table.ours(range(0, 1200, 3), "after merge")
     replaced = int(after.get("removed-dvs" if version >= 3 else "removed-position-delete-files", 0))
-    assert replaced > 0, "Java's deletes are replaced by ours"
+    # Java names the data file of version 2 by the bounds alone, which Avro files do not have.
+    assert (replaced > 0) == (file_format != "avro"), "Java's deletes are replaced by ours"
     table.theirs("DELETE FROM {t} WHERE id % 13 = 1", range(1, 1300, 13), {})
     table.ours(range(1, 1200, 17), "after delete")
     if version < 3:
