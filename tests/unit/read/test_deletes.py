@@ -14,12 +14,14 @@ from streamlake.errors import DataInvalidError, MissingFileError
 from streamlake.formats.arrow_schema import schema_to_arrow
 from streamlake.formats.data_files import open_data_writer
 from streamlake.formats.position_deletes import POSITION_DELETES
+from streamlake.formats.row_groups import RowGroups
 from streamlake.read.delete_index import DeleteFileIndex
 from streamlake.spec.data_file import DataFile, FileContent
 from streamlake.spec.manifest import EntryStatus, ManifestEntry
 from streamlake.spec.partition_spec import PartitionSpec
 from streamlake.spec.schema import Schema
 from streamlake.spec.types import LongType, NestedField, StringType
+from streamlake.storage.local import LocalFileIO
 from streamlake.table.snapshot_producer import SnapshotProducer
 from streamlake.tables import create_table
 from tests.unit.read.written_tables import append, data_files
@@ -158,6 +160,29 @@ def test_files_outside_of_the_path_bounds_are_not_burdened(table):
     assert ids(table.scan()) == without(2, 4)
 
 
+def test_a_position_delete_file_with_one_exact_path_is_of_that_file(table):
+    """Bounds that are equal are whole paths, which is all that metadata says in tables of older writers."""
+    paths = {category: file_of(table, category).file_path for category in "ab"}
+    exact = {2147483546: paths["a"].encode()}
+    file = replace(
+        position_deletes(table, "d1", [(paths["a"], 1)], ("a",)), lower_bounds=exact, upper_bounds=exact
+    )
+    elsewhere = replace(file, file_path=file.file_path + "x", partition=("b",))
+    entries = [ManifestEntry(EntryStatus.ADDED, 1, 2, 2, each) for each in (file, elsewhere)]
+    index = DeleteFileIndex(table.specs, entries)
+    assert index.deletes_of(file_of(table, "a"), 1) == (file,)
+    assert index.deletes_of(file_of(table, "a"), 3) == ()
+    assert index.deletes_of(file_of(table, "b"), 1) == ()
+
+
+def test_a_delete_of_a_file_in_another_partition_is_an_error(table):
+    path = file_of(table, "a").file_path
+    delta(table, position_deletes(table, "d1", [(path, 1)], ("b",), referenced_data_file=path))
+    with pytest.raises(DataInvalidError, match="is of another partition"):
+        table.scan().to_arrow()
+    assert ids(table.scan("category = 'b'")) == list(range(1, 20, 2))
+
+
 def test_equality_deletes(table, file_format):
     gone = [{"id": 4}, {"id": 5}, {"id": 1000}]
     delta(table, equality_deletes(table, "e1", gone, ["id"], ("a",), file_format=file_format))
@@ -234,7 +259,7 @@ def deletion_vector(table, target, positions, name="dv", **fields):
 
 @pytest.fixture
 def v3_table(tmp_path):
-    table = create_table(tmp_path / "t", COLUMNS, partition_by=["category"], format_version=3)
+    table = create_table(tmp_path / "v3", COLUMNS, partition_by=["category"], format_version=3)
     append(table, [row(n) for n in range(20)])
     return table
 
@@ -282,6 +307,101 @@ def test_a_missing_delete_file_is_an_error(table):
     with pytest.raises(MissingFileError, match="d1"):
         table.scan().to_arrow()
     assert ids(table.scan("category = 'b'")) == list(range(1, 20, 2))
+
+
+def test_equality_deletes_of_one_scope_are_read_once(table, monkeypatch):
+    """Whatever the number of data files: each delete file is opened once per scan."""
+    for at in range(3):
+        delta(
+            table,
+            *data_files(table, [row(at), row(at + 100)]),
+            equality_deletes(table, f"e{at}", [{"id": at}, {"id": at + 1}], ["id"], ("a",)),
+            equality_deletes(table, f"f{at}", [{"id": at}], ["id"], ("b",)),
+        )
+    opened = opened_files(monkeypatch)
+    found = ids(table.scan())
+    deletes = [name for name in opened if name[0] in "ef"]
+    assert sorted(deletes) == ["e0", "e1", "e2", "f0", "f1", "f2"]
+    assert [n for n in found if 3 <= n < 100] == list(range(3, 20))
+
+
+def opened_files(monkeypatch):
+    """The names, without endings, of the files that are opened for reading from now on."""
+    opened = []
+    open_input = LocalFileIO.open_input
+
+    def recorded(io, path):
+        opened.append(path.rsplit("/", 1)[1].split(".")[0])
+        return open_input(io, path)
+
+    monkeypatch.setattr(LocalFileIO, "open_input", recorded)
+    return opened
+
+
+def test_deletes_that_cannot_match_the_filter_are_not_read(table, monkeypatch):
+    delta(table, equality_deletes(table, "e1", [{"id": 2}, {"id": 4}], ["id"], ("a",)))
+    delta(table, equality_deletes(table, "e2", [{"id": 10}, {"id": 12}], ["id"], ("a",)))
+    whole = equality_deletes(table, "e3", [{"id": 14, "category": "a"}], ["id", "category"], ("a",))
+    # It compares the categories; the ids that it happens to hold are those of deleted rows, not of all that go.
+    delta(table, replace(whole, equality_ids=(2,)))
+    append(table, [row(10), row(16)])
+    opened = opened_files(monkeypatch)
+    assert ids(table.scan("id >= 10 and category = 'a'")) == [10, 16]
+    assert [name for name in opened if name[0] == "e"] == ["e2", "e3"]
+
+
+def test_row_groups_without_live_rows_are_left_alone(tmp_path, monkeypatch):
+    """Their other columns are not read: what is read of a file follows its live rows."""
+    table = create_table(tmp_path / "t", "id long, payload string")
+    rows = pa.table({"id": range(4000), "payload": [f"{n:0200d}" for n in range(4000)]})
+    groups = {"write.parquet.row-group-size-bytes": "100000"}
+    files = [data_files(table, rows, **groups)[0] for _ in range(2)]
+    delta(table, *files)
+    keys = [{"id": n} for n in range(4000) if n not in (1700, 1701)]
+    delta(table, equality_deletes(table, "e1", keys, ["id"], ()))
+    places = [(files[0].file_path, n) for n in range(1000)]
+    delta(table, position_deletes(table, "d1", places, (), referenced_data_file=files[0].file_path))
+    asked = []
+    batches = RowGroups.batches
+
+    def recorded(self, group, schema):
+        asked.append((group.first, tuple(part.name for part in schema.fields)))
+        return batches(self, group, schema)
+
+    monkeypatch.setattr(RowGroups, "batches", recorded)
+    assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [1700, 1700, 1701, 1701]
+    payload = {first for first, names in asked if "payload" in names}
+    assert len(payload) == 1
+    assert len({first for first, names in asked if "id" in names}) > 5
+    asked.clear()
+    assert table.scan().count() == 4
+    assert {names for _, names in asked} == {("id", "_pos")}
+
+
+def test_counts_read_no_more_than_they_need(table, v3_table, monkeypatch):
+    target = file_of(v3_table, "a")
+    delta(v3_table, deletion_vector(v3_table, target, [0, 9]))
+    path = file_of(table, "a").file_path
+    # One place twice, and one that the file does not have.
+    places = [(path, 0), (path, 0), (path, 3), (path, 77)]
+    delta(table, position_deletes(table, "d1", places, ("a",), referenced_data_file=path))
+    opened = opened_files(monkeypatch)
+    assert v3_table.scan().count() == 18
+    assert v3_table.scan("category = 'a'").count() == 8
+    assert opened == []
+    assert table.scan().count() == 18
+    assert table.scan("category = 'b'").count() == 10
+    assert opened == ["d1"]
+    delta(table, equality_deletes(table, "e1", [{"id": 8}, {"id": 6}], ["id"], ("a",)))
+    assert table.scan().count() == 17
+    delta(v3_table, equality_deletes(v3_table, "e1", [{"id": 8}, {"id": 0}], ["id"], ("a",)))
+    assert v3_table.scan().count() == 17
+
+
+def test_a_vector_of_a_file_that_is_gone_counts_for_nothing(v3_table):
+    delta(v3_table, deletion_vector(v3_table, replace(file_of(v3_table, "a"), file_path="gone"), [0, 9]))
+    assert v3_table.scan().count() == 20
+    assert ids(v3_table.scan()) == list(range(20))
 
 
 def test_an_equality_delete_without_ids_is_an_error(table):
