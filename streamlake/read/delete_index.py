@@ -93,9 +93,8 @@ class DeleteFileIndex:
         elif file.is_deletion_vector:
             self._add_vector(entry)
         else:
-            target = _only_target(file)
-            if target is not None:
-                self._positions_by_path[target].append(entry)
+            if file.deletes_from is not None:
+                self._positions_by_path[file.deletes_from].append(entry)
             else:
                 self._positions[partition_key(file.spec_id, file.partition)].append(entry)
 
@@ -172,14 +171,6 @@ def _same_partition(delete_file: DataFile, data_file: DataFile, key: PartitionKe
         f"{delete_file.spec_id}, {delete_file.partition}; the data file: spec {data_file.spec_id}, "
         f"{data_file.partition}); the table's metadata is damaged, roll it back to an earlier snapshot"
     )
-
-
-def _only_target(file: DataFile) -> str | None:
-    """The one data file that a position delete file names, if metadata says so; bounds that are equal are whole."""
-    if file.referenced_data_file is not None:
-        return file.referenced_data_file
-    lower, upper = _path_bounds(file)
-    return lower.decode("utf-8", "replace") if lower is not None and lower == upper else None
 
 
 def _may_name(delete_file: DataFile, path: str) -> bool:

@@ -137,7 +137,7 @@ class DeleteReader:
             return read_position_deletes(self._io, file)
 
         # A file for one data file is asked for once.
-        return read() if file.referenced_data_file is not None else self._positions.get(file.file_path, read)
+        return read() if file.deletes_from is not None else self._positions.get(file.file_path, read)
 
     def _key_test(self, group: EqualityDeletes, sequence_number: int) -> KeyTest:
         """Ranks are places among the group's distinct sequence numbers."""

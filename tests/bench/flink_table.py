@@ -16,32 +16,17 @@ import pyarrow.parquet as pq
 
 from streamlake import create_table
 from streamlake.formats.arrow_schema import schema_to_arrow
+from streamlake.formats.position_deletes import POSITION_DELETES
 from streamlake.spec.data_file import DataFile, FileContent
 from streamlake.spec.schema import Schema
-from streamlake.spec.types import LongType, NestedField, StringType
+from streamlake.spec.types import LongType, NestedField
 from streamlake.spec.values import to_bytes
-from streamlake.table.snapshot_producer import SnapshotProducer
+from streamlake.table.row_delta import RowDelta
 from streamlake.tables import LoadedTable
 from tests.bench.data import DDL, events
 
 CHANGES, KEYS, CHECKPOINTS, TASKS = 10_000_000, 500_000, 9, 2
-PATH_ID, POSITION_ID = 2147483546, 2147483545
-POSITIONS = Schema(
-    (
-        NestedField(PATH_ID, "file_path", StringType(), required=True),
-        NestedField(POSITION_ID, "pos", LongType(), required=True),
-    )
-)
 KEY = Schema((NestedField(1, "id", LongType()),))
-
-
-class _Checkpoint(SnapshotProducer):
-    operation = "overwrite"
-
-    def add(self, files: list[DataFile]) -> None:
-        for file in files:
-            self._new.add(file, self._table.metadata)
-        self.commit()
 
 
 def flink_table(
@@ -66,7 +51,10 @@ def flink_table(
         for task in range(tasks):
             mine = np.flatnonzero(drawn % tasks == task)
             files += _task_files(table, f"{checkpoint:05d}-{task}", rows.take(mine), counts)
-        _Checkpoint(table.table).add(files)
+        delta = RowDelta(table.table)
+        for file in files:
+            (delta.add_rows if file.is_data else delta.add_deletes)(file)
+        delta.commit()
         table.refresh()
     counts["live_rows"] = int(seen.sum())
     return table, counts
@@ -96,7 +84,7 @@ def _task_files(table: LoadedTable, name: str, rows: pa.Table, counts: dict[str,
         table,
         f"{name}-positions",
         pa.table({"file_path": paths.cast(pa.string()), "pos": dead}),
-        POSITIONS,
+        POSITION_DELETES,
         FileContent.POSITION_DELETES,
     )
     return [data, keys, positions]
