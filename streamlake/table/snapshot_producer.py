@@ -26,7 +26,6 @@ from streamlake.errors import (
 from streamlake.formats.format_options import AvroCompression
 from streamlake.formats.manifest_lists import assign_ids, write_manifest_list
 from streamlake.formats.manifests import with_counts
-from streamlake.spec.data_file import DataFile
 from streamlake.spec.manifest import ManifestContent, ManifestFile
 from streamlake.spec.snapshot import MAIN_BRANCH, Snapshot
 from streamlake.spec.table_metadata import TableMetadata
@@ -42,6 +41,7 @@ from streamlake.table.metadata_changes import (
 )
 from streamlake.table.new_files import NewFiles
 from streamlake.table.options import ManifestOptions, RetryOptions, partition_summary_limit
+from streamlake.table.partition_keys import PartitionPaths
 from streamlake.table.retries import found_after_unknown_state, retry_on_conflict
 from streamlake.table.summary import SummaryCounts, totals
 from streamlake.table.table import Table
@@ -192,7 +192,7 @@ class SnapshotProducer:
         existing = self._table.manifests(parent)
         data = [manifest for manifest in existing if manifest.content == ManifestContent.DATA]
         deletes = [manifest for manifest in existing if manifest.content == ManifestContent.DELETES]
-        counts = SummaryCounts()
+        counts, paths = SummaryCounts(), PartitionPaths(base)
         replaced = 0
         if self._rules:
             kept = self._filter.filter_data(data, base)
@@ -202,9 +202,9 @@ class SnapshotProducer:
             replaced = kept.replaced + kept_deletes.replaced
             counts.deleted_duplicate_files = kept.duplicates + kept_deletes.duplicates
             for file in (*kept.removed, *kept_deletes.removed):
-                counts.remove(file, partition_path(base, file))
+                counts.remove(file, paths.path_of(file))
         for file in self._new.files:
-            counts.add(file, partition_path(base, file))
+            counts.add(file, paths.path_of(file))
         options = ManifestOptions.parse(base.properties)
         staged = self._new.staged_paths
         manifests: list[ManifestFile] = []
@@ -322,8 +322,3 @@ class SnapshotProducer:
                     continue
         if self._files is not None:
             self._files.delete_written(keep={manifest.manifest_path for manifest in kept})
-
-
-def partition_path(base: TableMetadata, file: DataFile) -> str:
-    """The hive-style path of the file's partition under its own spec."""
-    return base.spec_by_id(file.spec_id).partition_path(file.partition, base.schema)
