@@ -1,4 +1,4 @@
-"""`python -m tests.bench [append] [kafka] [commit] [demo]`: streamlake beside its peers, alternating in one run.
+"""`python -m tests.bench [append] [upsert] [kafka] [commit] [demo]`: streamlake beside its peers, alternating in one run.
 
 Each engine runs in a process of its own, in turn, `--repeat` times; figures are medians. Peers and broker are
 fetched as the tests fetch them. Prints every figure with its ratio and goal, and writes report.json and report.png.
@@ -19,6 +19,7 @@ from typing import Any
 
 from tests.bench.data import events, write_files
 from tests.bench.report import Figure, print_table, write_report
+from tests.bench.upsert import ENGINES, Sizes, bench_upsert
 from tests.helpers.broker import KafkaBroker
 from tests.helpers.spark import ROOT, spark_environment
 
@@ -159,10 +160,14 @@ def bench_demo(work: Path) -> tuple[list[Figure], dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("which", nargs="*", default=["append", "kafka", "commit", "demo"])
+    parser.add_argument("which", nargs="*", default=["append", "upsert", "kafka", "commit", "demo"])
     parser.add_argument("--rows", type=int, default=5_000_000, help="rows of the append benchmark")
     parser.add_argument("--messages", type=int, default=2_000_000, help="messages of the Kafka benchmark")
     parser.add_argument("--snapshots", type=int, default=2_000, help="snapshots of the commit benchmark")
+    parser.add_argument(
+        "--engines", default=",".join(ENGINES), help="engines of the upsert benchmark, such as merge,flink"
+    )
+    parser.add_argument("--scale", type=float, default=1, help="of the upsert benchmark's rows and keys")
     parser.add_argument("--repeat", type=int, default=3, help="runs of each engine")
     parser.add_argument(
         "--out", type=Path, default=HERE / "report", help="where report.json and report.png go"
@@ -175,6 +180,13 @@ def main() -> None:
         work = options.work or Path(temporary)
         benches = {
             "append": lambda: bench_append(work, options.repeat, options.rows),
+            "upsert": lambda: bench_upsert(
+                work / "upsert",
+                options.repeat,
+                run,
+                options.engines.split(","),
+                Sizes().scaled(options.scale),
+            ),
             "kafka": lambda: bench_kafka(work, options.repeat, options.messages),
             "commit": lambda: bench_commit(work, options.repeat, options.snapshots),
             "demo": lambda: bench_demo(work),

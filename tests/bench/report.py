@@ -14,7 +14,7 @@ from pathlib import Path
 class Figure:
     """One measure: ours, the peer's (if there is one), their ratio, and the goal that the ratio or value must meet.
 
-    `better` is "higher" or "lower"; `goal` applies to `ratio` when there is a peer, else to `ours`.
+    `better` is "higher" or "lower"; `goal` applies to `ratio` when there is a peer, else to `ours`; None: only told.
     """
 
     name: str
@@ -23,7 +23,7 @@ class Figure:
     peer: float | None
     peer_name: str
     better: str
-    goal: float
+    goal: float | None
 
     @property
     def ratio(self) -> float:
@@ -31,6 +31,8 @@ class Figure:
 
     @property
     def is_met(self) -> bool:
+        if self.goal is None:
+            return True
         return self.ratio >= self.goal if self.better == "higher" else self.ratio <= self.goal
 
 
@@ -41,8 +43,9 @@ def print_table(figures: list[Figure]) -> None:
         ratio = f"{figure.ratio:.2f}" if figure.peer is not None else "-"
         sign = ">=" if figure.better == "higher" else "<="
         met = "met" if figure.is_met else "MISSED"
+        goal = "-" if figure.goal is None else f"{sign} {figure.goal:g} {met}"
         print(
-            f"{figure.name:44} {figure.ours:14,.1f} {peer:>14}  {ratio:>7}  {sign} {figure.goal:g} {met}"
+            f"{figure.name:44} {figure.ours:14,.1f} {peer:>14}  {ratio:>7}  {goal}"
             f"  [{figure.unit}; {figure.peer_name}]"
         )
 
@@ -84,15 +87,15 @@ def draw(path: Path, figures: list[Figure]) -> None:
         if figure.peer is not None:
             labels.append(figure.peer_name)
             values.append(figure.peer)
-        else:
+        elif figure.goal is not None:
             axis.axhline(figure.goal, color="grey", linestyle="--", linewidth=1)
         bars = axis.bar(labels, values, color=["#1f77b4", "#c7c7c7"][: len(values)])
         axis.bar_label(bars, labels=[_readable(value) for value in values])
         verdict = f"{figure.ratio:.2f} x" if figure.peer is not None else _readable(figure.ours)
         sign = "at least" if figure.better == "higher" else "at most"
-        goal = _readable(figure.goal)
+        goal = "" if figure.goal is None else f" (goal: {sign} {_readable(figure.goal)})"
         axis.set_title(
-            f"{figure.name}: {verdict} (goal: {sign} {goal})\n{figure.better} is better, {figure.unit}",
+            f"{figure.name}: {verdict}{goal}\n{figure.better} is better, {figure.unit}",
             fontsize=9,
         )
         axis.ticklabel_format(axis="y", style="plain")

@@ -33,7 +33,7 @@ from streamlake.spec.types import (
     TimestampType,
 )
 from tests.helpers.flink import FlinkEngine, Upsert
-from tests.helpers.readers import current_metadata_file
+from tests.helpers.forks import fork_table
 
 Values = dict[str, Any]
 Model = dict[tuple[Any, ...], Values]
@@ -106,12 +106,7 @@ class FlinkTable:
 
     def fork(self, location: Path) -> FlinkTable:
         """The same table at another place, for a test that writes to it: new metadata over the same files."""
-        folder = location / "metadata"
-        folder.mkdir(parents=True)
-        metadata = json.loads(current_metadata_file(self.location).read_text())
-        metadata |= {"location": f"file://{location}", "metadata-log": []}
-        (folder / "v1.metadata.json").write_text(json.dumps(metadata))
-        (folder / "version-hint.text").write_text("1")
+        fork_table(self.location, location)
         return replace(self, location=location, model={key: dict(row) for key, row in self.model.items()})
 
 
