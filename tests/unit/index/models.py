@@ -90,7 +90,7 @@ CODECS = st.builds(
     guards=st.sampled_from(["none", "int64", "bytes"]),
     spread=st.sampled_from([1, 4, 2**64]),
 )
-KEYS = st.one_of(st.none(), st.integers(0, 12))
+KEYS = st.sampled_from([None, 0, 1, 2, 3, 7])
 ROWS = st.builds(
     Row,
     key=KEYS,

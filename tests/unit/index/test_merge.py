@@ -21,7 +21,7 @@ from streamlake.storage.local import LocalFileIO
 from tests.unit.index.models import CODECS, FILES, LIVE, RUNS, Codec, Row, answers
 
 IO = LocalFileIO()
-ALL_KEYS = [None, *range(13)]
+ALL_KEYS = [None, *range(9)]
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +107,15 @@ def test_a_superseded_row_stays_hidden_when_the_file_of_its_successor_is_gone(di
     one = merged(directory, runs, {FILES[0]})
     assert answers(KeyIndex([one, oldest], {FILES[0]}), codec, [1]) == [(set(), None)]
     assert len(merged(directory, [one], {FILES[0]}, is_oldest=True)) == 0
+
+
+@pytest.mark.parametrize("ending", [Row(1, 1, 0, SUPERSEDES), Row(1, 0, 0, TOMBSTONE)])
+def test_a_row_of_another_writer_hides_what_was_superseded_before_it(ending, directory):
+    codec = Codec(data=True, guards="none")
+    live = {FILES[0], FILES[2]}
+    oldest = codec.entries([Row(1, 2, 0)])
+    one = merged(directory, [codec.entries([Row(1, 0, 7)]), codec.entries([ending])], live)
+    assert answers(KeyIndex([one, oldest], live), codec, [1]) == [({(FILES[0], 7)}, None)]
 
 
 def test_what_no_lookup_finds_is_dropped(directory):
