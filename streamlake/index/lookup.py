@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from streamlake.errors import IndexDamagedError
 from streamlake.index.blocks import Block, block_of
-from streamlake.index.entries import ENDS_SEARCH, NO_GUARD, NULL_KEY, TOMBSTONE, Entries
+from streamlake.index.entries import ENDS_SEARCH, NO_GUARD, NULL_KEY, TOMBSTONE, Entries, RunFile
 from streamlake.index.guards import Guards, concat_guards
 from streamlake.index.keys import Keys
 from streamlake.index.run import Run
@@ -73,7 +73,7 @@ class KeyIndex:
                 break
             stopped: Array = np.zeros(len(search.order), dtype=bool)
             for block in blocks_of(run):
-                found = _search_block(search, block, number, self._lives[number], stopped)
+                found = _search_block(search, block, number, self._files[number], stopped)
                 block.release()
                 if found is not None:
                     hits.append(found)
@@ -81,45 +81,60 @@ class KeyIndex:
         return self._found(hits, len(keys))
 
     @cached_property
-    def _files(self) -> tuple[tuple[str, ...], Array, list[Array]]:
-        """All paths, whether each is own wherever it is named, and per run the ordinal in them of each file."""
-        ordinals: dict[str, int] = {}
-        own: list[bool] = []
-        of_runs = []
-        for run in self.runs:
-            numbers: Array = np.zeros(len(run.paths), dtype=np.int32)
-            for at, file in enumerate(run.paths):
-                number = ordinals.setdefault(file.path, len(own))
-                if number == len(own):
-                    own.append(file.own)
-                own[number] &= file.own
-                numbers[at] = number
-            of_runs.append(numbers)
-        return tuple(ordinals), np.array(own, dtype=bool), of_runs
-
-    @cached_property
-    def _lives(self) -> list[Array]:
-        return [live_files(run, self.live) for run in self.runs]
+    def _files(self) -> list[_Files]:
+        return [_Files(run.paths, self.live) for run in self.runs]
 
     def _found(self, hits: Sequence[_Hits], count: int) -> Found:
-        all_paths, all_own, of_runs = self._files
         query, run, file, positions = (
             np.concatenate([np.empty(0, dtype=dtype), *(getattr(part, name) for part in hits)])
             for name, dtype in (("query", "i8"), ("run", "i4"), ("file", "i4"), ("positions", "i8"))
         )
-        for number, numbers in enumerate(of_runs):
-            mask = run == number
-            file[mask] = numbers[file[mask]]
+        names = _Names()
+        for number, files in enumerate(self._files):
+            mine = np.flatnonzero(run == number)
+            file[mine] = names.of(files.paths, file[mine])
         once = _once(query, file, positions, count)
         query, run, file, positions = (array[once] for array in (query, run, file, positions))
-        used, file = np.unique(file, return_inverse=True)
         exists: Array = np.zeros(count, dtype=bool)
         exists[query] = True
         guards, known = greatest_guards([(part.guarded, part.guards) for part in hits], count)
-        paths = tuple(all_paths[number] for number in used)
-        return Found(
-            query, run, file.astype(np.int32), positions, paths, all_own[used], exists, guards, known
-        )
+        own = np.array(names.own, dtype=bool)
+        return Found(query, run, file, positions, tuple(names.numbers), own, exists, guards, known)
+
+
+class _Files:
+    """The data files of a run; whether one is live is asked when an entry that names it is first found."""
+
+    def __init__(self, paths: Sequence[RunFile], live: Live) -> None:
+        self.paths = paths
+        self._test = live if callable(live) else live.__contains__
+        self._state: Array = np.full(len(paths), -1, dtype=np.int8)
+
+    def are_live(self, files: Array) -> Array:
+        """(m,) bool for (m,) ordinals of files."""
+        named = np.bincount(files, minlength=len(self.paths)) > 0
+        for at in np.flatnonzero(named & (self._state < 0)).tolist():
+            self._state[at] = bool(self._test(self.paths[at].path))
+        return self._state[files] > 0
+
+
+class _Names:
+    """The paths of all files in which rows were found, numbered, and whether each is own to every run that says so."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+        self.own: list[bool] = []
+
+    def of(self, paths: Sequence[RunFile], files: Array) -> Array:
+        """The numbers of a run's files, by ordinal there: (m,) -> (m,) int32."""
+        numbers: Array = np.zeros(len(paths), dtype=np.int32)
+        for at in np.flatnonzero(np.bincount(files, minlength=len(paths))).tolist():
+            number = self.numbers.setdefault(paths[at].path, len(self.own))
+            if number == len(self.own):
+                self.own.append(True)
+            self.own[number] &= paths[at].own
+            numbers[at] = number
+        return numbers[files]
 
 
 def blocks_of(run: Run | Entries) -> Sequence[Block]:
@@ -189,7 +204,7 @@ class _Hits:
     guards: Guards | None
 
 
-def _search_block(search: _Search, block: Block, run: int, live: Array, stopped: Array) -> _Hits | None:
+def _search_block(search: _Search, block: Block, run: int, files: _Files, stopped: Array) -> _Hits | None:
     """What a block knows of the keys; sets `stopped` for those that no older run is asked for."""
     low = int(np.searchsorted(search.hashes, np.uint64(block.first)))
     high = int(np.searchsorted(search.hashes, np.uint64(block.last), side="right"))
@@ -207,7 +222,8 @@ def _search_block(search: _Search, block: Block, run: int, live: Array, stopped:
     query = search.order[asked]
     file = block.files[entry].astype(np.int32)
     dead = flags & TOMBSTONE != 0
-    lives = ~dead & live[np.where(dead, 0, file)] if len(live) else ~dead
+    lives = ~dead
+    lives[lives] = files.are_live(file[lives])
     counts = (lives | dead) & (flags & NO_GUARD == 0)
     guards = block.take_guards(entry[counts])
     rows = entry[lives]

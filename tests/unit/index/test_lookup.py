@@ -50,6 +50,23 @@ def test_no_runs_know_nothing():
     assert found.guards is None
 
 
+@pytest.mark.parametrize(("kept", "asked"), [(None, 7), (7, None), (None, None), (7, 7)])
+def test_null_is_not_the_value_of_the_same_hash(kept, asked):
+    codec = Codec(data=False, guards="none")
+    found = KeyIndex([codec.entries([Row(kept, 0, 5)])], set(FILES)).lookup(codec.keys([asked]))
+    assert found.positions.tolist() == ([5] if kept == asked else [])
+
+
+def test_only_files_of_entries_that_are_found_are_asked_for():
+    codec = Codec(data=False, guards="none")
+    asked = []
+    entries = codec.entries([Row(key, key % 6, key) for key in range(60)])
+    index = KeyIndex([entries], lambda path: asked.append(path) or True)
+    for _ in range(2):
+        assert len(index.lookup(codec.keys([6, 12, 9]))) == 3
+    assert sorted(asked) == [FILES[0], FILES[3]]
+
+
 def test_own_files_and_runs_are_told():
     codec = Codec(data=False, guards="none")
     newer = codec.entries([Row(1, 0, 5), Row(2, 1, 6, SUPERSEDES), Row(3, 0, 0, TOMBSTONE)])
