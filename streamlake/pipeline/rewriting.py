@@ -82,7 +82,7 @@ class _Rewriter:
 
 
 def rewritten(
-    session: SparkSession,
+    session: SparkSession | None,
     table: Table,
     target: WriteTarget,
     key: UpsertKey,
@@ -95,7 +95,7 @@ def rewritten(
         return Rewritten()
     head = None if indexed.snapshot_id is None else table.metadata.snapshot(indexed.snapshot_id)
     tasks = live_tasks(table, head)
-    workers = max(session.sparkContext.defaultParallelism, 1)
+    workers = 1 if session is None else max(session.sparkContext.defaultParallelism, 1)
     paths = sorted(deleted, key=lambda path: -tasks[path].data_file.file_size_in_bytes)
     numbers = count(buckets)
     parts = [

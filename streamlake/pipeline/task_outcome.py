@@ -97,10 +97,10 @@ def collected_values(frame: DataFrame) -> list[Any]:
     return [pickle.loads(bytes(value)) for value, _ in outcomes if value is not None]
 
 
-def run_parts(session: SparkSession, work: Callable[[Any], Any], parts: Sequence[Any]) -> list[Any]:
-    """`work` on each of the parts, in Spark tasks of their own; the results in any order. Both pickle."""
-    if not parts:
-        return []
+def run_parts(session: SparkSession | None, work: Callable[[Any], Any], parts: Sequence[Any]) -> list[Any]:
+    """`work` on each of the parts, in Spark tasks of their own (without a session here); the results in any order."""
+    if session is None or not parts:
+        return [work(part) for part in parts]
     frame = session.createDataFrame([(pickle.dumps(part),) for part in parts], "part binary")
     if len(parts) > 1:
         frame = frame.repartition(len(parts))

@@ -11,7 +11,7 @@ Invariant: a Committable that deletes by position names its base snapshot, and i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -72,13 +72,16 @@ class Changed:
 
 
 class UpsertRun(SinkRun):
-    """A SinkRun whose checkpoints are row deltas. `options` say how; the table's own properties say the rest."""
+    """A SinkRun whose checkpoints are row deltas. `options` say how; the table's own properties say the rest.
+
+    `session` runs what is large by Spark: building the index, rewriting files; None: all of it here.
+    """
 
     def __init__(
         self,
         table: Table,
         note: CheckpointTable,
-        session: SparkSession,
+        session: SparkSession | None,
         options: UpsertOptions,
         *,
         job_id: str,
@@ -104,14 +107,23 @@ class UpsertRun(SinkRun):
 
     def write(self, frame: DataFrame, identity: CheckpointIdentity, read: Reader | None) -> list[WriteResult]:
         changes = ChangeFrame(frame, read, self.table, self._options)
-        try:
-            return self._write(changes, identity, rebuild=False)
-        except IndexDamagedError:
-            return self._write(changes, identity, rebuild=True)
 
-    def _write(
-        self, changes: ChangeFrame, identity: CheckpointIdentity, *, rebuild: bool
+        def tasks(target: UpsertTarget) -> list[WriteResult]:
+            bucketed = changes.by_bucket(target.buckets)
+            return self._outcomes(bucketed, changes.reading(upsert_task(target, task_ids)))
+
+        return self.resolve(identity, tasks)
+
+    def resolve(
+        self, identity: CheckpointIdentity, tasks: Callable[[UpsertTarget], list[WriteResult]]
     ) -> list[WriteResult]:
+        """Run `tasks` against the index of the head; once more with a rebuilt index when they find it damaged."""
+        try:
+            return tasks(self._target(identity, rebuild=False))
+        except IndexDamagedError:
+            return tasks(self._target(identity, rebuild=True))
+
+    def _target(self, identity: CheckpointIdentity, *, rebuild: bool) -> UpsertTarget:
         options = self._options
         table = self._write_target(identity)
         target = UpsertTarget(
@@ -133,8 +145,7 @@ class UpsertRun(SinkRun):
                 live_files=indexed.live_files,
                 tombstones_since_ms=clock.now_ms() - options.tombstone_retention_ms,
             )
-        frame = changes.by_bucket(target.buckets)
-        return self._outcomes(frame, changes.reading(upsert_task(target, task_ids)))
+        return target
 
     def _write_target(self, identity: CheckpointIdentity) -> WriteTarget:
         return WriteTarget.for_table(
@@ -282,10 +293,14 @@ class UpsertRun(SinkRun):
     def _resolved_again(self, committable: Committable) -> tuple[Committable, Changed]:
         """The Committable for the present head: same data files, deletes where the rows are now."""
         self.table.refresh()
-        indexed = self._indexed = self._index.refresh(self._session)
         own_runs = tuple(RunRef(**ref) for ref in committable.extra[_RUNS])
         files = self.committer.files(committable)
-        deleted = resolved(self.table.io, own_runs, indexed)
+        indexed = self._indexed = self._index.refresh(self._session)
+        try:
+            deleted = resolved(self.table.io, own_runs, indexed)
+        except IndexDamagedError:
+            indexed = self._indexed = self._index.refresh(self._session, rebuild=True)
+            deleted = resolved(self.table.io, own_runs, indexed)
         again = set(committable.extra[_REWRITTEN])
         written = tuple(file for file in files if file.is_data and file.file_path not in again)
         paths = {file.file_path for file in written}

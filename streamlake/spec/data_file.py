@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-
 _FILE_PATH_ID = 2147483546  # Column of position delete files (spec: Reserved Field IDs).
 
 

@@ -1,0 +1,133 @@
+"""The sink's upserts without Spark: tables of changes go into a table checkpoint by checkpoint, in this process.
+
+Everything but the shuffle and the micro-batch is the product's: writer tasks, staging, commits, the key index. So a
+property test can run many checkpoints in a second, and step in between staging and commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamlake.catalog.open import open_table
+from streamlake.checkpoint.committable import Committable
+from streamlake.checkpoint.identity import CheckpointIdentity
+from streamlake.commit.receipt import CommitReceipt
+from streamlake.formats.arrow_schema import schema_to_arrow
+from streamlake.index.key_codec import bucket_of
+from streamlake.pipeline.checkpoint_table import CheckpointTable
+from streamlake.pipeline.upsert_options import UpsertOptions
+from streamlake.pipeline.upsert_run import UpsertRun
+from streamlake.records import ROW_ORDER
+from streamlake.write.result import WriteResult
+from streamlake.write.upsert_target import UpsertTarget
+from streamlake.write.upsert_task import write_changes
+
+
+class LocalUpserts:
+    """One stream of changes into the table at `location`, which exists. `restart()` forgets all that is not durable."""
+
+    def __init__(
+        self,
+        location: str,
+        *,
+        key: Sequence[str],
+        mode: str = "upsert",
+        delete_mode: str = "position",
+        sequence_by: Sequence[str] = (),
+        tasks: int = 2,
+        batch_rows: int = 1_000_000,
+        branch: str = "main",
+        job_id: str = "job",
+    ) -> None:
+        self.location = location
+        self._key = tuple(key)
+        self._mode = mode
+        self._delete_mode = delete_mode
+        self._sequence_by = tuple(sequence_by)
+        self._tasks = tasks
+        self._batch_rows = batch_rows
+        self._branch = branch
+        self._job_id = job_id
+        self.checkpoint_id = 0
+        self._attempts = 0
+        self.restart()
+
+    def restart(self) -> None:
+        """A new driver on the same table and checkpoint."""
+        table = open_table(self.location)
+        options = UpsertOptions.of(
+            table,
+            key=self._key,
+            sequence_by=self._sequence_by,
+            row_kind=None,
+            delete_mode=self._delete_mode,
+            parallelism=self._tasks,
+        )
+        self.options = options
+        self.run = UpsertRun(
+            table,
+            cast(CheckpointTable, None),
+            None,
+            options,
+            job_id=self._job_id,
+            run_id="run",
+            branch=self._branch,
+            mode=self._mode,
+            max_continuous_empty_commits=10,
+        )
+
+    @property
+    def table(self) -> Any:
+        return self.run.table
+
+    def checkpoint(
+        self, changes: pa.Table, between: Callable[[Committable], None] | None = None
+    ) -> CommitReceipt | None:
+        """Write and commit one checkpoint; `between` is called when it is staged and not yet committed.
+
+        `changes` has the table's columns and, where wanted, ROW_KIND (int8 codes). None: nothing to commit.
+        """
+        staged = self.stage(changes)
+        if staged is None:
+            return None
+        committable, results = staged
+        if between is not None:
+            between(committable)
+        receipt = self.run.commit(committable, results)
+        self.run.forget_before(committable.identity)
+        return receipt
+
+    def stage(self, changes: pa.Table) -> tuple[Committable, list[WriteResult]] | None:
+        """All of a checkpoint up to its commit."""
+        identity = CheckpointIdentity(
+            "pipeline", self._job_id, self.checkpoint_id, end_offsets=(str(self.checkpoint_id),)
+        )
+        self.checkpoint_id += 1
+        self.run.table.refresh()
+        results = self.run.resolve(identity, lambda target: self.write(target, changes))
+        committable = self.run.stage(identity, results)
+        return None if committable is None else (committable, results)
+
+    def recover(self) -> list[CommitReceipt]:
+        """Commit what a driver that is gone has staged."""
+        return [self.run.commit(committable) for committable in self.run.pending()]
+
+    def write(self, target: UpsertTarget, changes: pa.Table) -> list[WriteResult]:
+        """The writer tasks: one per bucket, with the changes of its keys in small batches."""
+        order = pa.array(range(changes.num_rows), pa.int64())
+        changes = changes.append_column(ROW_ORDER, order)
+        arrow_schema = schema_to_arrow(self.table.schema, field_ids=False)
+        columns = [changes.column(name).cast(arrow_schema.field(name).type) for name in self._key]
+        keys = self.options.key.codec.encode([column.combine_chunks() for column in columns])
+        buckets = pa.array(bucket_of(keys.hashes, target.buckets))
+        results = []
+        for bucket in range(target.buckets):
+            part = changes.filter(pc.equal(buckets, bucket))
+            self._attempts += 1
+            batches = part.combine_chunks().to_batches(max_chunksize=self._batch_rows)
+            results.append(write_changes(target, batches, bucket, self._attempts, 0))
+        return results
