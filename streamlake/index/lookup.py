@@ -65,7 +65,7 @@ class KeyIndex:
 
         Raises IndexDamagedError when the runs hold keys of another kind.
         """
-        order = np.argsort(keys.hashes, kind="stable")
+        order = np.argsort(keys.hashes)
         search = _Search(keys, order, keys.hashes[order])
         hits: list[_Hits] = []
         for number, run in enumerate(self.runs):
