@@ -24,6 +24,7 @@ from streamlake.checkpoint.delta_manifests import write_delta_manifests
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.commit.receipt import CommitReceipt, Outcome
 from streamlake.errors import CommitConflictError, HeadMovedError, IndexDamagedError
+from streamlake.formats.position_deletes import merged_positions
 from streamlake.index.run_writer import RunRef
 from streamlake.index.state import IndexState
 from streamlake.pipeline.change_frame import ChangeFrame
@@ -228,7 +229,7 @@ class UpsertRun(SinkRun):
         for result in results:
             for path, data in result.deleted_elsewhere.items():
                 parts.setdefault(path, []).append(np.frombuffer(data, dtype=np.int64))
-        deleted = {path: np.unique(np.concatenate(found)) for path, found in parts.items()}
+        deleted = {path: merged_positions(found) for path, found in parts.items()}
         state = self._indexed.state
         index = [result.index for result in results if result.index is not None]
         merged_away = {path for each in index for path in each.merged_away}

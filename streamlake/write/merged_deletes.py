@@ -11,10 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from streamlake.formats.deletion_vectors import read_deletion_vector
-from streamlake.formats.position_deletes import read_position_deletes
+from streamlake.formats.position_deletes import merged_positions, read_position_deletes
 from streamlake.spec.data_file import DataFile
 from streamlake.storage.file_io import FileIO
 from streamlake.write.deleted_file import DeletedFile
@@ -57,7 +55,7 @@ def merge_deletes(
     for path, positions in deleted.items():
         live = files[path]
         before, own = _deleted_before(target.io, live)
-        together = np.union1d(before, positions)
+        together = merged_positions([before, positions])
         if len(together) == len(before):
             continue
         rows += len(together) - len(before)
@@ -66,7 +64,7 @@ def merge_deletes(
             removed.append(file)
         else:
             # Version 2 leaves delete files that are shared with other data files in place, and so their positions.
-            new = together if target.format_version >= 3 else np.union1d(own, positions)
+            new = together if target.format_version >= 3 else merged_positions([own, positions])
             written[DeletedFile(path, file.spec_id, file.partition)] = new
         removed += _replaced(live)
     if target.format_version >= 3:
@@ -93,10 +91,4 @@ def _deleted_before(io: FileIO, live: LiveFile) -> tuple[Array, Array]:
             found = read_position_deletes(io, file).get(path)
             if found is not None:
                 (shared if file.deletes_from is None else own).append(found)
-    return _union([*shared, *own]), _union(own)
-
-
-def _union(parts: list[Array]) -> Array:
-    if not parts:
-        return np.empty(0, np.int64)
-    return parts[0] if len(parts) == 1 else np.unique(np.concatenate(parts))
+    return merged_positions([*shared, *own]), merged_positions(own)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from streamlake.formats.position_deletes import merged_positions
 from streamlake.index.entries import SUPERSEDES, TOMBSTONE, Entries, RunFile, sort_entries
 from streamlake.index.last_per_key import last_per_key
 from streamlake.index.lookup import Found, KeyIndex
@@ -49,7 +50,7 @@ class DeletedPositions:
 
     def by_file(self) -> dict[str, Array]:
         """Path -> ascending positions, each once."""
-        return {path: np.unique(np.concatenate(parts)) for path, parts in self._parts.items()}
+        return {path: merged_positions(parts) for path, parts in self._parts.items()}
 
 
 class UpsertWriter:
