@@ -45,7 +45,18 @@ class TableIndex:
         self._key = key
         self._buckets = buckets
         self._indexed: Indexed | None = None
+        self._rows_indexed = 0
         self.rebuilt_because: str | None = None
+
+    def rows_indexed(self) -> int:
+        """Rows of data files that were read to index them, since this was last asked."""
+        rows, self._rows_indexed = self._rows_indexed, 0
+        return rows
+
+    @property
+    def indexed(self) -> Indexed | None:
+        """The index as it was last brought up to date."""
+        return self._indexed
 
     def refresh(self, session: SparkSession | None, *, rebuild: bool = False) -> Indexed:
         """The index of the branch's head, which the refreshed table shows. Reads data files only where other writers
@@ -63,6 +74,7 @@ class TableIndex:
         if added:
             rows = IndexedRows.of(self._table, self._key, known.buckets)
             known = known.with_runs(rows.index(session, added))
+            self._rows_indexed += sum(task.data_file.record_count for task in added)
         live = {path: _live_file(task) for path, task in tasks.items()}
         self._indexed = Indexed(head_id, replace(known, base_snapshot_id=head_id), live)
         return self._indexed

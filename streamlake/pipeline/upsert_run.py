@@ -115,6 +115,12 @@ class UpsertRun(SinkRun):
 
         return self.resolve(identity, tasks)
 
+    @property
+    def index_runs(self) -> tuple[RunRef, ...]:
+        """The runs of the key index after the last commit."""
+        indexed = self._index.indexed
+        return () if indexed is None else indexed.state.runs
+
     def resolve(
         self, identity: CheckpointIdentity, tasks: Callable[[UpsertTarget], list[WriteResult]]
     ) -> list[WriteResult]:
@@ -175,7 +181,7 @@ class UpsertRun(SinkRun):
                 data_files=len(changed.data_files),
                 bytes=sum(result.bytes for result in results),
                 delete_files=len(changed.delete_files),
-                extra={"counters": dict(_summed(results))},
+                extra={"counters": {**_summed(results), "rows-indexed": self._index.rows_indexed()}},
             ),
             changed,
         )
