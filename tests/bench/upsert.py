@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.data import DDL, base_rows, changes, write_files
+from tests.bench.key_index import bench_key_index
 from tests.bench.report import Figure
 from tests.helpers.forks import table_of_files
 
@@ -77,7 +78,11 @@ def bench_upsert(
         left["compacted"] = left["merge"]
     if left:
         take("upsert-scan", "scan_run.py", ..., *(f"{name}={location}" for name, location in left.items()))
-    return _figures(runs), {"upsert": runs}
+    figures = _figures(runs)
+    if "streamlake" not in engines:
+        return figures, {"upsert": runs}
+    more, raw = bench_key_index(work, big, small, run)
+    return figures + more, {"upsert": runs, **raw}
 
 
 def _big_table(location: Path, files: Path, sizes: Sizes) -> None:
