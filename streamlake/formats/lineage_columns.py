@@ -47,9 +47,14 @@ class LineageColumns:
             field_id in (ROW_POSITION.field_id, ROW_ID.field_id) for _, field_id in self._reserved
         )
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether the schema asks for no reserved column."""
+        return not self._reserved
+
     def fill(self, batch: pa.RecordBatch, position: int) -> pa.RecordBatch:
         """The batch with its reserved columns filled; `position` is that of its first row in the file."""
-        if not self._reserved:
+        if self.is_idle:
             return batch
         columns = list(batch.columns)
         rows = batch.num_rows

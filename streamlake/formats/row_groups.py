@@ -2,7 +2,7 @@
 
 For readers that look at a few columns first and then know which rows, if any, they want the others of. Columns come
 as `readers.read_data_file` gives them: by field id, projected, with lineage columns. Invariant: batches of one row
-group hold all of its rows, in file order.
+group hold its wanted rows, in file order.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -23,6 +24,8 @@ from streamlake.formats.parquet_reader import row_group_pruning
 from streamlake.formats.projection import Projection, selected_fields
 from streamlake.spec.schema import Schema
 from streamlake.storage.file_io import FileIO
+
+Array = Any  # numpy arrays: numpy's own typing is not part of the required set-up
 
 
 @dataclass(frozen=True)
@@ -56,9 +59,11 @@ class RowGroups:
 
     def __enter__(self) -> RowGroups:
         with read_errors(self._path):
-            stream = self._open.enter_context(self._io.open_input(self._path))
-            self._file = pq.ParquetFile(stream, coerce_int96_timestamp_unit="us", pre_buffer=True)
+            self._stream = self._open.enter_context(self._io.open_input(self._path))
+            self._file = self._parquet_file()
             self._schema = with_field_ids(self._file.schema_arrow, self._name_mapping, self._path)
+            self._texts = _top_level_texts(self._file.metadata, self._schema)
+        self._readers: dict[tuple[str, ...], pq.ParquetFile] = {(): self._file}
         return self
 
     def __exit__(
@@ -81,19 +86,60 @@ class RowGroups:
             if rows and wanted(index):
                 yield group
 
-    def batches(self, group: RowGroup, schema: Schema) -> Iterator[pa.RecordBatch]:
-        """All rows of a row group as batches of `schema`."""
+    def batches(self, group: RowGroup, schema: Schema, live: Array | None = None) -> Iterator[pa.RecordBatch]:
+        """Batches of `schema` with the rows of the group for which `live`, (rows,) bool, is true (None: with all), none
+        of them empty. `live` is looked at while batches are taken."""
         stored = stored_schema(schema)
         lines = LineageColumns(schema, self._path, self._lineage)
         columns = selected_fields(self._schema, stored)
         projection: Projection | None = None
-        position = group.first
+        at = 0
         with read_errors(self._path):
-            for batch in self._file.iter_batches(
+            for batch in self._reader(group, columns).iter_batches(
                 batch_size=self._batch_size, row_groups=[group.index], columns=columns, use_threads=False
             ):
                 if projection is None:
                     file_schema = with_field_ids(batch.schema, self._name_mapping, self._path)
                     projection = Projection(file_schema, stored, self._path, self._constants)
-                yield lines.fill(projection.apply(batch), position)
-                position += batch.num_rows
+                rows = batch.num_rows
+                mask = None if live is None else live[at : at + rows]
+                kept = rows if mask is None else np.count_nonzero(mask)
+                if kept:
+                    keep = None if kept == rows else pa.array(mask)
+                    yield _projected(batch, keep, projection, lines, group.first + at)
+                at += rows
+
+    def _reader(self, group: RowGroup, columns: list[str]) -> pq.ParquetFile:
+        """The file with those texts as dictionaries that the row group has as such, for they are cheaper to drop."""
+        footer = self._file.metadata
+        chunks = footer.row_group(group.index)
+        names = []
+        for name, index in self._texts:
+            chunk = chunks.column(index)
+            # Texts of their own take four bytes and more each.
+            packed = chunk.has_dictionary_page and chunk.total_uncompressed_size < 4 * group.rows
+            if packed and name in columns:
+                names.append(name)
+        key = tuple(names)
+        if key not in self._readers:
+            self._readers[key] = self._parquet_file(metadata=footer, read_dictionary=names)
+        return self._readers[key]
+
+    def _parquet_file(self, **more: Any) -> pq.ParquetFile:
+        return pq.ParquetFile(self._stream, coerce_int96_timestamp_unit="us", pre_buffer=True, **more)
+
+
+def _top_level_texts(footer: pq.FileMetaData, schema: pa.Schema) -> list[tuple[str, int]]:
+    """Name and leaf number of the columns that are texts."""
+    leaves = {footer.schema.column(index).path: index for index in range(footer.num_columns)}
+    return [(part.name, leaves[part.name]) for part in schema if pa.types.is_string(part.type)]
+
+
+def _projected(
+    batch: pa.RecordBatch, keep: pa.Array | None, projection: Projection, lines: LineageColumns, position: int
+) -> pa.RecordBatch:
+    """The wanted rows of a batch whose first row is at `position`; positions are counted before rows go."""
+    if lines.is_idle:
+        return projection.apply(batch if keep is None else batch.filter(keep))
+    filled = lines.fill(projection.apply(batch), position)
+    return filled if keep is None else filled.filter(keep)

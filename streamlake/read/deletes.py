@@ -112,8 +112,10 @@ class DeleteReader:
 
     def deleted_rows(self, task: FileScanTask) -> DeletedRows:
         """What the delete files of a task delete from its data file."""
-        tests = tuple(self._key_test(group, task.sequence_number or 0) for group in task.equality_deletes)
-        return DeletedRows(self.deleted_positions(task), tests)
+        # Positions first: meanwhile another thread may be merging the keys that all of them need.
+        positions = self.deleted_positions(task)
+        tests = (self._key_test(group, task.sequence_number or 0) for group in task.equality_deletes)
+        return DeletedRows(positions, tuple(tests))
 
     def deleted_positions(self, task: FileScanTask) -> Array:
         """The deleted positions of a task's data file, ascending, each once; without those that equality deletes find."""

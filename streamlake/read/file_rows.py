@@ -63,7 +63,7 @@ class FileRows:
         return self._live_in_one_pass(task)
 
     def _live_by_row_group(self, task: FileScanTask) -> Iterator[pa.RecordBatch]:
-        schema = self._read_schema(task)
+        schema = self._read_schema(task, with_positions=False)
         with RowGroups(
             self.io,
             task.data_file.file_path,
@@ -79,7 +79,7 @@ class FileRows:
                 yield from rows.of(group)
 
     def _live_in_one_pass(self, task: FileScanTask) -> Iterator[pa.RecordBatch]:
-        schema = self._read_schema(task)
+        schema = self._read_schema(task, with_positions=bool(task.delete_files))
         deleted = self.deletes.deleted_rows(task) if task.delete_files else None
         file = task.data_file
         for batch in read_data_file(
@@ -100,12 +100,12 @@ class FileRows:
             if batch.num_rows:
                 yield batch
 
-    def _read_schema(self, task: FileScanTask) -> Schema:
+    def _read_schema(self, task: FileScanTask, *, with_positions: bool) -> Schema:
         keys = self.deletes.key_columns(task.equality_deletes)
         schema = self.selection.read_schema(task.residual, keys)
         reserved = [part for part in self.selection.metadata_columns if part != SPEC_ID]
-        # Rows need at least one column to be counted by, and a position to be deleted by.
-        if ROW_POSITION not in reserved and (task.delete_files or not (schema.fields or reserved)):
+        # Rows need at least one column to be counted by.
+        if ROW_POSITION not in reserved and (with_positions or not (schema.fields or reserved)):
             reserved.append(ROW_POSITION)
         return replace(schema, fields=schema.fields + tuple(reserved))
 

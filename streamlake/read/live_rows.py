@@ -25,7 +25,7 @@ Array = Any  # numpy arrays: numpy's own typing is not part of the required set-
 
 
 class LiveRows:
-    """Reads the row groups of one open file as batches of `schema`, `_pos` included."""
+    """Reads the row groups of one open file as batches of `schema`."""
 
     def __init__(
         self, file: RowGroups, schema: Schema, deleted: DeletedRows, keys: Schema, residual: Expression
@@ -38,9 +38,9 @@ class LiveRows:
         first = [part for part in schema.fields if part.field_id in looked_at]
         others = [part for part in schema.fields if part.field_id not in looked_at and part != ROW_POSITION]
         self._tests = bool(deleted.keys) or self._filter is not None
-        if self._tests or not others:
+        if self._tests or (ROW_POSITION in schema.fields and not others):
             first.append(ROW_POSITION)
-        else:
+        elif ROW_POSITION in schema.fields:
             others.append(ROW_POSITION)
         self._first = replace(schema, fields=tuple(first), identifier_field_ids=())
         self._others = replace(schema, fields=tuple(others), identifier_field_ids=())
@@ -60,7 +60,7 @@ class LiveRows:
             return
         known = None if kept is None else pa.Table.from_batches(kept)
         taken = 0
-        for batch in self._live_batches(group, self._others, live):
+        for batch in self._file.batches(group, self._others, live):
             rows = batch.num_rows
             columns = dict(zip(batch.schema.names, batch.columns, strict=True))
             if known is not None:
@@ -72,10 +72,10 @@ class LiveRows:
     def _tested(self, group: RowGroup, live: Array) -> Iterator[pa.RecordBatch]:
         """The first columns of the rows that pass every test; `live` is changed to tell which they are."""
         if not self._tests:
-            yield from self._live_batches(group, self._first, live)
+            yield from self._file.batches(group, self._first, live)
             return
         passed: Array = np.zeros(len(live), dtype=bool)
-        for batch in self._live_batches(group, self._first, live):
+        for batch in self._file.batches(group, self._first, live):
             if self._filter is not None:
                 batch = batch.filter(self._filter)
             for test in self._deleted.keys:
@@ -86,15 +86,6 @@ class LiveRows:
                 passed[batch.column(ROW_POSITION.name).to_numpy() - group.first] = True
                 yield batch
         live[:] = passed
-
-    def _live_batches(self, group: RowGroup, schema: Schema, live: Array) -> Iterator[pa.RecordBatch]:
-        at = 0
-        for batch in self._file.batches(group, schema):
-            part = live[at : at + batch.num_rows]
-            at += batch.num_rows
-            rows = np.count_nonzero(part)
-            if rows:
-                yield batch if rows == batch.num_rows else batch.filter(pa.array(part))
 
 
 def _top_level(schema: Schema, field_id: int) -> int:
