@@ -25,7 +25,8 @@ class Committable:
     A checkpoint that deletes rows has `delete_files` in its manifests and `removed`, the delete files and data files
     that they replace. Where the deletes go by position, `base_snapshot_id` is the snapshot that the positions are of
     (None: an empty table), `index_state` the path of the key index's state after it, and `runs` are the paths of the
-    index runs that the checkpoint wrote. `extra` is JSON that the pipeline keeps with it.
+    index runs that the checkpoint wrote. Where rows are replaced by key, `key_ids` and `sequence_ids` are the field ids of
+    the key and of `sequence_by`. `extra` is JSON that the pipeline keeps with it.
     """
 
     identity: CheckpointIdentity
@@ -41,6 +42,8 @@ class Committable:
     base_snapshot_id: int | None = None
     index_state: str | None = None
     runs: tuple[str, ...] = ()
+    key_ids: tuple[int, ...] = ()
+    sequence_ids: tuple[int, ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -73,11 +76,12 @@ def committable_from_bytes(data: bytes, path: str) -> Committable:
         start_offsets, end_offsets = identity.pop("start_offsets"), identity.pop("end_offsets")
         manifests = tuple(_manifest_from_json(manifest) for manifest in obj.pop("manifests"))
         removed = tuple(replaced_file_from_json(file) for file in obj.pop("removed", ()))
-        runs = tuple(obj.pop("runs", ()))
+        for name in ("runs", "key_ids", "sequence_ids"):
+            obj[name] = tuple(obj.get(name, ()))
         restored = CheckpointIdentity(
             **identity, start_offsets=tuple(start_offsets), end_offsets=tuple(end_offsets)
         )
-        return Committable(identity=restored, manifests=manifests, removed=removed, runs=runs, **obj)
+        return Committable(identity=restored, manifests=manifests, removed=removed, **obj)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataInvalidError(
             f"the staged checkpoint {path} is damaged ({error!r}); its rows can be written again: "

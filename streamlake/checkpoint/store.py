@@ -7,6 +7,7 @@ after N+1 has committed, because Spark may still replay N.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from urllib.parse import quote
 
 from streamlake.checkpoint.committable import Committable, committable_from_bytes, committable_to_bytes
@@ -32,11 +33,7 @@ class CommittableStore:
 
     def pending(self) -> list[Committable]:
         """All staged Committables, oldest checkpoint first."""
-        found = [
-            committable_from_bytes(self._io.read_bytes(info.path), info.path)
-            for info in self._io.list_prefix(self._locations.committables(self._owner))
-            if info.path.endswith(".json")
-        ]
+        found = _staged(self._io, self._locations.committables(self._owner))
         return sorted(found, key=lambda committable: committable.identity.checkpoint_id)
 
     def remove(self, identity: CheckpointIdentity) -> None:
@@ -45,3 +42,14 @@ class CommittableStore:
 
     def _path(self, checkpoint_id: int) -> str:
         return self._locations.committable(self._owner, checkpoint_id)
+
+
+def staged_by_all_jobs(io: FileIO, locations: TableLocations) -> Iterator[Committable]:
+    """What is staged for a table, by whatever job and for whatever branch, in no order."""
+    return _staged(io, locations.committables_directory)
+
+
+def _staged(io: FileIO, directory: str) -> Iterator[Committable]:
+    for info in io.list_prefix(directory):
+        if info.path.endswith(".json"):
+            yield committable_from_bytes(io.read_bytes(info.path), info.path)

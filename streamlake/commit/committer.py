@@ -14,6 +14,7 @@ from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.commit.marker import (
     Marker,
     committed_snapshot,
+    key_summary,
     last_committed,
     marker_property,
     marker_summary,
@@ -112,9 +113,10 @@ class Committer:
         identity = committable.identity
         operation = self._operation(committable, files)
         operation.set_summary(marker_summary(identity))
+        operation.set_summary(key_summary(committable.key_ids, committable.sequence_ids))
         if committable.index_state is not None:
             operation.set_summary({INDEX_STATE: committable.index_state})
-        operation.set_properties(marker_property(identity, self._branch))
+        operation.set_properties(marker_property(identity, self._branch, committable.key_ids))
         operation.add_check(lambda metadata: self._check(metadata, committable))
         return operation.commit()
 

@@ -7,7 +7,7 @@ alone would double them after snapshots expire. Where they contradict each other
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from streamlake.checkpoint.identity import CheckpointIdentity
@@ -21,6 +21,8 @@ PIPELINE = "streamlake.pipeline"
 OFFSETS_DIGEST = "streamlake.offsets-digest"
 START_OFFSETS = "streamlake.start-offsets"
 END_OFFSETS = "streamlake.end-offsets"
+KEY_IDS = "streamlake.key-ids"
+SEQUENCE_IDS = "streamlake.sequence-ids"
 PROPERTY_PREFIX = "streamlake.pipeline."
 OFFSETS_TEXT_LIMIT = 8_192
 
@@ -55,13 +57,21 @@ def marker_summary(identity: CheckpointIdentity) -> dict[str, str]:
     return summary
 
 
-def marker_property(identity: CheckpointIdentity, branch: str) -> dict[str, str]:
+def key_summary(key_ids: Sequence[int], sequence_ids: Sequence[int]) -> dict[str, str]:
+    """The summary entries of a snapshot whose rows were replaced by key: field ids; none for other snapshots."""
+    told = {KEY_IDS: key_ids, SEQUENCE_IDS: sequence_ids}
+    return {name: ",".join(map(str, field_ids)) for name, field_ids in told.items() if field_ids}
+
+
+def marker_property(identity: CheckpointIdentity, branch: str, key_ids: Sequence[int] = ()) -> dict[str, str]:
     """The table property of the same commit."""
-    value: dict[str, str | int] = {
+    value: dict[str, str | int | list[int]] = {
         "job-id": identity.job_id,
         "checkpoint-id": identity.checkpoint_id,
         "offsets-digest": identity.offsets_digest,
     }
+    if key_ids:
+        value["key-ids"] = list(key_ids)
     if branch != MAIN_BRANCH:
         value["branch"] = branch
     return {property_name(identity.pipeline, branch): json.dumps(value)}
@@ -111,6 +121,14 @@ def last_committed(metadata: TableMetadata, branch: str, pipeline: str, job_id: 
             "directory that belongs to the table's state"
         )
     return told
+
+
+def committed_key(metadata: TableMetadata, branch: str, pipeline: str) -> tuple[int, ...]:
+    """The field ids of the key by which a pipeline's last commit replaced rows; () where it did not."""
+    name = property_name(pipeline, branch)
+    if _from_property(metadata, name) is None:
+        return ()
+    return tuple(json.loads(metadata.properties[name]).get("key-ids", ()))
 
 
 def _from_property(metadata: TableMetadata, name: str) -> Marker | None:

@@ -7,6 +7,7 @@ comes out depends on the table alone.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from streamlake import ids
+from streamlake.errors import StorageError
 from streamlake.formats.name_mapping import NAME_MAPPING_PROPERTY, NameMapping
 from streamlake.index.buckets import split_by_bucket
 from streamlake.index.entries import NO_GUARD, RunFile, sort_entries
@@ -80,7 +82,8 @@ class IndexedRows:
         merged += run_parts(session, self.merge_bucket, several)
         for found in several:
             for ref in found:
-                self.io.delete(ref.path)
+                with contextlib.suppress(StorageError):
+                    self.io.delete(ref.path)
         return merged
 
     def index_part(self, tasks: Sequence[FileScanTask]) -> list[RunRef]:

@@ -7,21 +7,23 @@ every live row of the head that a key can find is in the index, so the index is 
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from pyspark.sql import SparkSession
 
 from streamlake import clock
-from streamlake.commit.committer import INDEX_STATE
 from streamlake.errors import IndexDamagedError, MissingFileError
 from streamlake.index.state import IndexState
+from streamlake.pipeline.index_files import IndexFiles
+from streamlake.pipeline.index_states import columns_text, named_states, property_name
 from streamlake.pipeline.indexed_rows import IndexedRows
 from streamlake.read.planning import FileScanTask, ScanPlanner
 from streamlake.spec.data_file import DataFile, FileContent
 from streamlake.spec.expressions import TRUE
 from streamlake.spec.snapshot import Snapshot
+from streamlake.spec.table_metadata import TableMetadata
+from streamlake.table.metadata_changes import branch_head
 from streamlake.table.table import Table
 from streamlake.write.live_file import LiveFile
 from streamlake.write.upsert_key import UpsertKey
@@ -47,6 +49,9 @@ class TableIndex:
         self._indexed: Indexed | None = None
         self._rows_indexed = 0
         self.rebuilt_because: str | None = None
+        self.files = IndexFiles(table, branch, columns_text(key.key_ids, key.sequence_ids))
+        self._started = False
+        self._told: str | None = None
 
     def rows_indexed(self) -> int:
         """Rows of data files that were read to index them, since this was last asked."""
@@ -62,14 +67,20 @@ class TableIndex:
         """The index of the branch's head, which the refreshed table shows. Reads data files only where other writers
         added some, or where there is no index that can be used; by Spark where they are many. `rebuild`: from the
         table alone."""
-        if rebuild:
+        if not self._started:
+            self._started = True
+            self._told = self._rebuilt_property()
+            self.files.start()
+        told = self._rebuilt_property()
+        told, self._told = (told if told != self._told else None), told
+        if rebuild or told:
             self._indexed = None
-        head = self._table.metadata.head(self._branch)
+        head = branch_head(self._table.metadata, self._branch)
         head_id = None if head is None else head.snapshot_id
         if self._indexed is not None and self._indexed.snapshot_id == head_id:
             return self._indexed
         tasks = live_tasks(self._table, head)
-        known, covered = (self._empty(), {}) if rebuild else self._known(head)
+        known, covered = (self._empty(), {}) if rebuild else self._known(head, told)
         added = [task for path, task in tasks.items() if path not in covered]
         if added:
             rows = IndexedRows.of(self._table, self._key, known.buckets)
@@ -87,40 +98,36 @@ class TableIndex:
         """Start again from what the table says."""
         self._indexed = None
 
-    def stored(self, state: IndexState) -> str:
-        """Make a state durable and return its path, which tells its content's digest."""
-        data = state.to_bytes()
-        path = self._table.locations.index_state(hashlib.sha256(data).hexdigest()[:32])
-        self._table.io.write_bytes(path, data)
-        return path
+    def _known(self, head: Snapshot | None, told: str | None) -> tuple[IndexState, Mapping[str, object]]:
+        """The newest state that fits, and the data files that it covers; an empty one that covers nothing else.
 
-    def _known(self, head: Snapshot | None) -> tuple[IndexState, Mapping[str, object]]:
-        """The newest state that fits, and the data files that it covers; an empty one that covers nothing else."""
+        `told` is the property that names a rebuilt index, where it was set while this index was in use: then that
+        one is taken, though newer snapshots name states that go back to the old one.
+        """
         metadata = self._table.metadata
         self.rebuilt_because = None
-        for snapshot in metadata.ancestors(None if head is None else head.snapshot_id):
-            if self._indexed is not None and snapshot.snapshot_id == self._indexed.snapshot_id:
-                return self._indexed.state, self._indexed.live_files
-            path = snapshot.summary.get(INDEX_STATE)
-            if path is None:
-                continue
+        mine = self._indexed
+        if mine is not None and not any(
+            each.snapshot_id == mine.snapshot_id for each in ancestors(metadata, head)
+        ):
+            mine = self._indexed = None
+        states = named_states(metadata, self._branch, down_to=None if mine is None else mine.snapshot_id)
+        for named in sorted(states, key=lambda each: not each.is_rebuilt) if told else states:
             try:
-                state = self._loaded(path)
+                state = self._loaded(named.path)
             except (IndexDamagedError, MissingFileError) as error:
                 self.rebuilt_because = str(error)
-                break
+                return self._empty(), {}
             if state is not None:
-                return state, live_tasks(self._table, snapshot)
-        return self._empty(), {}
+                return state, live_tasks(self._table, named.snapshot)
+        return (self._empty(), {}) if mine is None else (mine.state, mine.live_files)
+
+    def _rebuilt_property(self) -> str | None:
+        return self._table.properties.get(property_name(self._branch))
 
     def _loaded(self, path: str) -> IndexState | None:
         """The state at `path`; None when it is an index over other columns. Tasks verify the runs that they open."""
-        data = self._table.io.read_bytes(path)
-        if not path.endswith(f"/{hashlib.sha256(data).hexdigest()[:32]}.json"):
-            raise IndexDamagedError(
-                f"{path}: the state of the key index is not the one that was written there"
-            )
-        state = IndexState.from_bytes(data, path)
+        state = self.files.load(path)
         key = self._key
         if (state.table_uuid, state.key_ids, state.key_types, state.sequence_ids, state.sequence_types) != (
             self._table.uuid,
@@ -145,6 +152,11 @@ class TableIndex:
             key_types=key.key_types,
             sequence_types=key.sequence_types,
         )
+
+
+def ancestors(metadata: TableMetadata, head: Snapshot | None) -> Iterator[Snapshot]:
+    """A snapshot and those before it, newest first; none where there is none."""
+    return metadata.ancestors(None if head is None else head.snapshot_id)
 
 
 def live_tasks(table: Table, snapshot: Snapshot | None) -> dict[str, FileScanTask]:

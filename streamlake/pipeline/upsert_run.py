@@ -181,6 +181,8 @@ class UpsertRun(SinkRun):
                 data_files=len(changed.data_files),
                 bytes=sum(result.bytes for result in results),
                 delete_files=len(changed.delete_files),
+                key_ids=self._options.key.key_ids,
+                sequence_ids=self._options.key.sequence_ids,
                 extra={"counters": {**_summed(results), "rows-indexed": self._index.rows_indexed()}},
             ),
             changed,
@@ -220,6 +222,7 @@ class UpsertRun(SinkRun):
             return
         live = advanced(indexed.live_files, changed.removed, changed.data_files, changed.delete_files)
         self._index.advance(Indexed(receipt.snapshot_id, changed.state, live))
+        self._index.files.prune()
 
     def _with_driver_part(self, results: Sequence[WriteResult], identity: CheckpointIdentity) -> Changed:
         """The tasks' part and the driver's: rows in data files that no single task owns."""
@@ -287,7 +290,7 @@ class UpsertRun(SinkRun):
             committable = replace(
                 committable,
                 base_snapshot_id=self._indexed.snapshot_id,
-                index_state=self._index.stored(changed.state),
+                index_state=self._index.files.store(changed.state),
                 runs=tuple(ref.path for ref in changed.own_runs),
                 extra={
                     **committable.extra,
@@ -326,8 +329,11 @@ class UpsertRun(SinkRun):
             delete_files=len(changed.delete_files),
         )
         recorded = self._tied(fresh, changed)
+        if committable.index_state is not None:
+            self._index.files.adopt(committable.index_state)
         kept = {file.file_path for file in changed.files}
         self._discard(path for path in {file.file_path for file in files} if path not in kept)
+        self._discard(manifest.manifest_path for manifest in committable.manifests)
         return recorded, changed
 
 

@@ -123,9 +123,14 @@ class TableLocations:
         """Path of the `number`-th manifest of the commit or checkpoint with this uuid."""
         return f"{self.metadata_directory}/{uuid}-m{number}.avro"
 
+    @property
+    def committables_directory(self) -> str:
+        """Directory of the staged checkpoints of all streaming jobs."""
+        return f"{self.metadata_directory}/streamlake"
+
     def committables(self, job_id: str) -> str:
         """Directory of the staged checkpoints of one streaming job."""
-        return f"{self.metadata_directory}/streamlake/{job_id}"
+        return f"{self.committables_directory}/{job_id}"
 
     def committable(self, job_id: str, checkpoint_id: int) -> str:
         """Path of one staged checkpoint."""

@@ -42,6 +42,7 @@ class LocalUpserts:
         batch_rows: int = 1_000_000,
         branch: str = "main",
         job_id: str = "job",
+        pipeline: str = "pipeline",
     ) -> None:
         self.location = location
         self._key = tuple(key)
@@ -52,6 +53,7 @@ class LocalUpserts:
         self._batch_rows = batch_rows
         self._branch = branch
         self._job_id = job_id
+        self._pipeline = pipeline
         self.checkpoint_id = 0
         self._attempts = 0
         self.restart()
@@ -104,7 +106,7 @@ class LocalUpserts:
     def stage(self, changes: pa.Table) -> tuple[Committable, list[WriteResult]] | None:
         """All of a checkpoint up to its commit."""
         identity = CheckpointIdentity(
-            "pipeline", self._job_id, self.checkpoint_id, end_offsets=(str(self.checkpoint_id),)
+            self._pipeline, self._job_id, self.checkpoint_id, end_offsets=(str(self.checkpoint_id),)
         )
         self.checkpoint_id += 1
         self.run.table.refresh()

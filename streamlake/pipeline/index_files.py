@@ -1,0 +1,163 @@
+"""The files of a table's key index: states are written and read here, and what nothing needs any more is deleted.
+
+A state is needed as long as it is among the newest ones of some branch, a run as long as such a state names it, or a
+staged checkpoint does; so a rollback of a few checkpoints still finds its index. A stream deletes what it has written
+itself as it goes, and when it starts, whatever lies there without an owner. Invariant: an index is never a source of
+truth, so a file that cannot be deleted or read is left alone and is no error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections import Counter
+from collections.abc import Iterable
+
+from streamlake import clock
+from streamlake.checkpoint.store import staged_by_all_jobs
+from streamlake.errors import IndexDamagedError, MissingFileError, StreamlakeError
+from streamlake.index.state import IndexState
+from streamlake.pipeline.index_states import NamedState, branches, named_states
+from streamlake.storage.file_info import FileInfo
+from streamlake.table.table import Table
+
+KEPT_STATES = 10
+"""So many of the newest states of every branch are kept, for each set of key columns."""
+UNOWNED_MS = 24 * 3600 * 1000
+"""Age in milliseconds after which a file that nothing refers to is taken for forgotten, not for work in progress."""
+_AT_ONCE = 10
+
+
+class IndexFiles:
+    """The index files of one table, as one stream on `branch` sees them. `columns` are of its own index, as
+    NamedState has them. Shows no error of the storage but from `load` and `store`."""
+
+    def __init__(self, table: Table, branch: str, columns: str) -> None:
+        self._table = table
+        self._branch = branch
+        self._columns = columns
+        self._own: dict[str, None] = {}
+        self._runs: dict[str, frozenset[str]] = {}
+
+    def store(self, state: IndexState) -> str:
+        """Make a state durable and return its path, which tells its content's digest."""
+        data = state.to_bytes()
+        path = self._table.locations.index_state(_digest(data))
+        self._table.io.write_bytes(path, data)
+        self._remember(path, state)
+        self.adopt(path)
+        return path
+
+    def load(self, path: str) -> IndexState:
+        """The state at `path`. Raises IndexDamagedError when it is not what was stored, MissingFileError when there
+        is none."""
+        state = load_state(self._table, path)
+        self._remember(path, state)
+        return state
+
+    def adopt(self, path: str) -> None:
+        """Take a state for this stream's own, to be deleted with its runs as soon as nothing needs them."""
+        self._own[path] = None
+
+    def start(self) -> None:
+        """Take over what a predecessor of the stream left, and delete the old files that nothing refers to."""
+        with contextlib.suppress(StreamlakeError):
+            listed = list(self._table.io.list_prefix(self._table.locations.index_directory))
+            present = {_name(info.path) for info in listed}
+            found = [
+                each.path for each in named_states(self._table.metadata, self._branch) if self._is_own(each)
+            ]
+            for path in reversed(found):
+                if _name(path) in present:
+                    self.adopt(path)
+            self._sweep(listed)
+
+    def prune(self) -> None:
+        """Delete own states that are no longer needed, with the runs that only they name; now and then, not each time.
+
+        Called when nothing of the stream is on its way to being committed.
+        """
+        if len(self._own) < KEPT_STATES + _AT_ONCE:
+            return
+        with contextlib.suppress(StreamlakeError):
+            needed = self._needed_states(own_only=True)
+            kept = self._named_by(needed)
+            gone = [path for path in self._own if path not in needed]
+            for path in gone:
+                try:
+                    runs = self._runs_of(path)
+                except (IndexDamagedError, MissingFileError):
+                    runs = frozenset()
+                self._delete(runs - kept)
+                self._delete([path])
+                del self._own[path]
+            self._runs = {path: runs for path, runs in self._runs.items() if path in needed}
+
+    def _sweep(self, listed: Iterable[FileInfo]) -> None:
+        before = clock.now_ms() - UNOWNED_MS
+        states = {_name(path) for path in self._needed_states()}
+        old = [info.path for info in listed if info.modified_ms < before and _name(info.path) not in states]
+        if not old:
+            return
+        table = self._table
+        staged = list(staged_by_all_jobs(table.io, table.locations))
+        pending = [committable.index_state for committable in staged if committable.index_state]
+        needed = {*self._needed_states(), *pending}
+        kept = {_name(path) for path in needed} | {_name(path) for path in self._named_by(needed)}
+        kept |= {_name(path) for committable in staged for path in committable.runs}
+        self._delete(path for path in old if _name(path) not in kept)
+
+    def _needed_states(self, *, own_only: bool = False) -> set[str]:
+        """The newest states of every branch, of each set of columns; `own_only`: of the stream's own columns."""
+        metadata = self._table.metadata
+        needed = set()
+        for branch in branches(metadata):
+            seen: Counter[str] = Counter()
+            for each in named_states(metadata, branch):
+                if own_only and not self._is_own(each):
+                    continue
+                seen[each.columns] += 1
+                if seen[each.columns] <= KEPT_STATES:
+                    needed.add(each.path)
+        return needed
+
+    def _is_own(self, state: NamedState) -> bool:
+        return state.columns in ("", self._columns)
+
+    def _named_by(self, states: Iterable[str]) -> set[str]:
+        """The paths of all runs of these states. Raises StreamlakeError when one is there that cannot be read: its
+        runs may be good for somebody else."""
+        named: set[str] = set()
+        for path in states:
+            with contextlib.suppress(MissingFileError):
+                named |= self._runs_of(path)
+        return named
+
+    def _runs_of(self, path: str) -> frozenset[str]:
+        if path not in self._runs:
+            self.load(path)
+        return self._runs[path]
+
+    def _remember(self, path: str, state: IndexState) -> None:
+        self._runs[path] = frozenset(run.path for run in state.runs)
+
+    def _delete(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            with contextlib.suppress(StreamlakeError):
+                self._table.io.delete(path)
+
+
+def load_state(table: Table, path: str) -> IndexState:
+    """The state of the key index at `path`. Raises IndexDamagedError, MissingFileError."""
+    data = table.io.read_bytes(path)
+    if _name(path) != f"{_digest(data)}.json":
+        raise IndexDamagedError(f"{path}: the state of the key index is not the one that was written there")
+    return IndexState.from_bytes(data, path)
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:32]
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
