@@ -1,72 +1,118 @@
-"""`streamlake demo`: the main job on made-up events, with a crash in the middle, and every row checked at the end.
+"""`streamlake demo`: a stream of changes into a table of orders, with two restarts, and every row checked at the end.
 
-The crash is the nastiest one: right after a checkpoint's snapshot is in the table and before Spark has noted that the
-checkpoint is done. The restarted query therefore replays that checkpoint, and the table must not hold it twice.
+The first restart is at the nastiest moment: right after a checkpoint's snapshot is in the table and before Spark has
+noted that the checkpoint is done. Then the driver is killed while it writes one, and another driver goes on. The
+table must hold each change once, and the reader must not pay for how it came about.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from itertools import count
 from pathlib import Path
+from typing import Any
 
-from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from streamlake import clock
-from streamlake.cli.demo_events import SCHEMA, EventTruth, truth_of, write_events
+from streamlake.cli.demo_check import ReaderCost, compare, partition_counts, reader_costs
+from streamlake.cli.demo_orders import (
+    CREATE,
+    DELETE,
+    KEY,
+    UPDATE,
+    OrderStream,
+    checkpoints_of,
+    order_stream,
+    write_changes,
+)
+from streamlake.cli.demo_process import (
+    CHECKPOINT,
+    DONE,
+    READY,
+    STOPPED,
+    DriverProcess,
+    DriverSettings,
+    Event,
+)
 from streamlake.cli.demo_view import DemoView
 from streamlake.commit.receipt import CommitReceipt, Outcome
 from streamlake.errors import InvalidOptionError, StreamlakeError
-from streamlake.pipeline.running import POLL_SECONDS
-from streamlake.pipeline.session import spark_session, stderr_to
-from streamlake.pipeline.sink import IcebergSink
-from streamlake.read.metadata_tables import partition_rows
 from streamlake.tables import load_table
 
 DEFAULT_WAREHOUSE = "streamlake-demo"
-FILES_PER_CHECKPOINT = 2
-PARTITION_BY = ("day(ts)", "category")
-# A JVM that lives for half a minute on few cores is better off with the quick compiler and the simple collector.
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-AVAILABLE_NOW = {"availableNow": True}
+TABLE = "orders"
 
 
 @dataclass
 class DemoResult:
-    """What the demo did and found; `ok` is False when the table is not what the events say."""
+    """What the demo did and found; `ok` is False when the table is not what the changes lead to.
+
+    `rows` are the table's, `changes` the stream's. `late_ignored` is what the sink counted. `killed_checkpoint` is the
+    one that was written when the driver was killed, and `orphan_files` what that left behind for orphan removal.
+    Seconds: `start` of the first driver, `restart` of the second, `stream` while a query ran.
+    """
 
     table: str
     rows: int = 0
     expected_rows: int = 0
     ok: bool = False
     problems: list[str] = field(default_factory=list)
+    missing: int = 0
+    extra: int = 0
+    different: int = 0
+    changes: int = 0
+    inserts: int = 0
+    updates: int = 0
+    deletes: int = 0
+    moved: int = 0
+    late_ignored: int = 0
     checkpoints: int = 0
     snapshots: int = 0
     snapshot_ids: list[int] = field(default_factory=list)
     restarts: int = 0
     replayed_checkpoints: list[int] = field(default_factory=list)
+    recovered_checkpoints: list[int] = field(default_factory=list)
+    stopped_checkpoint: int | None = None
+    killed_checkpoint: int | None = None
+    orphan_files: int = 0
     data_files: int = 0
+    delete_files: int = 0
+    deleted_rows: int = 0
     bytes: int = 0
     amount_sum: str = "0"
     rows_per_partition: dict[str, int] = field(default_factory=dict)
+    reads: list[ReaderCost] = field(default_factory=list)
     rows_per_second: float = 0.0
-    stream_seconds: float = 0.0
     start_seconds: float = 0.0
+    restart_seconds: float = 0.0
+    stream_seconds: float = 0.0
+    check_seconds: float = 0.0
     total_seconds: float = 0.0
 
 
-class SimulatedCrashError(Exception):
-    """Thrown by the demo into its own query."""
+@dataclass(frozen=True)
+class Plan:
+    """In which checkpoints it goes wrong; with fewer than two there is no room to kill a driver."""
+
+    stop_after: int
+    kill_in: int | None
+
+    @staticmethod
+    def of(checkpoints: int) -> Plan:
+        stop_after, kill_in = (checkpoints - 1) // 3, checkpoints * 2 // 3
+        return Plan(stop_after, kill_in if kill_in > stop_after else None)
 
 
 def run(*, as_json: bool, warehouse: str | None, rows: int) -> int:
-    """Run the demo; returns 0 only when the table holds exactly the generated events."""
+    """Run the demo with `rows` changes; returns 0 only when the table holds exactly what they lead to."""
     view = DemoView(quiet=as_json)
     location = _claim_table(Path(warehouse or DEFAULT_WAREHOUSE))
     work = Path(tempfile.mkdtemp(prefix="streamlake-demo-"))
@@ -87,11 +133,11 @@ def run(*, as_json: bool, warehouse: str | None, rows: int) -> int:
 
 
 def _claim_table(warehouse: Path) -> Path:
-    """A new directory for this run's table: `events`, or `events-2`, ... where earlier runs have left theirs."""
+    """A new directory for this run's table: `orders`, or `orders-2`, ... where earlier runs have left theirs."""
     try:
         warehouse.mkdir(parents=True, exist_ok=True)
         for number in count(1):
-            location = warehouse.absolute() / (f"events-{number}" if number > 1 else "events")
+            location = warehouse.absolute() / (f"{TABLE}-{number}" if number > 1 else TABLE)
             try:
                 location.mkdir()
             except FileExistsError:
@@ -106,99 +152,157 @@ def _claim_table(warehouse: Path) -> Path:
 
 def _demo(location: Path, work: Path, rows: int, view: DemoView) -> DemoResult:
     started = clock.monotonic()
-    result = DemoResult(table=str(location))
-    landing = work / "landing"
-    with ThreadPoolExecutor(1) as pool, view.starting(rows):
-        writing = pool.submit(write_events, landing, rows)
-        with stderr_to(work / "spark.log"):
-            spark = spark_session("streamlake demo", java_options=JAVA_OPTIONS)
-        truth = writing.result()
-    try:
-        result.start_seconds = clock.monotonic() - started
-        streaming = clock.monotonic()
-        with view.streaming(rows, str(location)):
-            _stream(spark, result, landing, work / "checkpoint", view)
-        result.stream_seconds = clock.monotonic() - streaming
-        _check(result, truth)
-    finally:
-        spark.stop()
-    result.rows_per_second = round(result.rows / result.stream_seconds)
+    story = _Story(location, work, rows, view)
+    with ThreadPoolExecutor(1) as pool:
+        making = pool.submit(_made, work / "landing", rows)
+        stream = story.tell(making.result)
+    result = story.result
+    check(result, stream)
     result.total_seconds = clock.monotonic() - started
-    for name in ("start_seconds", "stream_seconds", "total_seconds"):
+    for name in ("start_seconds", "restart_seconds", "stream_seconds", "check_seconds", "total_seconds"):
         setattr(result, name, round(getattr(result, name), 2))
     return result
 
 
-def _stream(spark: SparkSession, result: DemoResult, landing: Path, checkpoint: Path, view: DemoView) -> None:
-    """First half, crash, restart from the checkpoint, rest."""
-    files = len(list(landing.glob("part-*.parquet")))
-    checkpoints = -(-files // FILES_PER_CHECKPOINT)
-    crash_at = checkpoints // 2 - 1
+def _made(landing: Path, rows: int) -> OrderStream:
+    stream = order_stream(rows)
+    write_changes(landing, stream.changes)
+    return stream
 
-    def note(receipt: CommitReceipt) -> None:
-        if receipt.outcome is Outcome.SKIPPED:
-            result.replayed_checkpoints.append(receipt.checkpoint_id)
+
+class _Story:
+    """What happens to the query: one driver until it is killed, another until the end."""
+
+    def __init__(self, location: Path, work: Path, changes: int, view: DemoView) -> None:
+        self.result = DemoResult(table=str(location), changes=changes)
+        self._work = work
+        self._view = view
+        self._plan = Plan.of(checkpoints_of(changes))
+        self._committed: set[int] = set()
+        self._counters: Counter[str] = Counter()
+
+    def tell(self, made: Any) -> OrderStream:
+        """Run the query to its end. `made()` waits for the changes, which are made while Spark starts."""
+        result, view = self.result, self._view
+        began = clock.monotonic()
+        with self._driver(self._plan.stop_after) as driver:
+            events = driver.events()
+            with view.starting(result.changes):
+                _await_ready(events, driver)
+                stream: OrderStream = made()
+            result.start_seconds = clock.monotonic() - began
+            with view.streaming(result.changes, result.table):
+                killed = self._follow(driver, events)
+                if killed:
+                    self._go_on()
+        result.checkpoints = len(self._committed)
+        result.late_ignored = self._counters["late"]
+        result.rows_per_second = round(result.changes / result.stream_seconds)
+        return stream
+
+    def _go_on(self) -> None:
+        """Another driver, from what the one before has left."""
+        began = clock.monotonic()
+        self.result.restarts += 1
+        with self._driver(None) as driver:
+            events = driver.events()
+            _await_ready(events, driver)
+            self.result.restart_seconds = clock.monotonic() - began
+            self._follow(driver, events)
+
+    def _driver(self, stop_after: int | None) -> DriverProcess:
+        scratch = self._work / "scratch"
+        scratch.mkdir(exist_ok=True)
+        settings = DriverSettings(
+            landing=str(self._work / "landing"),
+            checkpoint=str(self._work / "checkpoint"),
+            table=self.result.table,
+            scratch=str(scratch),
+            stop_after=stop_after,
+        )
+        return DriverProcess(settings, self._work / "spark.log")
+
+    def _follow(self, driver: DriverProcess, events: Iterator[Event]) -> bool:
+        """Hear what a driver says until it is done, or until it is killed: then True."""
+        began = clock.monotonic()
+        killed = False
+        driver.begin()
+        for event in events:
+            if event["event"] == CHECKPOINT:
+                receipt = _receipt(event)
+                self._note(receipt)
+                if not killed and self._is_before_the_kill(receipt):
+                    files = driver.kill_when_writing(Path(self.result.table) / "data")
+                    killed = True
+                    self._killed(receipt.checkpoint_id + 1, files)
+            elif event["event"] == STOPPED:
+                self.result.restarts += 1
+                self.result.stopped_checkpoint = event["checkpoint_id"]
+                self._view.stopped(event["checkpoint_id"])
+            elif event["event"] == DONE:
+                break
         else:
-            result.checkpoints += 1
-            result.data_files += receipt.data_files
-            result.bytes += receipt.bytes
-        view.checkpoint(receipt)
+            if not killed:
+                raise StreamlakeError(f"the driver ended with exit code {driver.exit_code}")
+        self.result.stream_seconds += clock.monotonic() - began
+        return killed
 
-    def note_and_crash(receipt: CommitReceipt) -> None:
-        note(receipt)
-        if receipt.checkpoint_id == crash_at:
-            raise SimulatedCrashError(f"after checkpoint {crash_at}")
+    def _is_before_the_kill(self, receipt: CommitReceipt) -> bool:
+        at = self._plan.kill_in
+        first_driver = self.result.stopped_checkpoint is not None and self.result.killed_checkpoint is None
+        return first_driver and at is not None and receipt.checkpoint_id >= at - 1
 
-    try:
-        _run_query(spark, landing, checkpoint, result.table, note_and_crash)
-    except StreamingQueryException as error:
-        if SimulatedCrashError.__name__ not in str(error):
-            raise
-        result.restarts += 1
-        view.crashed(crash_at)
-        _run_query(spark, landing, checkpoint, result.table, note)
+    def _killed(self, checkpoint_id: int, files: int) -> None:
+        self.result.killed_checkpoint = checkpoint_id
+        self._view.killed(checkpoint_id, files)
 
-
-def _run_query(
-    spark: SparkSession,
-    landing: Path,
-    checkpoint: Path,
-    table: str,
-    on_commit: Callable[[CommitReceipt], None],
-) -> None:
-    events = spark.readStream.schema(from_arrow_schema(SCHEMA)).option(
-        "maxFilesPerTrigger", FILES_PER_CHECKPOINT
-    )
-    sink = IcebergSink(table, create=True, partition_by=PARTITION_BY, pipeline="demo", on_commit=on_commit)
-    query = sink.start(
-        events.parquet(str(landing)), checkpoint_location=str(checkpoint), trigger=AVAILABLE_NOW
-    )
-    try:
-        # Short waits, so that Ctrl-C is noticed.
-        while not query.awaitTermination(POLL_SECONDS):
-            pass
-    finally:
-        query.stop()
+    def _note(self, receipt: CommitReceipt) -> None:
+        if receipt.outcome is Outcome.SKIPPED:
+            self.result.replayed_checkpoints.append(receipt.checkpoint_id)
+        elif receipt.outcome is Outcome.RECOVERED:
+            self.result.recovered_checkpoints.append(receipt.checkpoint_id)
+        self._committed.add(receipt.checkpoint_id)
+        self._counters.update(receipt.counters)
+        self._view.checkpoint(receipt)
 
 
-def _check(result: DemoResult, truth: EventTruth) -> None:
-    """Read the table back and compare it with the truth."""
+def _await_ready(events: Iterator[Event], driver: DriverProcess) -> None:
+    if next(events, {"event": DONE})["event"] != READY:
+        raise StreamlakeError(f"the driver could not start, exit code {driver.exit_code}")
+
+
+def _receipt(event: Event) -> CommitReceipt:
+    told = event["receipt"]
+    return CommitReceipt(**{**told, "outcome": Outcome(told["outcome"])})
+
+
+def check(result: DemoResult, stream: OrderStream) -> None:
+    """Read the table back, compare it row by row with what the changes lead to, and see what reading costs."""
+    began = clock.monotonic()
     table = load_table(result.table)
-    columns = ["event_id", "category", "amount"]
-    found = truth_of(table.scan(columns=columns).to_arrow())
-    result.rows, result.expected_rows = found.rows, truth.rows
-    result.amount_sum = str(found.amount)
+    scan = table.scan()
+    rows = scan.to_arrow()
+    found = compare(rows, stream.final, KEY)
+    result.rows, result.expected_rows = rows.num_rows, stream.final.num_rows
+    for name, number in asdict(found).items():
+        setattr(result, name, number)
+        if number:
+            result.problems.append(f"{number} rows are {name}")
+    result.ok = not result.problems
+    result.inserts, result.updates, result.deletes = (stream.kinds[kind] for kind in (CREATE, UPDATE, DELETE))
+    result.moved = stream.moved
+    # Summed with 38 digits: ten overflow above some five million orders.
+    result.amount_sum = str(pc.sum(rows.column("amount").cast(pa.decimal128(38, 2))).as_py() or 0)
+    result.rows_per_partition = partition_counts(rows, "region")
     result.snapshots = len(table.snapshots)
     result.snapshot_ids = [snapshot.snapshot_id for snapshot in table.snapshots]
-    result.rows_per_partition = {
-        " ".join(map(str, row["partition"].values())): row["record_count"]
-        for row in sorted(
-            partition_rows(table.table, table.current_snapshot),
-            key=lambda row: tuple(map(str, row["partition"].values())),
-        )
-    }
-    for name, expected in asdict(truth).items():
-        got = getattr(found, name)
-        if got != expected:
-            result.problems.append(f"{name} is {got}, but the events say {expected}")
-    result.ok = not result.problems
+    live = {os.path.basename(task.data_file.file_path) for task in scan.plan_files()}
+    written = {path.name for path in Path(result.table, "data").rglob("*.parquet")}
+    result.orphan_files = len(written - live)
+    summary = table.current_snapshot.summary if table.current_snapshot is not None else {}
+    result.data_files = int(summary.get("total-data-files", 0))
+    result.delete_files = int(summary.get("total-delete-files", 0))
+    result.deleted_rows = int(summary.get("total-position-deletes", 0))
+    result.bytes = int(summary.get("total-files-size", 0))
+    result.reads = reader_costs(table)
+    result.check_seconds = clock.monotonic() - began

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -11,36 +10,38 @@ from typing import Any
 from rich.console import Console
 from rich.panel import Panel
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
 from rich.text import Text
 
 from streamlake import clock
-from streamlake.cli.rendering import bars, facts, human_count, human_size, json_text, terminal
+from streamlake.cli.rendering import bar, bars, facts, human_count, human_size, json_text, terminal
 from streamlake.commit.receipt import CommitReceipt, Outcome
+
+_BAR = 24
 
 
 class DemoView:
-    """The demo's face. `checkpoint` may be called from another thread."""
+    """The demo's face."""
 
     def __init__(self, *, quiet: bool = False, console: Console | None = None) -> None:
         self.quiet = quiet
         self.console = console or (Console(quiet=True) if quiet else terminal())
         self._progress: Progress | None = None
         self._task = TaskID(0)
-        self._rows = 0
+        self._changes = 0
         self._started = 0.0
-        self._lock = threading.Lock()
 
     @contextmanager
-    def starting(self, rows: int) -> Iterator[None]:
-        """While Spark starts and the events are made."""
+    def starting(self, changes: int) -> Iterator[None]:
+        """While Spark starts and the changes are made."""
         self.console.print(Text("streamlake demo", style="bold"))
-        with self.console.status(f"starting Spark, making {human_count(rows)} events"):
+        with self.console.status(f"starting Spark, making {human_count(changes)} changes of orders"):
             yield
 
     @contextmanager
-    def streaming(self, rows: int, table: str) -> Iterator[None]:
+    def streaming(self, changes: int, table: str) -> Iterator[None]:
         """While the query runs: a line per checkpoint above a bar."""
-        self.console.print(Text(f"streaming {human_count(rows)} events into {table}"))
+        self.console.print(Text(f"upserting {human_count(changes)} changes into {table}"))
         self._started = clock.monotonic()
         columns = (
             SpinnerColumn(),
@@ -50,34 +51,37 @@ class DemoView:
         )
         with Progress(*columns, console=self.console, transient=True) as progress:
             self._progress = progress
-            self._task = progress.add_task("", total=rows, counts=f"0 / {human_count(rows)} rows")
+            self._task = progress.add_task("", total=changes, counts=f"0 / {human_count(changes)} changes")
             yield
         self._progress = None
 
     def checkpoint(self, receipt: CommitReceipt) -> None:
         """A checkpoint has ended."""
-        with self._lock:
-            self._rows += receipt.rows
-            seconds = max(clock.monotonic() - self._started, 1e-9)
-            if self._progress is not None:
-                total = self._progress.tasks[0].total or 0
-                self._progress.update(
-                    self._task,
-                    completed=self._rows,
-                    counts=f"{human_count(self._rows)} / {human_count(total)} rows  "
-                    f"{human_count(self._rows / seconds)} rows/s",
-                )
-            self.console.print(_checkpoint_line(receipt))
-
-    def crashed(self, checkpoint_id: int) -> None:
-        """The demo has thrown its crash."""
-        self.console.print(
-            Text(
-                f"  ✗ crash! snapshot in the table, checkpoint {checkpoint_id} not yet noted by Spark; "
-                "restarting from the checkpoint",
-                style="bold yellow",
+        self._changes += receipt.counters.get("changes", 0)
+        if self._progress is not None:
+            total = self._progress.tasks[0].total or 0
+            self._progress.update(
+                self._task,
+                completed=self._changes,
+                counts=f"{human_count(self._changes)} / {human_count(total)} changes",
             )
+        self.console.print(_checkpoint_line(receipt))
+
+    def stopped(self, checkpoint_id: int) -> None:
+        """The query has been stopped after a commit."""
+        self._trouble(
+            f"stopped: checkpoint {checkpoint_id} is in the table, and Spark does not know yet; restarting the query"
         )
+
+    def killed(self, checkpoint_id: int, files: int) -> None:
+        """The driver is dead."""
+        self._trouble(
+            f"kill -9: the driver dies while it writes checkpoint {checkpoint_id}, {files} file"
+            f"{'' if files == 1 else 's'} begun; starting another one"
+        )
+
+    def _trouble(self, text: str) -> None:
+        self.console.print(Text(f"  ✗ {text}", style="bold yellow"))
 
     def finish(self, result: Mapping[str, Any]) -> None:
         """The last page: figures, picture, location, what to try next."""
@@ -86,25 +90,13 @@ class DemoView:
             return
         self.console.print()
         self.console.print(_verdict(result))
-        self.console.print(
-            facts(
-                [
-                    ("rows", human_count(result["rows"])),
-                    (
-                        "rows/s",
-                        f"{human_count(result['rows_per_second'])} ({result['stream_seconds']:.1f} s of streaming, "
-                        f"restart included; Spark took {result['start_seconds']:.1f} s to start)",
-                    ),
-                    ("checkpoints", f"{result['checkpoints']}, replayed: {_replayed(result)}"),
-                    ("snapshots", human_count(result["snapshots"])),
-                    ("files", f"{human_count(result['data_files'])}, {human_size(result['bytes'])}"),
-                    ("table", result["table"]),
-                ]
-            )
-        )
+        self.console.print(facts(_facts(result)))
         self.console.print()
-        self.console.print(Text("rows per partition (day, category)", style="bold"))
-        self.console.print(bars(list(result["rows_per_partition"].items()), width=30))
+        self.console.print(Text("what a reader pays, after each checkpoint", style="bold"))
+        self.console.print(_reads(result["reads"]))
+        self.console.print()
+        self.console.print(Text("orders per partition (region)", style="bold"))
+        self.console.print(bars(list(result["rows_per_partition"].items()), width=_BAR))
         self.console.print()
         self.console.print(Text("try next", style="bold"))
         for line in next_steps(result["table"]):
@@ -112,27 +104,100 @@ class DemoView:
 
 
 def next_steps(table: str) -> list[str]:
-    """Three lines to try: look at it, read it with streamlake, read it with another engine."""
+    """Three lines to try: the key index, the table through streamlake, and through another engine."""
     return [
-        f"streamlake inspect {table} snapshots",
+        f"streamlake index status {table}",
         f"""python -c "from streamlake import load_table; print(load_table('{table}').scan().to_arrow())\"""",
         f"""duckdb -c "install iceberg; load iceberg; from iceberg_scan('{table}') limit 5\"""",
+    ]
+
+
+def _facts(result: Mapping[str, Any]) -> list[tuple[str, str]]:
+    counted = {key: human_count(result[key]) for key in ("inserts", "updates", "deletes", "moved")}
+    return [
+        ("orders", human_count(result["rows"])),
+        (
+            "changes",
+            f"{human_count(result['changes'])}: {counted['inserts']} inserts, {counted['updates']} updates "
+            f"({counted['moved']} to another partition), {counted['deletes']} deletes",
+        ),
+        (
+            "late",
+            f"{human_count(result['late_ignored'])} orders' changes came after newer ones, and were ignored",
+        ),
+        (
+            "changes/s",
+            f"{human_count(result['rows_per_second'])} ({result['stream_seconds']:.1f} s of streaming; Spark took "
+            f"{result['start_seconds']:.1f} s to start"
+            + (f", {result['restart_seconds']:.1f} s once more)" if result["restart_seconds"] else ")"),
+        ),
+        ("checkpoints", f"{result['checkpoints']}; {_again(result)}"),
+        (
+            "files",
+            f"{human_count(result['data_files'])} data files, {human_count(result['delete_files'])} deletion vectors, "
+            f"{human_size(result['bytes'])}"
+            + (
+                f"; {result['orphan_files']} more from the killed driver, which the table does not know"
+                if result["orphan_files"]
+                else ""
+            ),
+        ),
+        ("total", f"{result['total_seconds']:.1f} s"),
+        ("table", result["table"]),
     ]
 
 
 def _verdict(result: Mapping[str, Any]) -> Panel:
     if result["ok"]:
         text = (
-            f"every one of {human_count(result['rows'])} events is in the table exactly once; "
-            f"amounts add up to {result['amount_sum']}"
+            f"all {human_count(result['rows'])} orders are as they must be: "
+            "none missing, none too many, none different"
         )
         return Panel(Text(f"✓ {text}", style="green"), expand=False)
     return Panel(Text("✗ " + "; ".join(result["problems"]), style="red"), expand=False)
 
 
-def _replayed(result: Mapping[str, Any]) -> str:
-    replayed = result["replayed_checkpoints"]
-    return ", ".join(map(str, replayed)) + " (and skipped)" if replayed else "none"
+def _again(result: Mapping[str, Any]) -> str:
+    """What the restarts brought up again."""
+    parts = []
+    for key, what in (
+        ("replayed_checkpoints", "replayed and skipped"),
+        ("recovered_checkpoints", "staged by the killed driver and committed by the next"),
+    ):
+        if result[key]:
+            parts.append(f"{', '.join(map(str, result[key]))} {what}")
+    killed = result["killed_checkpoint"]
+    if killed is not None and killed not in (
+        *result["replayed_checkpoints"],
+        *result["recovered_checkpoints"],
+    ):
+        parts.append(f"{killed} begun twice, committed once")
+    return "; ".join(parts) or "none came up again"
+
+
+def _reads(reads: list[Mapping[str, Any]]) -> Table:
+    """A line per checkpoint: what a full scan meets, and how long it takes."""
+    columns = {
+        "checkpoint": "checkpoint",
+        "live rows": "live_rows",
+        "deleted rows": "deleted_rows",
+        "data files": "data_files",
+        "deletion vectors": "delete_files",
+    }
+    table = Table.grid(padding=(0, 2))
+    for _ in columns:
+        table.add_column(justify="right", no_wrap=True)
+    table.add_column(no_wrap=True, style="cyan", min_width=_BAR)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_row(*(Text(heading, style="dim") for heading in (*columns, "full scan")))
+    slowest = max((read["scan_seconds"] for read in reads), default=0)
+    for read in reads:
+        table.add_row(
+            *(human_count(read[key]) for key in columns.values()),
+            bar(read["scan_seconds"], slowest, _BAR),
+            f"{read['scan_seconds']:.3f} s",
+        )
+    return table
 
 
 def _checkpoint_line(receipt: CommitReceipt) -> Text:
@@ -142,8 +207,16 @@ def _checkpoint_line(receipt: CommitReceipt) -> Text:
             f"{head}replayed: in the table already, as snapshot {receipt.snapshot_id}; skipped",
             style="yellow",
         )
+    if receipt.outcome is Outcome.RECOVERED:
+        return Text(
+            f"{head}recovered: staged before, committed now, as snapshot {receipt.snapshot_id}",
+            style="yellow",
+        )
+    counts = {
+        key: human_count(receipt.counters.get(key, 0)) for key in ("inserts", "updates", "deletes", "late")
+    }
     return Text(
-        f"{head}{human_count(receipt.rows):>10} rows  {receipt.data_files:>3} files  "
-        f"write {receipt.write_ms / 1000:.2f} s  commit {receipt.commit_ms / 1000:.2f} s  "
-        f"snapshot {receipt.snapshot_id}"
+        f"{head}{counts['inserts']:>7} new  {counts['updates']:>7} updated  {counts['deletes']:>6} deleted  "
+        f"{counts['late']:>5} late  {receipt.data_files:>3} files  {receipt.delete_files:>3} vectors  "
+        f"write {receipt.write_ms / 1000:.2f} s  commit {receipt.commit_ms / 1000:.2f} s"
     )

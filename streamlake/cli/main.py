@@ -109,9 +109,9 @@ def demo(
     warehouse: Annotated[
         str | None, typer.Option(metavar="DIR", help="Where the table goes (default: ./streamlake-demo).")
     ] = None,
-    rows: Annotated[int, typer.Option(metavar="N", min=1, help="How many events to stream.")] = 1_000_000,
+    rows: Annotated[int, typer.Option(metavar="N", min=1, help="How many changes to stream.")] = 1_000_000,
 ) -> None:
-    """Stream a million events into a partitioned table, crash on the way, restart, and check every row."""
+    """Upsert a million changes into a table of orders, stop and kill the query on the way, and check every row."""
     raise typer.Exit(_command("demo")(as_json=json, warehouse=warehouse, rows=rows))
 
 

@@ -1,0 +1,111 @@
+"""The demo's side of its driver process: starts it, hears what it says, kills it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from streamlake import clock
+from streamlake.errors import InvalidOptionError, StreamlakeError
+
+Event = dict[str, Any]
+
+READY, CHECKPOINT, STOPPED, DONE, FAILED = "ready", "checkpoint", "stopped", "done", "failed"
+_MODULE = "streamlake.cli.demo_driver"
+_POLL_SECONDS = 0.002
+
+
+@dataclass(frozen=True)
+class DriverSettings:
+    """Where the changes come from and go to; `scratch` takes everything that is temporary. `stop_after`: the
+    checkpoint after whose commit, and before Spark has noted it, the query is stopped and started again; None: no
+    such stop."""
+
+    landing: str
+    checkpoint: str
+    table: str
+    scratch: str
+    stop_after: int | None = None
+
+
+class DriverProcess:
+    """A driver in a process group of its own, with its JVM. Use it as a context manager: whatever happens, the
+    group is gone afterwards. `log` takes what Spark writes."""
+
+    def __init__(self, settings: DriverSettings, log: Path) -> None:
+        with log.open("ab") as file:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", _MODULE, json.dumps(asdict(settings))],
+                bufsize=0,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=file,
+                env={**os.environ, "TMPDIR": settings.scratch},
+                start_new_session=True,
+            )
+        self._killed = False
+
+    def __enter__(self) -> DriverProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+
+    def begin(self) -> None:
+        """Let it go on after `ready`."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"go\n")
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs; negative: a signal."""
+        return self._process.poll()
+
+    def events(self) -> Iterator[Event]:
+        """What it says until its end. Raises what it failed of: InvalidOptionError for what the user can mend."""
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            # The last line of a driver that was killed may be half a line.
+            if not line.endswith(b"\n"):
+                return
+            event = json.loads(line)
+            if event["event"] == FAILED and not self._killed:
+                raise (InvalidOptionError if event["usage"] else StreamlakeError)(event["message"])
+            yield event
+
+    def kill_when_writing(self, data: Path) -> int:
+        """SIGKILL, as soon as there is a file more below `data`, or when it says something first. Returns the number
+        of new files."""
+        before = len(_files(data))
+        while len(_files(data)) == before and not self._has_spoken() and self._process.poll() is None:
+            clock.sleep(_POLL_SECONDS)
+        self.kill()
+        return len(_files(data)) - before
+
+    def kill(self) -> None:
+        """SIGKILL to the driver and its JVM, at once."""
+        self._killed = True
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def _has_spoken(self) -> bool:
+        assert self._process.stdout is not None
+        return bool(select.select([self._process.stdout], [], [], 0)[0])
+
+
+def _files(folder: Path) -> list[str]:
+    return [name for _, _, names in os.walk(folder) for name in names if name.endswith(".parquet")]
