@@ -113,7 +113,8 @@ def refused_columns(engine: str, table: TableTypes) -> frozenset[str]:
 class DeleteRefusal:
     """`engine` does not apply deletes of `kinds` (positions, vectors, keys) in tables with files of `formats`.
 
-    With `null_partitions` only where partition values are null. `message` is a part of what the engine raises.
+    With `null_partitions` only where partition values are null, with `evolved` only where the table's partition spec
+    has changed. `message` is a part of what the engine raises; where it is empty, the engine deletes other rows.
     """
 
     engine: str
@@ -122,14 +123,18 @@ class DeleteRefusal:
     kinds: tuple[str, ...] = ("positions", "vectors", "keys")
     formats: tuple[str, ...] = FORMATS
     null_partitions: bool = False
+    evolved: bool = False
 
     def __str__(self) -> str:
         words = [self.engine, *self.kinds, *(() if self.formats == FORMATS else self.formats)]
-        return "-".join([*words, *(["null_partitions"] if self.null_partitions else [])])
+        words += ["null_partitions"] if self.null_partitions else []
+        return "-".join([*words, *(["evolved"] if self.evolved else [])])
 
-    def holds(self, engine: str, kinds: Iterable[str], file_format: str, null_partitions: bool) -> bool:
+    def holds(
+        self, engine: str, kinds: Iterable[str], file_format: str, *, null_partitions: bool, evolved: bool
+    ) -> bool:
         """Whether the engine refuses a table with such deletes."""
-        if self.null_partitions and not null_partitions:
+        if (self.null_partitions and not null_partitions) or (self.evolved and not evolved):
             return False
         return engine == self.engine and file_format in self.formats and bool(set(kinds) & set(self.kinds))
 
@@ -144,6 +149,13 @@ DELETE_REFUSALS = (
         "Comparison on NULL values",
         ("keys",),
         null_partitions=True,
+    ),
+    DeleteRefusal(
+        "duckdb",
+        "it gives a data file of an older partition spec the deletion vector of another file of that spec",
+        "",
+        ("vectors",),
+        evolved=True,
     ),
     DeleteRefusal(
         "pyiceberg",
