@@ -1,4 +1,4 @@
-"""`python -m tests.bench [append] [upsert] [delete-scan] [kafka] [commit] [demo]`: streamlake beside its peers, alternating in one run.
+"""`python -m tests.bench [WHICH ...]`: streamlake beside its peers, alternating in one run.
 
 Each engine runs in a process of its own, in turn, `--repeat` times; figures are medians. Peers and broker are
 fetched as the tests fetch them. Prints every figure with its ratio and goal, and writes report.json and report.png.
@@ -144,12 +144,11 @@ def bench_commit(work: Path, repeat: int, snapshots: int) -> tuple[list[Figure],
 
 
 def bench_delete_scan(work: Path, repeat: int) -> tuple[list[Figure], dict[str, Any]]:
-    """Each run makes its own table and alternates the engines on it."""
-    runs = [run("delete_scan_run.py", work / f"delete-scan-{number}") for number in range(repeat)]
-    ours, peer = median(runs, "our_seconds"), median(runs, "spark_seconds")
-    return [
-        Figure("scan over equality deletes", "s", ours, peer, "Iceberg's Spark runtime", "lower", 0.2)
-    ], {"delete_scan": runs}
+    """One table, which both engines scan in turn; the run's figures are medians of its rounds."""
+    result = run("delete_scan_run.py", work / "delete-scan", repeat)
+    name, ours, peer = "Iceberg's Spark runtime", result["our_seconds"], result["spark_seconds"]
+    figure = Figure("scan over equality deletes", "s", ours, peer, name, "lower", 0.2)
+    return [figure], {"delete_scan": result}
 
 
 def bench_demo(work: Path) -> tuple[list[Figure], dict[str, Any]]:
@@ -169,7 +168,9 @@ def bench_demo(work: Path) -> tuple[list[Figure], dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("which", nargs="*", default=["append", "upsert", "delete-scan", "kafka", "commit", "demo"])
+    parser.add_argument(
+        "which", nargs="*", default=["append", "upsert", "delete-scan", "kafka", "commit", "demo"]
+    )
     parser.add_argument("--rows", type=int, default=5_000_000, help="rows of the append benchmark")
     parser.add_argument("--messages", type=int, default=2_000_000, help="messages of the Kafka benchmark")
     parser.add_argument("--snapshots", type=int, default=2_000, help="snapshots of the commit benchmark")

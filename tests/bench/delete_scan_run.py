@@ -1,7 +1,7 @@
-"""Full scans over deletes in a process of its own: `python delete_scan_run.py HOME [CHANGES KEYS]`; prints one JSON object.
+"""Full scans over deletes in a process of its own: `python delete_scan_run.py HOME ROUNDS [CHANGES KEYS]`; prints one JSON object.
 
 A v2 table as Flink's sink leaves an upsert stream (`flink_table`) is read by Iceberg's Spark runtime and by our reader to
-Arrow, in turn; figures are medians of `ROUNDS` scans after one that does not count.
+Arrow, in turn; figures are medians of ROUNDS scans after one that does not count.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from tests.bench.flink_table import flink_table
 from tests.helpers.jars import iceberg_runtime, jars
 from tests.helpers.spark import ROOT, build_session
 
-ROUNDS = 3
 OURS = "import sys; from tests.bench import delete_scan_run as run; run.ours_alone(sys.argv[1])"
 
 
@@ -32,10 +31,10 @@ def ours_alone(location: str) -> None:
 
 
 def main() -> None:
-    home, sizes = Path(sys.argv[1]), [int(each) for each in sys.argv[2:4]]
+    home, rounds, *sizes = Path(sys.argv[1]), *map(int, sys.argv[2:])
     location = home / "t"
     table, counts = flink_table(location, *sizes)
-    rows: dict[str, int] = {}
+    read: dict[str, int] = {}
     spark = build_session(home, runtime_jars=jars(iceberg_runtime()))
 
     def by_spark() -> None:
@@ -43,18 +42,18 @@ def main() -> None:
         frame.write.format("noop").mode("overwrite").save()
 
     def by_us() -> None:
-        rows["streamlake"] = load_table(str(location)).scan().to_arrow().num_rows
+        read["rows"] = load_table(str(location)).scan().to_arrow().num_rows
 
     seconds: dict[str, list[float]] = {"spark": [], "streamlake": []}
     scans: dict[str, Callable[[], None]] = {"spark": by_spark, "streamlake": by_us}
-    for _ in range(ROUNDS + 1):
+    for _ in range(rounds + 1):
         for name, scan in scans.items():
             started = time.perf_counter()
             scan()
             seconds[name].append(time.perf_counter() - started)
     counted = spark.read.format("iceberg").load(f"file://{location}").count()
     spark.stop()
-    assert counted == rows["streamlake"] == counts["live_rows"], (counted, rows, counts)
+    assert counted == read["rows"] == counts["live_rows"], (counted, read, counts)
     started = time.perf_counter()
     assert table.scan().count() == counted
     count_seconds = time.perf_counter() - started
