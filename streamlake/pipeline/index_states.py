@@ -52,6 +52,12 @@ def named_states(metadata: TableMetadata, branch: str, down_to: int | None = Non
             yield NamedState(snapshot, path, f"{key}/{sequence}" if key else "")
 
 
+def named_columns(state: NamedState) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """The field ids of the key and of `sequence_by` that a state is over; None where the table does not say."""
+    key, _, sequence = state.columns.partition("/")
+    return (_ids(key), _ids(sequence)) if key else None
+
+
 def branches(metadata: TableMetadata) -> list[str]:
     """Every branch that has a snapshot."""
     others = [name for name, ref in metadata.refs.items() if ref.type == "branch"]
@@ -78,6 +84,10 @@ def _rebuilt(metadata: TableMetadata, branch: str) -> tuple[int | None, str, str
         return int(value["snapshot-id"]), str(value["path"]), str(value.get("columns", ""))
     except (KeyError, ValueError, TypeError):
         return None, "", ""
+
+
+def _ids(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(",") if part.isdigit())
 
 
 def _joined(ids: tuple[int, ...]) -> str:

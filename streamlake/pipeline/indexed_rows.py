@@ -70,8 +70,8 @@ class IndexedRows:
 
     def index(self, session: SparkSession | None, tasks: Sequence[FileScanTask]) -> list[RunRef]:
         """Runs with an entry for every live row of the files; by Spark where they are many and there is a session."""
-        rows = sum(task.data_file.record_count for task in tasks)
-        if session is None or rows <= _ROWS_ON_DRIVER:
+        rows = _rows(tasks)
+        if session is None or not needs_spark(tasks):
             return [ref for part in _parts(tasks, _ROWS_PER_PART) for ref in self.index_part(part)]
         workers = max(session.sparkContext.defaultParallelism, 1)
         parts = _parts(tasks, min(_ROWS_PER_PART, rows // workers + 1))
@@ -159,6 +159,15 @@ class EntryCollector:
             for bucket, part in enumerate(split_by_bucket(entries, rows.buckets))
             if len(part)
         ]
+
+
+def needs_spark(tasks: Sequence[FileScanTask]) -> bool:
+    """Whether files have so many rows that Spark tasks index them, where there is a session."""
+    return _rows(tasks) > _ROWS_ON_DRIVER
+
+
+def _rows(tasks: Sequence[FileScanTask]) -> int:
+    return sum(task.data_file.record_count for task in tasks)
 
 
 def _parts(tasks: Sequence[FileScanTask], rows: int) -> list[list[FileScanTask]]:
