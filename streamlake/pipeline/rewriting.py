@@ -7,7 +7,7 @@ rewritten file that was not deleted is in exactly one of the new files, and in t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from streamlake.formats.lineage_columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
 from streamlake.index.entries import RunFile
 from streamlake.index.run_writer import RunRef
 from streamlake.pipeline.indexed_rows import IndexedRows
@@ -22,6 +23,7 @@ from streamlake.pipeline.table_index import Indexed, live_tasks
 from streamlake.pipeline.task_outcome import run_parts
 from streamlake.read.planning import FileScanTask
 from streamlake.spec.data_file import DataFile
+from streamlake.spec.types import NestedField
 from streamlake.table.table import Table
 from streamlake.write.output_files import OutputFiles
 from streamlake.write.target import WriteTarget
@@ -59,9 +61,15 @@ class _Rewriter:
     rows: IndexedRows
 
     def rewrite(self, part: _Part) -> Rewritten:
-        output = OutputFiles(self.target, part.number, 0, 0)
-        writer = rows_writer(self.target, output)
-        reader = self.rows.reader(("*", _POSITION))
+        target = self.target
+        lineage: tuple[NestedField, ...] = ()
+        if target.format_version >= 3:
+            # A row that only moves keeps its identity (spec: Row Lineage for Moved Rows).
+            lineage = (ROW_ID, LAST_UPDATED_SEQUENCE_NUMBER)
+            target = replace(target, schema=replace(target.schema, fields=target.schema.fields + lineage))
+        output = OutputFiles(target, part.number, 0, 0)
+        writer = rows_writer(target, output)
+        reader = self.rows.reader(("*", _POSITION, *(column.name for column in lineage)))
         entries = self.rows.collector()
         try:
             with task_errors(self.target, part.number, 0):
