@@ -19,7 +19,7 @@ from streamlake.formats.data_files import DataWriters
 from streamlake.index.entries import Entries
 from streamlake.index.merge import merge_runs
 from streamlake.index.merge_plan import plan_merges
-from streamlake.index.run import RunRef, open_run
+from streamlake.index.run import Run, RunRef, open_run
 from streamlake.index.run_writer import RunWriter
 from streamlake.spec.data_file import DataFile
 from streamlake.write.changes import ChangeReader
@@ -89,7 +89,7 @@ class _Attempt:
         with task_errors(target.table, *self._ids):
             refs, merged = self._merged(list(target.runs.get(self._bucket, ())))
             runs = [open_run(target.table.io, ref) for ref in refs]
-            writer = UpsertWriter(target, self._rows, runs, clock.now_ms(), self._equality)
+            writer = UpsertWriter(target, self._rows, runs, clock.now_ms(), self._spilled, self._equality)
             reader = ChangeReader(target)
             writer.write(reader.read(first))
         del first
@@ -137,7 +137,9 @@ class _Attempt:
         own = {path: part for path, part in deleted.items() if self._merges(path, writer)}
         earlier = merge_deletes(table, self._output, own, target.live_files)
         delete_files = (*here.delete_files, *earlier.delete_files, *self._equality_files())
-        if target.uses_index and writer.entries:
+        if not target.uses_index:
+            self._delete_spilled(writer.entries)
+        elif writer.entries:
             index = IndexChange(self._bucket, self._run(writer.entries), index.merged, index.merged_away)
         elsewhere = {path: part.tobytes() for path, part in deleted.items() if path not in own}
         return WriteResult(
@@ -162,14 +164,26 @@ class _Attempt:
     def _equality_files(self) -> tuple[DataFile, ...]:
         return () if self._equality is None else self._equality.close()
 
-    def _run(self, entries: Sequence[Entries]) -> RunRef:
-        """The checkpoint's entries as one run."""
+    def _spilled(self, entries: Sequence[Run | Entries]) -> Run:
+        return open_run(self._target.table.io, self._run(entries))
+
+    def _run(self, entries: Sequence[Run | Entries]) -> RunRef:
+        """The checkpoint's entries as one run; those that were spilled before are in it and go."""
+        if len(entries) == 1 and isinstance(entries[0], Run):
+            return entries[0].ref
         target = self._target
         sink = RunWriter(target.table.io, self._output.new_run(), self._bucket, target.buckets)
-        if len(entries) == 1:
+        if len(entries) == 1 and isinstance(entries[0], Entries):
             sink.append(entries[0])
             return sink.close(entries[0].paths)
-        return merge_runs(entries, {path.path for path in entries[0].paths}, sink, is_oldest=False)
+        ref = merge_runs(entries, self._rows.paths, sink, is_oldest=False)
+        self._delete_spilled(entries)
+        return ref
+
+    def _delete_spilled(self, entries: Sequence[Run | Entries]) -> None:
+        for each in entries:
+            if isinstance(each, Run):
+                self._target.table.io.delete(each.ref.path)
 
 
 def rows_writer(table: WriteTarget, output: OutputFiles) -> PlacedWriter:

@@ -9,7 +9,7 @@ found like any other, so a checkpoint may be larger than memory. Invariant: ever
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,9 @@ from streamlake.write.placed_writer import PlacedWriter
 from streamlake.write.upsert_target import UPSERT, UpsertTarget
 
 Array = Any  # numpy array
+
+MOST_ENTRIES = 4 << 20
+"""Index entries that a task keeps in memory, at some 40 bytes each."""
 
 
 class DeletedPositions:
@@ -55,7 +58,8 @@ class DeletedPositions:
 
 class UpsertWriter:
     """Works on the changes of one task. `runs` are the bucket's, newest first; `equality` takes the keys to delete
-    where the table's deletes are by equality, None else."""
+    where the table's deletes are by equality, None else; `spill` makes one run of many entries, to free their memory.
+    """
 
     def __init__(
         self,
@@ -63,6 +67,7 @@ class UpsertWriter:
         rows: PlacedWriter,
         runs: Sequence[Run],
         now_ms: int,
+        spill: Callable[[Sequence[Run | Entries]], Run],
         equality: EqualityDeleteWriter | None = None,
     ) -> None:
         self._target = target
@@ -70,14 +75,16 @@ class UpsertWriter:
         self._runs = runs
         self._now_ms = now_ms
         self._equality = equality
-        self._entries: list[Entries] = []  # the newest first
+        self._spill = spill
+        self._entries: list[Run | Entries] = []  # the newest first
+        self._held = 0
         self.deleted_here = DeletedPositions()
         self.deleted = DeletedPositions()
         self.own_files: set[str] = set()
         self.counters: Counter[str] = Counter()
 
     @property
-    def entries(self) -> Sequence[Entries]:
+    def entries(self) -> Sequence[Run | Entries]:
         """What became of the keys, the newest table of changes first."""
         return self._entries
 
@@ -122,6 +129,9 @@ class UpsertWriter:
         )
         if len(entries):
             self._entries.insert(0, entries)
+            self._held += len(entries)
+            if self._held > MOST_ENTRIES:
+                self._entries, self._held = [self._spill(self._entries)], 0
 
     def _is_live(self, path: str) -> bool:
         return path in self._target.live_files or path in self._rows.paths
