@@ -1,7 +1,7 @@
 """Flink's Iceberg sink in a process of its own: `python flink_run.py SOURCE HOME [SMALL_FILES]`; prints one JSON object.
 
 Upserts the changes in the files of SOURCE into fresh v2 tables: the first SMALL_FILES of them and then all, each as one
-job with a checkpoint every few seconds. The rate is marginal, difference over difference, so that it tells nothing of a
+job that checkpoints about once per file: as often as a first job says that a file takes. The rate is marginal, difference over difference, so that it tells nothing of a
 job's start. The files are read as an Iceberg table, Flink's own reader of Parquet.
 """
 
@@ -18,7 +18,6 @@ from tests.bench.upsert_run import table_facts
 from tests.helpers.flink import CATALOG, FlinkEngine, Upsert
 from tests.helpers.forks import table_of_files
 
-CHECKPOINT_MILLISECONDS = 3_000
 COLUMNS = (
     "id BIGINT, name STRING, category STRING, amount DOUBLE, ts TIMESTAMP(6), payload STRING, seq BIGINT, "
     "PRIMARY KEY (id) NOT ENFORCED"
@@ -40,9 +39,10 @@ def upsert_files(engine: FlinkEngine, name: str, files: list[Path]) -> tuple[int
 def main() -> None:
     files, home = sorted(Path(sys.argv[1]).glob("*.parquet")), Path(sys.argv[2])
     few = int(sys.argv[3]) if len(sys.argv) > 3 else 2
-    settings = {"execution.checkpointing.interval": f"{CHECKPOINT_MILLISECONDS}ms"}
-    with FlinkEngine(home, memory="4g", settings=settings) as engine:
-        upsert_files(engine, "warm", files[:1])
+    with FlinkEngine(home, memory="4g") as engine:
+        upsert_files(engine, "cold", files[:1])
+        _, warm_seconds = upsert_files(engine, "warm", files[:few])
+        engine.checkpoint_every(warm_seconds / few)
         small_rows, small_seconds = upsert_files(engine, "small", files[:few])
         rows, seconds = upsert_files(engine, "t", files)
     location = engine.location("t")

@@ -198,9 +198,9 @@ class FlinkEngine:
         """Where the table `lake.db.{name}` is."""
         return self.warehouse / "db" / name
 
-    def configure(self, key: str, value: str) -> None:
-        """Change a setting for the statements that follow."""
-        self._tables.getConfig().set(key, value)
+    def checkpoint_every(self, seconds: float) -> None:
+        """The jobs that follow take a checkpoint that often, each one snapshot; without, only one when they end."""
+        self._environment.enableCheckpointing(round(seconds * 1000))
 
     def _open(self) -> None:
         jvm = self.jvm
