@@ -74,7 +74,7 @@ class IndexedRows:
         if session is None or not needs_spark(tasks):
             return [ref for part in _parts(tasks, _ROWS_PER_PART) for ref in self.index_part(part)]
         workers = max(session.sparkContext.defaultParallelism, 1)
-        parts = _parts(tasks, min(_ROWS_PER_PART, rows // workers + 1))
+        parts = _parts(tasks, min(_ROWS_PER_PART, -(-rows // workers)))
         refs = [ref for found in run_parts(session, self.index_part, parts) for ref in found]
         by_bucket = [[ref for ref in refs if ref.bucket == bucket] for bucket in range(self.buckets)]
         several = [found for found in by_bucket if len(found) > 1]
@@ -192,7 +192,7 @@ def _known_guards(codec: GuardCodec, columns: Sequence[pa.Array | pa.ChunkedArra
     unknown: Array = np.zeros(len(columns[0]), dtype=bool)
     for column in columns:
         if column.null_count:
-            unknown |= column.is_null().to_numpy()
+            unknown |= column.is_null().to_numpy(zero_copy_only=False)
     if not unknown.any():
         return codec.encode(columns), unknown
     known = codec.encode([column.filter(pa.array(~unknown)) for column in columns])

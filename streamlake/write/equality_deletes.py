@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -125,7 +126,7 @@ class DeleteShape:
         names = [_key_name(schema, field_id) for field_id in self.equality_ids]
         if not names:
             raise InvalidOptionError("equality deletes need at least one key column")
-        self.schema = schema if whole_row else schema.select(names)
+        self.schema = _whole_rows(schema, names) if whole_row else schema.select(names)
         sources = () if spec.is_unpartitioned else tuple(part.source_id for part in spec.fields)
         partition_sources = {(schema.name_of(source) or "").partition(".")[0] for source in sources}
         given = {part.name for part in self.schema.fields} | partition_sources
@@ -211,6 +212,13 @@ def equality_delete_writer(
         options.max_open_files,
     )
     return EqualityDeleteWriter(shape, fanout)
+
+
+def _whole_rows(schema: Schema, keys: Sequence[str]) -> Schema:
+    """The schema of deleted rows, of which often nothing but the key is known."""
+    known = {name.partition(".")[0] for name in keys}
+    fields = tuple(part if part.name in known else replace(part, required=False) for part in schema.fields)
+    return replace(schema, fields=fields, identifier_field_ids=())
 
 
 def _key_name(schema: Schema, field_id: int) -> str:

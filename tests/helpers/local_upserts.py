@@ -115,8 +115,14 @@ class LocalUpserts:
         return None if committable is None else (committable, results)
 
     def recover(self) -> list[CommitReceipt]:
-        """Commit what a driver that is gone has staged."""
-        return [self.run.commit(committable) for committable in self.run.pending()]
+        """Commit what a driver that is gone has staged and not committed."""
+        receipts = []
+        for committable in self.run.pending():
+            marker = self.run.committer.marker(committable.identity)
+            if marker is None or marker.checkpoint_id < committable.identity.checkpoint_id:
+                receipts.append(self.run.commit(committable))
+                self.run.forget_before(committable.identity)
+        return receipts
 
     def write(self, target: UpsertTarget, changes: pa.Table) -> list[WriteResult]:
         """The writer tasks: one per bucket, with the changes of its keys in small batches."""

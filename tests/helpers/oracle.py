@@ -1,0 +1,163 @@
+"""What a table must hold after a stream of changes: the promise of the modes upsert and changelog, one change at a time.
+
+`decide` is what a checkpoint makes of its changes when it is written, `apply` what its commit does to the table as it is
+then, so that what others do in between has its place. Rows are told apart by the number that each change has.
+
+In both modes the last change of a key in a checkpoint decides, last by guard and then by source order; it is late, and
+with it all changes of the key, when its guard is below the greatest guard of the key's rows and tombstone.
+    upsert     -U is nothing, +I and +U replace all rows of the key, -D deletes them.
+    changelog  +I and +U add a row, -U and -D delete all older rows of the key.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from streamlake.records import RowKind
+
+Key = tuple[Any, ...]
+Values = dict[str, Any]
+
+_REMOVES = (RowKind.UPDATE_BEFORE, RowKind.DELETE)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the table. `guard` None: it has none to compare."""
+
+    number: int
+    key: Key
+    guard: int | None
+    values: Values
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change of the stream; `row` is what it brings in, or what it says of the row that goes."""
+
+    kind: RowKind
+    row: Row
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What becomes of one key."""
+
+    key: Key
+    deletes_old: bool
+    row: Row | None
+    guard: int | None
+
+
+def key_of(values: Iterable[Any]) -> Key:
+    """The key as it compares: null equals null, NaN equals NaN, -0.0 equals 0.0."""
+    return tuple(map(_comparable, values))
+
+
+def _comparable(value: Any) -> Any:
+    if isinstance(value, float):
+        return "NaN" if math.isnan(value) else value + 0.0
+    return value
+
+
+@dataclass
+class ChangeModel:
+    """`guarded`: guards decide inside a checkpoint; `remembers`: and across checkpoints."""
+
+    mode: str
+    guarded: bool
+    remembers: bool
+    rows: dict[Key, list[Row]] = field(default_factory=dict)
+    tombstones: dict[Key, int] = field(default_factory=dict)
+    floors: dict[Key, int] = field(default_factory=dict)
+    _saved: dict[int, dict[Key, list[Row]]] = field(default_factory=dict)
+
+    def live(self) -> list[Row]:
+        return [row for rows in self.rows.values() for row in rows]
+
+    def __len__(self) -> int:
+        return sum(map(len, self.rows.values()))
+
+    def decide(self, changes: Sequence[Change]) -> list[Decision]:
+        """What a checkpoint with these changes, in source order, will do."""
+        groups: dict[Key, list[tuple[int, int, Change]]] = {}
+        for at, change in enumerate(changes):
+            if self.mode == "upsert" and change.kind == RowKind.UPDATE_BEFORE:
+                continue
+            guard = change.row.guard if self.guarded else None
+            groups.setdefault(change.row.key, []).append((guard or 0, at, change))
+        decisions = []
+        for key, group in groups.items():
+            last = max(group, key=lambda each: each[:2])[2]
+            guard = last.row.guard if self.guarded else None
+            known = self._known_guard(key)
+            if guard is not None and known is not None and guard < known:
+                continue
+            removes = any(change.kind in _REMOVES for _, _, change in group)
+            brings = last.kind not in _REMOVES
+            decisions.append(
+                Decision(key, removes or self.mode == "upsert", last.row if brings else None, guard)
+            )
+        return decisions
+
+    def apply(self, decisions: Iterable[Decision]) -> None:
+        """Commit what was decided."""
+        for each in decisions:
+            if each.deletes_old:
+                self.rows.pop(each.key, None)
+                self.tombstones.pop(each.key, None)
+            if each.row is not None:
+                self.rows.setdefault(each.key, []).append(each.row)
+            elif each.guard is not None and self.remembers:
+                self.tombstones[each.key] = each.guard
+
+    def append(self, rows: Iterable[Row]) -> None:
+        """Others add rows."""
+        for row in rows:
+            self.rows.setdefault(row.key, []).append(row)
+
+    def delete(self, numbers: Iterable[int]) -> None:
+        """Others delete rows. Whether their guards are still remembered then is left open, so such changes are
+        taken out of the stream (`is_told`)."""
+        gone = set(numbers)
+        for key, rows in list(self.rows.items()):
+            self._lower_bound(key, [row.guard for row in rows if row.number in gone])
+            kept = [row for row in rows if row.number not in gone]
+            if kept:
+                self.rows[key] = kept
+            else:
+                del self.rows[key]
+
+    def forget(self) -> None:
+        """The index is gone, and the tombstones with it; the same holds for them."""
+        for key, guard in self.tombstones.items():
+            self._lower_bound(key, [guard])
+
+    def is_told(self, change: Change) -> bool:
+        """Whether it is certain what becomes of a change."""
+        guard = change.row.guard
+        return guard is None or not self.remembers or guard >= self.floors.get(change.row.key, guard)
+
+    def save(self, snapshot_id: int) -> None:
+        """Remember the rows as those of a snapshot."""
+        self._saved[snapshot_id] = {key: list(rows) for key, rows in self.rows.items()}
+
+    def restore(self, snapshot_id: int) -> None:
+        """Others roll the table back."""
+        self.rows = {key: list(rows) for key, rows in self._saved[snapshot_id].items()}
+
+    def _lower_bound(self, key: Key, guards: Iterable[int | None]) -> None:
+        for guard in guards:
+            if guard is not None:
+                self.floors[key] = max(guard, self.floors.get(key, guard))
+
+    def _known_guard(self, key: Key) -> int | None:
+        if not self.remembers:
+            return None
+        known: Mapping[Key, int] = self.tombstones
+        guards = [row.guard for row in self.rows.get(key, ()) if row.guard is not None]
+        guards += [known[key]] if key in known else []
+        return max(guards, default=None)

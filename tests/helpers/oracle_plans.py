@@ -1,0 +1,326 @@
+"""Plans of the oracle: a table, a stream of changes into it, and what goes wrong meanwhile, all in small numbers.
+
+A plan's `repr` is the code that makes it, so a failing one is kept as an `@example`. What the numbers mean as keys,
+guards and rows is said by `PlannedRows`. Strategies make only plans that the product accepts.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import strategies as st
+
+from streamlake.formats.arrow_schema import arrow_type
+from streamlake.records import RowKind
+from streamlake.spec.schema import Schema
+from streamlake.spec.type_json import parse_primitive
+from tests.helpers.oracle import Change, Row, Values, key_of
+from tests.unit.index.key_samples import VALUES
+
+KEY_TYPES = {str(kind): list(values) for kind, values in VALUES.items()}
+FEW = ("boolean",)
+NANOS = ("timestamp_ns", "timestamptz_ns")
+BUCKETED = ("int", "long", "decimal", "date", "time", "timestamp", "string", "uuid", "fixed", "binary")
+TRUNCATED = ("int", "long", "decimal", "string", "binary")
+DAYS = ("date", "timestamp")
+GUARD_TYPES = ("long", "timestamp", "string", "decimal(20,1)", "double", "date")
+# Timestamps in nanoseconds since 1970 reach from 1677 to 2262, and pyarrow reads ORC's as such.
+_ORC_MICROS = 9 * 10**15
+_DOUBLE_GUARDS = (-math.inf, -1.5, -0.0, 5e-324, 2.5, 1e300, math.inf, math.nan)
+GUARDS = 8
+EXTRAS: dict[str, list[Any]] = {
+    "tags list<string>": [None, [], ["a", None], ["b", "cc", "日本"]],
+    "spot struct<x: int, y: double>": [{"x": 1, "y": None}, {"x": None, "y": -0.0}],
+    "counts map<string, int>": [None, [("a", 1)], []],
+    "amount decimal(18,4)": [None, Decimal("1.2500"), Decimal("-99999999999999.9999")],
+    "token uuid": [None, bytes(16), b"\xff" * 16],
+    "moment timestamptz": [None, 0, -1],
+}
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """What another writer does: append, compact, delete, rollback."""
+
+    kind: str
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Changes as (key, kind, guard, place); `bulk` more, made from that number. `during`: what others do when it is
+    staged. `crash`: the driver dies then, and the next one recovers."""
+
+    changes: tuple[tuple[int, int, int, int], ...] = ()
+    bulk: int = 0
+    during: tuple[Foreign, ...] = ()
+    crash: bool = False
+
+
+@dataclass(frozen=True)
+class Restart:
+    """A new driver, with that many tasks where it can choose."""
+
+    tasks: int
+
+
+@dataclass(frozen=True)
+class Damage:
+    """To the files of the index: all, states, run, truncate, flip, older. The driver lives on unless `restart`."""
+
+    kind: str
+    seed: int = 0
+    restart: bool = True
+
+
+@dataclass(frozen=True)
+class Evolve:
+    """The table gets another partition spec."""
+
+    partition_by: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Upgrade:
+    """The table goes to format version 3."""
+
+
+Step = Foreign | Checkpoint | Restart | Damage | Evolve | Upgrade
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A table and what happens to it. `chunk_rows` is what a task works on at once, `spread` the number of different
+    hashes of keys that have bytes (0: all)."""
+
+    key: tuple[str, ...] = ("long",)
+    steps: tuple[Step, ...] = ()
+    mode: str = "upsert"
+    delete_mode: str = "position"
+    guards: tuple[str, ...] = ()
+    format_version: int = 3
+    file_format: str = "parquet"
+    partition_by: tuple[str, ...] = ()
+    sort_by: tuple[str, ...] = ()
+    extras: tuple[str, ...] = ()
+    nullable_key: bool = True
+    tasks: int = 2
+    chunk_rows: int = 1000
+    roll_bytes: int = 1 << 20
+    spread: int = 0
+    properties: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        return tuple(f"k{at}" for at in range(len(self.key)))
+
+    @property
+    def guard_columns(self) -> tuple[str, ...]:
+        return tuple(f"s{at}" for at in range(len(self.guards)))
+
+    @property
+    def ddl(self) -> str:
+        required = "" if self.nullable_key else " not null"
+        parts = [f"{name} {kind}{required}" for name, kind in zip(self.key_columns, self.key, strict=True)]
+        parts += ["number long not null", "part string", "at timestamp"]
+        parts += [f"{name} {kind}" for name, kind in zip(self.guard_columns, self.guards, strict=True)]
+        return ", ".join([*parts, *self.extras])
+
+
+class PlannedRows:
+    """Makes rows and changes of a plan's numbers; each gets a number of its own."""
+
+    def __init__(self, plan: Plan, schema: Schema) -> None:
+        self._plan = plan
+        self._types = {part.name: arrow_type(part.type) for part in schema.fields}
+        self._count = 0
+
+    def change(self, key: int, kind: int, guard: int, place: int) -> Change:
+        """Removals know no more than key and guard when `place` is odd."""
+        row_kind = RowKind(kind)
+        bare = row_kind in (RowKind.UPDATE_BEFORE, RowKind.DELETE) and place % 2 == 1
+        return Change(row_kind, self.row(key, guard if self._plan.guards else None, place, bare=bare))
+
+    def row(self, key: int, guard: int | None, place: int, *, bare: bool = False) -> Row:
+        """A row; with `guards` in the plan and no `guard`, these columns are null."""
+        plan = self._plan
+        number, self._count = self._count, self._count + 1
+        keys = self._keys(key)
+        values: Values = dict(zip(plan.key_columns, keys, strict=True))
+        if plan.guards:
+            values.update(zip(plan.guard_columns, self._guards(guard), strict=True))
+        if not bare:
+            values["number"] = number
+            values["part"] = (None, "a", "b/=", "", "ab")[place % 5]
+            values["at"] = (place % 4) * 86_400_000_000 - 1
+            for text in plan.extras:
+                choices = EXTRAS[text]
+                values[text.split()[0]] = choices[number % len(choices)]
+        return Row(number, key_of(keys), guard, values)
+
+    def table(self, rows: Sequence[Row]) -> pa.Table:
+        """Rows as Arrow, with the table's columns."""
+        return pa.table(
+            {
+                name: pa.array([row.values.get(name) for row in rows], kind)
+                for name, kind in self._types.items()
+            }
+        )
+
+    def _keys(self, key: int) -> list[Any]:
+        values = []
+        for kind in self._plan.key:
+            choices = [*([None] if self._plan.nullable_key else []), *self._choices(kind)]
+            many = [*choices, *range(1000, 4000)] if kind in ("long", "int") else choices
+            many = [*many, *(f"key{n}" for n in range(3000))] if kind == "string" else many
+            values.append(many[key % len(many)])
+            key = (key // len(many)) * 5 + key % 7
+        return values
+
+    def _choices(self, kind: str) -> list[Any]:
+        if self._plan.file_format == "orc" and kind in ("timestamp", "timestamptz"):
+            return [value for value in KEY_TYPES[kind] if abs(value) < _ORC_MICROS]
+        if self._plan.file_format == "orc" and kind in NANOS:
+            return [value for value in KEY_TYPES[kind] if abs(value) < 1000 * _ORC_MICROS]
+        return KEY_TYPES[kind]
+
+    def _guards(self, guard: int | None) -> list[Any]:
+        if guard is None:
+            return [None] * len(self._plan.guards)
+        parts = [guard] if len(self._plan.guards) == 1 else [guard // 3, guard % 3]
+        return [_guard_value(kind, part) for kind, part in zip(self._plan.guards, parts, strict=True)]
+
+
+def _guard_value(kind: str, guard: int) -> Any:
+    if kind == "string":
+        return "\x00" * guard
+    if kind == "double":
+        return _DOUBLE_GUARDS[guard]
+    if kind.startswith("decimal"):
+        return Decimal((0 if guard > 3 else 1, (abs(guard - 3),), -1))
+    if kind == "date":
+        return datetime.date(1970, 1, 1) + datetime.timedelta(guard - 3)
+    return guard - 3
+
+
+def bulk(seed: int, mode: str) -> list[tuple[int, int, int, int]]:
+    """Some hundred changes of some hundred keys, as a checkpoint has them."""
+    source = random.Random(seed)
+    keys = source.choice((5, 60, 600))
+    kinds = source.choice(((2,), (0, 1, 2, 3), (2, 2, 2, 3)))
+    return [
+        (source.randrange(keys), source.choice(kinds), source.randrange(GUARDS), source.randrange(20))
+        for _ in range(source.choice((40, 150, 400)))
+    ]
+
+
+def _primitive_name(kind: str) -> str:
+    return str(parse_primitive(kind)).partition("(")[0].partition("[")[0].removesuffix("tz_ns")
+
+
+def _key_transforms(kind: str, column: str) -> list[str]:
+    name = kind.partition("(")[0].partition("[")[0]
+    found = [column]
+    if name in BUCKETED or name.startswith("timestamp"):
+        found.append(f"bucket(3, {column})")
+    if name in TRUNCATED:
+        found.append(f"truncate(2, {column})")
+    if name in DAYS or name.startswith("timestamp"):
+        found += [f"day({column})", f"year({column})"]
+    return found
+
+
+def _keys() -> st.SearchStrategy[tuple[str, ...]]:
+    kinds = st.sampled_from(sorted(KEY_TYPES))
+    return st.one_of(
+        st.tuples(st.sampled_from(["long", "string", "int", "double"])),
+        st.tuples(kinds),
+        st.tuples(kinds, kinds),
+        st.tuples(kinds, kinds, kinds),
+    )
+
+
+def _foreign(kinds: Sequence[str]) -> st.SearchStrategy[Foreign]:
+    return st.builds(Foreign, st.sampled_from(kinds), st.integers(0, 99))
+
+
+def _checkpoints(*, crashes: bool = True) -> st.SearchStrategy[Checkpoint]:
+    change = st.tuples(st.integers(0, 9), st.integers(0, 3), st.integers(0, GUARDS - 1), st.integers(0, 9))
+    return st.builds(
+        Checkpoint,
+        st.lists(change, max_size=8).map(tuple),
+        st.one_of(st.just(0), st.integers(0, 999)),
+        st.one_of(
+            st.just(()),
+            st.lists(_foreign(["append", "compact", "delete", "rollback"]), max_size=2).map(tuple),
+        ),
+        st.booleans() if crashes else st.just(False),
+    )
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> Plan:
+    """Any plan."""
+    key = draw(_keys())
+    version = 3 if set(key) & set(NANOS) else draw(st.sampled_from([2, 3]))
+    delete_mode = draw(st.sampled_from(["position", "position", "copy-on-write", "equality"]))
+    of_key = [text for at, kind in enumerate(key) for text in _key_transforms(kind, f"k{at}")]
+    others = ["part", "truncate(1, part)", "day(at)", "bucket(2, number)"]
+    any_spec = st.lists(st.sampled_from(of_key + others), max_size=2, unique_by=_source)
+    # An equality delete reaches one partition, or all where a spec has no fields.
+    first = st.lists(st.sampled_from(of_key), max_size=2, unique_by=_source)
+    partition_by = tuple(draw(first if delete_mode == "equality" else any_spec))
+    evolves = any_spec if delete_mode != "equality" or not partition_by else st.just([])
+    steps: list[st.SearchStrategy[Any]] = [
+        _checkpoints(),
+        _checkpoints(),
+        _checkpoints(),
+        _foreign(["append", "compact", "delete", "rollback"]),
+        st.builds(Restart, st.integers(1, 4)),
+        st.builds(Evolve, evolves.map(tuple)),
+        st.just(Upgrade()),
+    ]
+    if delete_mode != "equality":
+        kinds = st.sampled_from(["all", "states", "run", "truncate", "flip", "older"])
+        steps.append(st.builds(Damage, kinds, st.integers(0, 99), st.booleans()))
+    guards = st.sampled_from(GUARD_TYPES)
+    return Plan(
+        key=key,
+        steps=tuple(draw(st.lists(st.one_of(steps), min_size=1, max_size=9))),
+        mode=draw(st.sampled_from(["upsert", "upsert", "changelog"])),
+        delete_mode=delete_mode,
+        guards=draw(st.one_of(st.just(()), st.tuples(guards), st.tuples(guards, guards))),
+        format_version=version,
+        file_format=draw(st.sampled_from(["parquet", "parquet", "avro", "orc"])),
+        partition_by=partition_by,
+        sort_by=tuple(draw(st.sampled_from([(), (), ("number desc",), ("part", "k0 desc")]))),
+        extras=tuple(draw(st.lists(st.sampled_from(sorted(EXTRAS)), max_size=2, unique=True))),
+        nullable_key=draw(st.booleans()),
+        tasks=draw(st.integers(1, 4)),
+        chunk_rows=draw(st.sampled_from([1, 3, 50, 1000])),
+        roll_bytes=draw(st.sampled_from([1, 3000, 1 << 20])),
+        spread=draw(st.sampled_from([0, 0, 1, 3])),
+        properties=draw(
+            st.sampled_from(
+                [
+                    (),
+                    (("commit.manifest.min-count-to-merge", "2"),),
+                    (("streamlake.upsert.buckets", "3"),),
+                    (("streamlake.write.max-open-files", "1"),),
+                    (("streamlake.upsert.equality-deletes", "row"),),
+                    (("write.delete.granularity", "partition"),),
+                ]
+            )
+        ),
+    )
+
+
+def _source(text: str) -> str:
+    return text.rpartition(" ")[2].strip(")")

@@ -1,0 +1,227 @@
+"""Carries out a plan of the oracle on a real table, step by step, and compares the two after every commit."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+import pyarrow as pa
+
+from streamlake.catalog.open import create
+from streamlake.checkpoint.committable import Committable
+from streamlake.index import key_codec
+from streamlake.index.keys import Keys
+from streamlake.records import ROW_KIND
+from streamlake.spec.data_file import FileContent
+from streamlake.spec.ddl import parse_ddl
+from streamlake.spec.partition_spec import UNPARTITIONED, parse_partition_by
+from streamlake.spec.sort_order import UNSORTED, parse_sort_by
+from streamlake.tables import load_table
+from streamlake.write import upsert_task
+from tests.helpers import foreign_writers
+from tests.helpers.invariants import check_table, live_entries
+from tests.helpers.local_upserts import LocalUpserts
+from tests.helpers.oracle import Change, ChangeModel
+from tests.helpers.oracle_plans import (
+    Checkpoint,
+    Damage,
+    Evolve,
+    Foreign,
+    Plan,
+    PlannedRows,
+    Restart,
+    Step,
+    Upgrade,
+    bulk,
+)
+from tests.helpers.readers import rows
+from tests.helpers.tables import FAST_CHECKS, FAST_RETRIES
+
+_GAP = 1 << 62
+
+
+class OracleRun:
+    """One plan on a new table at `location`. Raises AssertionError where table and model part."""
+
+    def __init__(self, plan: Plan, location: Path) -> None:
+        self.plan = plan
+        self.location = str(location)
+        schema = parse_ddl(plan.ddl)
+        create(
+            self.location,
+            schema,
+            parse_partition_by(list(plan.partition_by), schema) if plan.partition_by else UNPARTITIONED,
+            parse_sort_by(list(plan.sort_by), schema) if plan.sort_by else UNSORTED,
+            plan.format_version,
+            {
+                **FAST_RETRIES,
+                **FAST_CHECKS,
+                "write.format.default": plan.file_format,
+                "write.target-file-size-bytes": str(plan.roll_bytes),
+                **dict(plan.properties),
+            },
+        )
+        self.rows = PlannedRows(plan, schema)
+        self.model = ChangeModel(plan.mode, bool(plan.guards), plan.delete_mode != "equality")
+        self.tasks = plan.tasks
+        self.stream = self._driver()
+
+    def run(self) -> None:
+        with patch.object(upsert_task, "_CHUNK_ROWS", self.plan.chunk_rows), few_hashes(self.plan.spread):
+            for step in self.plan.steps:
+                self.step(step)
+                self.verify()
+
+    def step(self, step: Step) -> None:
+        if isinstance(step, Checkpoint):
+            self._checkpoint(step)
+        elif isinstance(step, Foreign):
+            self._foreign(step)
+        elif isinstance(step, Restart):
+            self.tasks = step.tasks
+            self._restart()
+        elif isinstance(step, Damage):
+            self._damage(step)
+        elif isinstance(step, Evolve):
+            foreign_writers.evolve(self.location, step.partition_by)
+        else:
+            assert isinstance(step, Upgrade)
+            foreign_writers.upgrade(self.location)
+
+    def verify(self) -> None:
+        table = load_table(self.location)
+        check_table(table.table, files_exist=True)
+        found = rows(table.scan().to_arrow(), "number")
+        assert found == rows(self.rows.table(self.model.live()), "number")
+        assert table.scan().count() == len(self.model)
+        if self.plan.delete_mode != "equality" and table.current_snapshot is not None:
+            files = [entry.data_file for entry in live_entries(table.table)]
+            assert not [file for file in files if file.content == FileContent.EQUALITY_DELETES]
+
+    def _driver(self) -> LocalUpserts:
+        plan = self.plan
+        return LocalUpserts(
+            self.location,
+            key=plan.key_columns,
+            mode=plan.mode,
+            delete_mode=plan.delete_mode,
+            sequence_by=plan.guard_columns,
+            tasks=self.tasks,
+            batch_rows=max(plan.chunk_rows // 2, 1),
+        )
+
+    def _restart(self) -> None:
+        checkpoint_id = self.stream.checkpoint_id
+        self.stream = self._driver()
+        self.stream.checkpoint_id = checkpoint_id
+
+    def _checkpoint(self, step: Checkpoint) -> None:
+        numbers = [*step.changes, *(bulk(step.bulk, self.plan.mode) if step.bulk else ())]
+        made = [self.rows.change(*each) for each in numbers]
+        changes = [each for each in made if self.model.is_told(each)]
+        decisions = self.model.decide(changes)
+
+        def between(_: Committable) -> None:
+            for foreign in step.during:
+                self._foreign(foreign)
+
+        if step.crash:
+            staged = self.stream.stage(self._arrow(changes))
+            if staged is not None:
+                between(staged[0])
+            self._restart()
+            committed = bool(self.stream.recover())
+            assert committed == (staged is not None)
+        else:
+            committed = self.stream.checkpoint(self._arrow(changes), between) is not None
+        self.model.apply(decisions)
+        self._save()
+
+    def _arrow(self, changes: list[Change]) -> pa.Table:
+        table = self.rows.table([change.row for change in changes])
+        return table.append_column(ROW_KIND, pa.array([int(change.kind) for change in changes], pa.int8()))
+
+    def _foreign(self, step: Foreign) -> None:
+        source = random.Random(step.seed)
+        if step.kind == "append":
+            added = [
+                self.rows.row(source.randrange(14), self._guard(source), source.randrange(20))
+                for _ in range(source.randrange(1, 9))
+            ]
+            foreign_writers.append_rows(self.location, self.rows.table(added))
+            self.model.append(added)
+        elif step.kind == "compact":
+            mask = source.choice((-1, -1, source.getrandbits(64)))
+            foreign_writers.compact(
+                self.location, lambda at: bool(mask >> at & 1), by_row_delta=source.random() < 0.5
+            )
+        elif step.kind == "delete":
+            numbers = [row.number for row in self.model.live()]
+            gone = source.sample(numbers, min(source.randrange(1, 6), len(numbers)))
+            foreign_writers.delete_rows(self.location, gone, shared=source.random() < 0.5)
+            self.model.delete(gone)
+        else:
+            back = foreign_writers.roll_back(self.location)
+            if back is not None:
+                self.model.restore(back)
+        self._save()
+
+    def _guard(self, source: random.Random) -> int | None:
+        return source.choice((None, *range(8))) if self.plan.guards else None
+
+    def _save(self) -> None:
+        head = load_table(self.location).current_snapshot
+        if head is not None:
+            self.model.save(head.snapshot_id)
+
+    def _damage(self, step: Damage) -> None:
+        damage_index(Path(self.location, "metadata", "_index"), step.kind, random.Random(step.seed))
+        self.model.forget()
+        if step.restart:
+            self._restart()
+
+
+def damage_index(home: Path, kind: str, source: random.Random) -> None:
+    """Harm files of the index; where there is none of the sort, do nothing."""
+    if not home.exists():
+        return
+    files = sorted((path for path in home.rglob("*") if path.is_file()), key=lambda p: p.stat().st_mtime_ns)
+    states = [path for path in files if path.suffix == ".json"]
+    runs = [path for path in files if path.suffix != ".json"]
+    if kind == "all":
+        shutil.rmtree(home)
+    elif kind == "states":
+        for path in states:
+            path.unlink()
+    elif kind == "run" and runs:
+        source.choice(runs).unlink()
+    elif kind == "truncate" and files:
+        path = source.choice(files)
+        path.write_bytes(path.read_bytes()[: source.randrange(path.stat().st_size)])
+    elif kind == "flip" and files:
+        path = source.choice(files[-3:])
+        data = bytearray(path.read_bytes())
+        at = source.randrange(len(data))
+        data[at] ^= 1 << source.randrange(8)
+        path.write_bytes(data)
+    elif kind == "older":
+        for same in (states, runs):
+            if len(same) > 1:
+                shutil.copyfile(same[-2], same[-1])
+
+
+def few_hashes(spread: int) -> Callable[[], None]:
+    """Keys that have bytes get one of `spread` hashes (0: their own)."""
+    encode = key_codec.KeyCodec.encode
+
+    def colliding(codec: key_codec.KeyCodec, columns: list[pa.Array]) -> Keys:
+        keys = encode(codec, columns)
+        if keys.data is None or not spread:
+            return keys
+        return Keys((keys.hashes % np.uint64(spread)) * np.uint64(_GAP), data=keys.data)
+
+    return patch.object(key_codec.KeyCodec, "encode", colliding)
