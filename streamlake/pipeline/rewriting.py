@@ -20,7 +20,7 @@ from streamlake.index.entries import RunFile
 from streamlake.index.run_writer import RunRef
 from streamlake.pipeline.indexed_rows import IndexedRows
 from streamlake.pipeline.table_index import Indexed, live_tasks
-from streamlake.pipeline.task_outcome import run_parts
+from streamlake.pipeline.task_outcome import run_parts, task_ids
 from streamlake.read.planning import FileScanTask
 from streamlake.spec.data_file import DataFile
 from streamlake.spec.types import NestedField
@@ -67,12 +67,14 @@ class _Rewriter:
             # A row that only moves keeps its identity (spec: Row Lineage for Moved Rows).
             lineage = (ROW_ID, LAST_UPDATED_SEQUENCE_NUMBER)
             target = replace(target, schema=replace(target.schema, fields=target.schema.fields + lineage))
-        output = OutputFiles(target, part.number, 0, 0)
+        # Attempts of a task share no file: what one removes, the other may have given to the driver.
+        _, task_id, attempt = task_ids()
+        output = OutputFiles(target, part.number, task_id, attempt)
         writer = rows_writer(target, output)
         reader = self.rows.reader(("*", _POSITION, *(column.name for column in lineage)))
         entries = self.rows.collector()
         try:
-            with task_errors(self.target, part.number, 0):
+            with task_errors(self.target, task_id, attempt):
                 for task, gone in part.files:
                     deleted = np.frombuffer(gone, dtype=np.int64)
                     for batch in reader.read(task):
