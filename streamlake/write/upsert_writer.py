@@ -16,6 +16,7 @@ import numpy as np
 
 from streamlake.formats.position_deletes import merged_positions
 from streamlake.index.entries import SUPERSEDES, TOMBSTONE, Entries, RunFile, sort_entries
+from streamlake.index.keys import Keys
 from streamlake.index.last_per_key import last_per_key
 from streamlake.index.lookup import Found, KeyIndex
 from streamlake.index.run import Run
@@ -102,10 +103,12 @@ class UpsertWriter:
         guards = None if changes.guards is None else changes.guards.take(winners)
         found = KeyIndex([*self._entries, *self._runs], self._is_live).lookup(keys)
         late: Array = np.zeros(len(winners), dtype=bool)
-        if guards is not None and found.guards is not None:
-            late = found.guard_known & guards.below(found.guards)
+        if guards is not None:
+            if found.guards is not None:
+                late = found.guard_known & guards.below(found.guards)
             self.counters["late"] += int(np.count_nonzero(late))
-        self._note_deleted(found, deletes_old, late)
+        overtaken = self._overtaken(found, deletes_old & late)
+        self._note_deleted(found, deletes_old, late, overtaken)
         removes = changes.removes[winners]
         self._count(removes, late, found.exists)
         inserts = ~removes & ~late
@@ -116,8 +119,10 @@ class UpsertWriter:
         files[inserts], positions[inserts] = places
         flags = np.where(removes, TOMBSTONE, np.where(deletes_old, SUPERSEDES, 0)).astype(np.uint8)
         if self._equality is not None:
-            unwritten = kept[deletes_old[kept] & ~self._seen(found, len(winners))[kept]]
+            unwritten = deletes_old & (~late | overtaken) & ~self._seen(found, len(winners))
             self._equality.write(changes.keyed.take(winners[unwritten]))
+        if overtaken.any():
+            self._supersede(keys, found, overtaken)
         entries = sort_entries(
             keys.take(kept),
             files[kept],
@@ -136,18 +141,46 @@ class UpsertWriter:
     def _is_live(self, path: str) -> bool:
         return path in self._target.live_files or path in self._rows.paths
 
-    def _note_deleted(self, found: Found, deletes_old: Array, late: Array) -> None:
+    def _overtaken(self, found: Found, late: Array) -> Array:
+        """Of late changes that delete, those that are late because a newer row of their key came before them in this
+        checkpoint: in any other order they would have deleted what is older, and so they do."""
+        overtaken: Array = np.zeros(len(late), dtype=bool)
+        if self._target.mode != UPSERT and late.any():
+            overtaken[found.query[found.run < len(self._entries)]] = True
+        return overtaken & late
+
+    def _note_deleted(self, found: Found, deletes_old: Array, late: Array, overtaken: Array) -> None:
         """Rows of earlier checkpoints go when the change says so, rows of this one whenever their key comes again."""
         here = found.run < len(self._entries)
-        goes = (deletes_old[found.query] | here) & ~late[found.query]
-        self.deleted_here.add_found(found, goes & here)
-        self.deleted.add_found(found, goes & ~here)
+        is_due = ~late[found.query]
+        self.deleted_here.add_found(found, here & is_due)
+        self.deleted.add_found(found, ~here & deletes_old[found.query] & (is_due | overtaken[found.query]))
         self.own_files.update(path for path, own in zip(found.paths, found.own.tolist(), strict=True) if own)
 
+    def _supersede(self, keys: Keys, found: Found, overtaken: Array) -> None:
+        """Note that the newest row of this checkpoint replaces what is older of these keys."""
+        rows = np.flatnonzero(overtaken[found.query] & (found.run < len(self._entries)))
+        rows = rows[np.argsort(found.run[rows], kind="stable")]
+        group, newest = np.unique(found.query[rows], return_index=True)
+        rows = rows[newest]
+        numbers = {path: number for number, path in enumerate(self._rows.paths)}
+        numbered = np.array([numbers.get(path, -1) for path in found.paths], dtype=np.int32)
+        entries = sort_entries(
+            keys.take(group),
+            numbered[found.file[rows]],
+            found.positions[rows],
+            np.full(len(group), SUPERSEDES),
+            [RunFile(path, own=True) for path in self._rows.paths],
+            guards=None if found.guards is None else found.guards.take(group),
+        )
+        self._entries.insert(0, entries)
+
     def _seen(self, found: Found, rows: int) -> Array:
-        """Which keys had an entry in this checkpoint before, so that their equality delete is written already."""
+        """Which keys had an entry in this checkpoint before, so that their equality delete is written already. Where
+        an entry does not say so, as in a changelog, it is written again."""
         seen: Array = np.zeros(rows, dtype=bool)
-        seen[found.query[found.run < len(self._entries)]] = True
+        if self._target.mode == UPSERT:
+            seen[found.query[found.run < len(self._entries)]] = True
         return seen
 
     def _count(self, removes: Array, late: Array, exists: Array) -> None:
