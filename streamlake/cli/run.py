@@ -59,9 +59,16 @@ def receipt_line(receipt: CommitReceipt) -> str:
             f" as snapshot {receipt.snapshot_id}" if receipt.snapshot_id else ""
         )
     return (
-        f"{head}, {human_count(receipt.rows)} rows, {receipt.data_files} files, {human_size(receipt.bytes)}, "
+        f"{head}, {human_count(receipt.rows)} rows{_changes(receipt)}, {receipt.data_files} files, {human_size(receipt.bytes)}, "
         f"snapshot {receipt.snapshot_id}, write {receipt.write_ms} ms, commit {receipt.commit_ms} ms"
     )
+
+
+def _changes(receipt: CommitReceipt) -> str:
+    """What a checkpoint did to rows that were there, and how many changes came too late."""
+    told = {name: receipt.counters.get(name, 0) for name in ("updates", "deletes", "late")}
+    shown = ", ".join(f"{human_count(count)} {name}" for name, count in told.items() if count)
+    return f" ({shown})" if shown else ""
 
 
 def say(text: str) -> None:

@@ -17,6 +17,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from streamlake.decode.row_kinds import row_kinds
 from streamlake.formats.arrow_schema import schema_to_arrow
 from streamlake.pipeline.arrow_batches import bound_by_rows
+from streamlake.pipeline.direct_reader import RangeReader
 from streamlake.pipeline.key_routing import route_by_key
 from streamlake.pipeline.sink_run import Reader, check_columns
 from streamlake.pipeline.upsert_options import UpsertOptions
@@ -75,7 +76,8 @@ def _read_by_tasks(frame: DataFrame, read: Reader, table: Table) -> DataFrame:
         for piece in ranges:
             yield from read(piece)
 
-    return frame.mapInArrow(rows, from_arrow_schema(schema_to_arrow(table.schema, field_ids=False)))
+    schema = read.source.table_schema if isinstance(read, RangeReader) else table.schema
+    return frame.mapInArrow(rows, from_arrow_schema(schema_to_arrow(schema, field_ids=False)))
 
 
 def _quoted(name: str) -> str:

@@ -28,7 +28,13 @@ from streamlake.pipeline.sampled_schema import with_inferred_schema
 from streamlake.pipeline.sink_run import Reader, SinkRun
 from streamlake.pipeline.start import start_query
 from streamlake.pipeline.turns import turn
-from streamlake.pipeline.upsert_options import UpsertOptions, key_schema, require_delete_mode
+from streamlake.pipeline.upsert_options import (
+    UpsertOptions,
+    key_schema,
+    require_delete_mode,
+    unknown_value,
+    with_row_kind,
+)
 from streamlake.pipeline.upsert_run import UpsertRun
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.spec.schema import Schema
@@ -161,7 +167,8 @@ class IcebergSink:
         if source.schema is not None:
             return source
         try:
-            return source.with_schema(open_table(self.table, self.catalog).schema)
+            schema = open_table(self.table, self.catalog).schema
+            return source.with_schema(with_row_kind(schema, self.row_kind))
         except TableNotFoundError:
             return with_inferred_schema(source)
 
@@ -270,7 +277,7 @@ class IcebergSink:
 
 def _check_mode(mode: str, **upserts: Any) -> None:
     if mode not in MODES:
-        raise InvalidOptionError(f"mode '{mode}' is not known; it can be {', '.join(MODES)}")
+        raise unknown_value("mode", mode, MODES)
     if mode in UPSERT_MODES:
         if mode == CHANGELOG and upserts["row_kind"] is None:
             raise InvalidOptionError(

@@ -9,7 +9,7 @@ from streamlake.errors import FeatureUnsupportedError, InvalidOptionError, Schem
 from streamlake.options import check_option_names, int_property, suggestion
 from streamlake.spec.partition_spec import UNPARTITIONED, PartitionSpec
 from streamlake.spec.schema import Schema
-from streamlake.spec.types import DoubleType, FloatType
+from streamlake.spec.types import DoubleType, FloatType, NestedField, StringType
 from streamlake.table.table import Table
 from streamlake.write.upsert_key import UpsertKey
 from streamlake.write.upsert_target import DELETE_MODES, EQUALITY
@@ -98,7 +98,13 @@ class UpsertOptions:
 
 def key_schema(schema: Schema, key: Sequence[str], row_kind: str | None, table: str) -> Schema:
     """The schema of a table that is created for a stream of changes: the key's columns are its identifier fields where
-    the specification lets them (required, no floating point), and the column of the row kind is left out."""
+    the specification lets them (required, no floating point), and the column of the row kind is left out.
+
+    Raises InvalidOptionError without a key, SchemaMismatchError for a column that the stream lacks."""
+    if not key:
+        raise InvalidOptionError(
+            f"{table}: a table that is created for upserts needs a key: name its columns in key=[...]"
+        )
     fields = tuple(part for part in schema.fields if part.name != row_kind)
     by_name = {part.name: part for part in fields}
     for name in key:
@@ -114,11 +120,26 @@ def key_schema(schema: Schema, key: Sequence[str], row_kind: str | None, table: 
     return replace(schema, fields=fields, identifier_field_ids=identifiers)
 
 
+def with_row_kind(schema: Schema, row_kind: str | None) -> Schema:
+    """The columns of a table and, where it does not keep it, the text with the row kind: what its changes have."""
+    if row_kind is None or row_kind in schema.column_names:
+        return schema
+    column = NestedField(schema.highest_field_id + 1, row_kind, StringType())
+    return replace(schema, fields=(*schema.fields, column))
+
+
 def require_delete_mode(mode: str) -> str:
     """The delete mode, if it is one. Raises InvalidOptionError."""
     if mode not in DELETE_MODES:
-        raise InvalidOptionError(f"delete_mode '{mode}' is not known; it can be {', '.join(DELETE_MODES)}")
+        raise unknown_value("delete_mode", mode, DELETE_MODES)
     return mode
+
+
+def unknown_value(option: str, value: str, known: Sequence[str]) -> InvalidOptionError:
+    """The error for a value that an option cannot have, with the nearest one and with all."""
+    near = suggestion(value, known)
+    hint = f". Did you mean '{near}'?" if near else ""
+    return InvalidOptionError(f"{option} '{value}' is not known; it can be {', '.join(known)}{hint}")
 
 
 def _identifier_columns(table: Table) -> tuple[str, ...]:

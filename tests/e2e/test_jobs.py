@@ -94,3 +94,22 @@ def test_kafka_append(tmp_path: Path, kafka_broker: KafkaBroker) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
     assert ids(tmp_path) == list(range(500))
     assert len(load_table(tmp_path / "table").snapshots) == 3
+
+
+@pytest.mark.kafka
+def test_kafka_upsert(tmp_path: Path, kafka_broker: KafkaBroker) -> None:
+    kafka_broker.create_topic("job-changes", partitions=1)
+    changes = [{"op": "c", "id": at, "version": 1, "name": f"n{at}"} for at in range(300)]
+    changes += [{"op": "d", "id": at, "version": 2} for at in range(100)]
+    changes += [{"op": "u", "id": 200, "version": 0, "name": "late"}]
+    kafka_broker.produce("job-changes", [json.dumps(change).encode() for change in changes])
+    arguments = ["--bootstrap-servers", kafka_broker.bootstrap_servers, "--topics", "job-changes"]
+    arguments += ["--table", tmp_path / "table", "--checkpoint", tmp_path / "checkpoint", "--interval", "now"]
+    arguments += ["--schema", "op string, id long, version long, name string", "--name", "changes"]
+    arguments += ["--key", "id", "--row-kind", "op", "--sequence-by", "version"]
+    done = submit("kafka_upsert.py", *arguments, "--option", "max-offsets-per-trigger=300")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert ids(tmp_path) == list(range(100, 300))
+    table = load_table(tmp_path / "table")
+    assert (table.format_version, len(table.snapshots)) == (3, 2)
+    assert table.scan("id = 200").to_arrow()["name"].to_pylist() == ["n200"]

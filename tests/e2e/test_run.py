@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from streamlake import load_table
+from streamlake.cli.run import receipt_line
 from streamlake.errors import InvalidOptionError, SchemaMismatchError
 from streamlake.pipeline.pipeline_file import parse_pipeline
 from streamlake.pipeline.running import PipelineRun, StopRequest, run_pipeline
@@ -241,6 +242,104 @@ def test_kafka_to_table(tmp_path: Path, spark: SparkSession, kafka_broker: Kafka
     assert table["id"].to_pylist() == list(range(1000))
     assert table["name"][7].as_py() == "größe 7"
     assert run_pipeline(pipeline, spark).rows == 0
+
+
+CHANGES = """
+name: accounts
+source:
+  files: {{path: {home}/in, format: json, schema: "kind string, id long, at long, balance double", max-files-per-trigger: 1}}
+select: [kind, id, at, balance]
+sink:
+  table: {home}/table
+  create: true
+  mode: upsert
+  key: id
+  sequence-by: [at]
+  row-kind: kind
+  delete-mode: position
+checkpoint: {home}/checkpoint
+trigger: available-now
+"""
+
+
+@pytest.mark.spark
+def test_changes_to_table(tmp_path: Path, spark: SparkSession) -> None:
+    def land_changes(name: str, *changes: tuple[str, int, int, float | None]) -> None:
+        (tmp_path / "in").mkdir(exist_ok=True)
+        names = ("kind", "id", "at", "balance")
+        lines = [json.dumps(dict(zip(names, change, strict=True))) for change in changes]
+        (tmp_path / "in" / f".{name}").write_text("\n".join(lines) + "\n")
+        (tmp_path / "in" / f".{name}").rename(tmp_path / "in" / name)
+        time.sleep(0.01)
+
+    land_changes("a.json", *(("c", at, 1, float(at)) for at in range(10)))
+    land_changes("b.json", ("u", 3, 5, 33.0), ("d", 4, 5, None), ("u", 5, 0, 0.5), ("c", 10, 1, 10.0))
+    pipeline = parse_pipeline(CHANGES.format(home=tmp_path), "p.yaml")
+    seen: list[Any] = []
+    state = run_pipeline(pipeline, spark, on_tick=lambda receipts, state: seen.extend(receipts))
+    assert (state.rows, state.checkpoints) == (12, 2)
+    assert "checkpoint 1: committed, 2 rows (1 updates, 1 deletes, 1 late), " in receipt_line(seen[1])
+    table = load_table(tmp_path / "table")
+    assert table.format_version == 3
+    assert list(table.schema.column_names) == ["id", "at", "balance"]
+    rows = {row["id"]: row["balance"] for row in table.scan().to_arrow().to_pylist()}
+    assert rows == {**{at: float(at) for at in range(11) if at != 4}, 3: 33.0}
+    assert run_pipeline(pipeline, spark).checkpoints == 0
+
+
+def test_mistakes_in_upserts_need_no_spark() -> None:
+    PipelineRun(parse_pipeline(CHANGES.format(home="/x"), "p.yaml"))
+    for old, new, message in (
+        ("mode: upsert", "mode: upsrt", "mode 'upsrt' is not known; .* Did you mean 'upsert'"),
+        (
+            "delete-mode: position",
+            "delete-mode: positions",
+            "'positions' is not known; .* Did you mean 'position'",
+        ),
+        (
+            "sequence-by:",
+            "sequenc-by:",
+            "p.yaml: sink: unknown option 'sequenc-by'; did you mean 'sequence-by'",
+        ),
+        (
+            "mode: upsert",
+            "mode: append",
+            "key, sequence_by, row_kind, delete_mode belongs to the modes upsert",
+        ),
+        (
+            "mode: upsert",
+            "mode: changelog\n  row-kind: null",
+            "'changelog' needs to know which changes delete",
+        ),
+    ):
+        text = CHANGES.format(home="/x")
+        if "row-kind" in new:
+            text = text.replace("  row-kind: kind\n", "")
+        text = text.replace(f"  {old}", f"  {new}")
+        with pytest.raises(InvalidOptionError, match=message):
+            PipelineRun(parse_pipeline(text, "p.yaml"))
+
+
+@pytest.mark.kafka
+def test_changes_of_a_topic(tmp_path: Path, spark: SparkSession, kafka_broker: KafkaBroker) -> None:
+    """The row kind's column is in the records and not in the table; at the second start the table tells the schema."""
+    topic = "pipeline-file-changes"
+    kafka_broker.create_topic(topic, partitions=1)
+    text = KAFKA.format(home=tmp_path, topic=topic).replace(
+        "create: true,", "create: true, mode: changelog, key: [id], row-kind: op, "
+    )
+    text = text.replace("schema: id long not null, name string", "schema: op string, id long, name string")
+    environment = {"BROKER": kafka_broker.bootstrap_servers}
+    for start, given in enumerate((text, text.replace("    schema: op string, id long, name string\n", ""))):
+        kinds = ("+U", "-D") if start else ("+I",)
+        changes = [
+            {"op": kind, "id": at, "name": f"{start}"} for at in range(0, 600, start + 1) for kind in kinds
+        ]
+        changes += [{"op": "+I", "id": at, "name": "again"} for at in range(0, 300, 2) if start]
+        kafka_broker.produce(topic, [json.dumps(change).encode() for change in changes])
+        run_pipeline(parse_pipeline(given, "p.yaml", environment), spark)
+    rows = {row["id"]: row["name"] for row in load_table(tmp_path / "table").scan().to_arrow().to_pylist()}
+    assert rows == {**dict.fromkeys(range(1, 600, 2), "0"), **dict.fromkeys(range(0, 300, 2), "again")}
 
 
 def test_usage_errors_need_no_spark(tmp_path: Path) -> None:
