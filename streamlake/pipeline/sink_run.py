@@ -165,10 +165,10 @@ class SinkRun:
         """Make a staged checkpoint one snapshot. `results` spare reading its manifests; None for a predecessor's."""
         return self.committer.commit(committable, outcome, None if results is None else data_files(results))
 
-    def _is_skipped(self, files: Sequence[DataFile]) -> bool:
-        """Whether a checkpoint with these files is empty and need not be committed."""
-        self._empty = 0 if files else self._empty + 1
-        if not files and (self.mode in OVERWRITES or self._empty < self._max_continuous_empty_commits):
+    def _is_skipped(self, content: Sequence[object]) -> bool:
+        """Whether a checkpoint with this content is empty and need not be committed."""
+        self._empty = 0 if content else self._empty + 1
+        if not content and (self.mode in OVERWRITES or self._empty < self._max_continuous_empty_commits):
             return True
         self._empty = 0
         return False

@@ -166,7 +166,9 @@ class UpsertRun(SinkRun):
     def stage(self, identity: CheckpointIdentity, results: Iterable[WriteResult]) -> Committable | None:
         results = list(results)
         changed = self._with_driver_part(results, identity)
-        if self._is_skipped((*changed.files, *changed.removed)):
+        # With guards, that a key is deleted is worth a commit, though it had no row: an older change may follow.
+        tombstones = changed.own_runs if self._options.key.sequence_by else ()
+        if self._is_skipped((*changed.files, *changed.removed, *tombstones)):
             return None
         self._changed = changed
         manifests = self._manifests(changed.files)

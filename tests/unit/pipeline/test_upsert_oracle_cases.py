@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.oracle_plans import Checkpoint, Foreign, Plan
+from streamlake.write.upsert_target import DELETE_MODES
+from tests.helpers.oracle_plans import Checkpoint, Foreign, Plan, Restart
 from tests.helpers.oracle_run import OracleRun
 
 CASES = {
@@ -18,6 +19,25 @@ CASES = {
         steps=(Checkpoint(((7, 3, 6, 3),)),),
         delete_mode="equality",
         properties=(("streamlake.upsert.equality-deletes", "row"),),
+    ),
+    **{
+        f"a removal behind the newer row, {mode}": Plan(
+            steps=(
+                Checkpoint(((1, 0, 1, 0), (2, 0, 1, 0))),
+                Checkpoint(((1, 2, 5, 0), (2, 2, 3, 0), (1, 1, 3, 0), (2, 2, 4, 0), (2, 1, 2, 0))),
+                Restart(1),
+                Checkpoint(((1, 1, 5, 0),)),
+            ),
+            mode="changelog",
+            delete_mode=mode,
+            guards=("long",),
+            chunk_rows=1,
+        )
+        for mode in DELETE_MODES
+    },
+    "nothing but a deleted key that was never there": Plan(
+        steps=(Checkpoint(((1, 3, 5, 0),)), Restart(2), Checkpoint(((1, 2, 3, 0), (2, 2, 3, 0)))),
+        guards=("long",),
     ),
 }
 
