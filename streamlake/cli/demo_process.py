@@ -97,6 +97,8 @@ class DriverProcess:
 
     def kill(self) -> None:
         """SIGKILL to the driver and its JVM, at once."""
+        if self._killed:
+            return
         self._killed = True
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)

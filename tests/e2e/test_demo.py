@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
 import subprocess
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -15,13 +16,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from rich.console import Console
 
 from streamlake import create_table
 from streamlake.catalog.open import open_table
 from streamlake.cli import demo
-from streamlake.cli.demo_check import Differences, compare
+from streamlake.cli.demo_check import Differences, ReaderCost, compare
 from streamlake.cli.demo_orders import CHANGE_SCHEMA, SCHEMA, checkpoints_of, order_stream, write_changes
 from streamlake.cli.demo_process import DriverProcess, DriverSettings
+from streamlake.cli.demo_view import DemoView
+from streamlake.commit.receipt import CommitReceipt, Outcome
 from streamlake.errors import InvalidOptionError, StreamlakeError
 from tests.helpers.batch_write import append
 from tests.helpers.command_line import command, environment, streamlake
@@ -200,6 +204,44 @@ def test_content_is_compared(orders: pa.Table, column: str) -> None:
     nulls = orders.set_column(at, column, pa.nulls(orders.num_rows, values.type))
     assert compare(nulls, orders, "order_id") == Differences(different=orders.num_rows)
     assert compare(nulls, nulls, "order_id") == Differences()
+
+
+def test_what_a_killed_driver_left_is_told() -> None:
+    console = Console(file=io.StringIO(), width=118, highlight=False)
+    view = DemoView(console=console)
+    counters = {"changes": 1200, "inserts": 1000, "updates": 150, "deletes": 40, "late": 10}
+    with view.starting(2000), view.streaming(2000, "/lake/orders"):
+        view.checkpoint(CommitReceipt("job", 0, Outcome.COMMITTED, 7, data_files=4, counters=counters))
+        view.killed(1, 1)
+        view.checkpoint(CommitReceipt("job", 1, Outcome.RECOVERED, 8))
+    result = demo.DemoResult(
+        table="/lake/orders",
+        rows=900,
+        checkpoints=2,
+        killed_checkpoint=1,
+        recovered_checkpoints=[1],
+        orphan_files=3,
+        restart_seconds=7.5,
+        problems=["3 rows are missing"],
+        missing=3,
+        reads=[ReaderCost(0, 4, 0, 0, 0, 1000, 0.05), ReaderCost(1, 8, 4, 140, 0, 900, 0.1)],
+        rows_per_partition={"eu": 500, "us": 400},
+    )
+    view.finish(asdict(result))
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    for expected in (
+        "checkpoint  0    1,000 new      150 updated      40 deleted     10 late    4 files",
+        "✗ kill -9: the driver dies while it writes checkpoint 1, 1 file begun",
+        "checkpoint  1  recovered: staged before, committed now, as snapshot 8",
+        "✗ 3 rows are missing",
+        "1 staged by the killed driver and committed by the next",
+        "3 more from the killed driver",
+        "7.5 s once more",
+        "0      1,000             0           4                 0",
+        "1        900           140           8                 4",
+        "eu ████████████████████████ 500",
+    ):
+        assert expected in shown
 
 
 def test_a_wrong_table_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
