@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -41,7 +41,7 @@ class _Scope:
 
     def __init__(self) -> None:
         self.entries: list[ManifestEntry] = []
-        self._after: dict[int, tuple[DataFile, ...]] = {}
+        self._after: tuple[int, tuple[DataFile, ...]] = (-1, ())
 
     @cached_property
     def _sorted(self) -> list[ManifestEntry]:
@@ -64,11 +64,38 @@ class _Scope:
         )
 
     def after(self, number: int) -> tuple[DataFile, ...]:
-        """The files that apply to data of sequence number `number`."""
+        """The files that apply to data of sequence number `number`; data files of one commit share the answer."""
         at = bisect_right(self._numbers, number)
-        if at not in self._after:
-            self._after[at] = tuple(entry.data_file for entry in self._sorted[at:])
-        return self._after[at]
+        if at != self._after[0]:
+            self._after = at, tuple(entry.data_file for entry in self._sorted[at:])
+        return self._after[1]
+
+
+class _SharedPositions:
+    """The position delete files of one partition that may name several data files, by the bounds of their paths."""
+
+    def __init__(self) -> None:
+        self.entries: list[ManifestEntry] = []
+
+    @cached_property
+    def _bounded(self) -> list[tuple[bytes, bytes | None, ManifestEntry]]:
+        """(lower bound, upper bound if there is one, entry), ascending by lower bound."""
+        bounded = []
+        for entry in self.entries:
+            lower = (entry.data_file.lower_bounds or {}).get(FILE_PATH_ID, b"")
+            bounded.append((lower, (entry.data_file.upper_bounds or {}).get(FILE_PATH_ID), entry))
+        return sorted(bounded, key=lambda each: each[0])
+
+    @cached_property
+    def _lowers(self) -> list[bytes]:
+        return [lower for lower, _, _ in self._bounded]
+
+    def that_may_name(self, path: str) -> Iterator[ManifestEntry]:
+        """All but those whose bounds exclude the path."""
+        data = path.encode("utf-8")
+        for _, upper, entry in self._bounded[: bisect_right(self._lowers, data)]:
+            if upper is None or data <= upper:
+                yield entry
 
 
 class DeleteFileIndex:
@@ -77,7 +104,7 @@ class DeleteFileIndex:
     def __init__(self, specs: Mapping[int, PartitionSpec], entries: Iterable[ManifestEntry]) -> None:
         self._vectors: dict[str, ManifestEntry] = {}
         self._positions_by_path: defaultdict[str, list[ManifestEntry]] = defaultdict(list)
-        self._positions: defaultdict[PartitionKey, list[ManifestEntry]] = defaultdict(list)
+        self._positions: defaultdict[PartitionKey, _SharedPositions] = defaultdict(_SharedPositions)
         self._equalities: defaultdict[PartitionKey, _Scope] = defaultdict(_Scope)
         self._global_equalities = _Scope()
         for entry in entries:
@@ -96,7 +123,7 @@ class DeleteFileIndex:
             if file.deletes_from is not None:
                 self._positions_by_path[file.deletes_from].append(entry)
             else:
-                self._positions[partition_key(file.spec_id, file.partition)].append(entry)
+                self._positions[partition_key(file.spec_id, file.partition)].entries.append(entry)
 
     def _add_vector(self, entry: ManifestEntry) -> None:
         file = entry.data_file
@@ -132,9 +159,7 @@ class DeleteFileIndex:
             for entry in self._positions_by_path.get(data_file.file_path, ())
             if _same_partition(entry.data_file, data_file, key)
         ]
-        shared = [
-            entry for entry in self._positions.get(key, ()) if _may_name(entry.data_file, data_file.file_path)
-        ]
+        shared = self._positions[key].that_may_name(data_file.file_path) if key in self._positions else ()
         return found + tuple(entry.data_file for entry in (*by_path, *shared) if _number(entry) >= number)
 
     def equality_deletes_of(
@@ -171,14 +196,3 @@ def _same_partition(delete_file: DataFile, data_file: DataFile, key: PartitionKe
         f"{delete_file.spec_id}, {delete_file.partition}; the data file: spec {data_file.spec_id}, "
         f"{data_file.partition}); the table's metadata is damaged, roll it back to an earlier snapshot"
     )
-
-
-def _may_name(delete_file: DataFile, path: str) -> bool:
-    """False when the bounds of a position delete file's `file_path` column exclude `path`."""
-    data = path.encode("utf-8")
-    lower, upper = _path_bounds(delete_file)
-    return (lower is None or lower <= data) and (upper is None or data <= upper)
-
-
-def _path_bounds(file: DataFile) -> tuple[bytes | None, bytes | None]:
-    return (file.lower_bounds or {}).get(FILE_PATH_ID), (file.upper_bounds or {}).get(FILE_PATH_ID)

@@ -112,13 +112,18 @@ class Scan:
         equality deletes are columns read, those that they look at.
         """
         rows = self._rows(select_columns(self._schema, []), DEFAULT_BATCH_SIZE)
-        total, unsure = 0, []
-        for task in self.plan_files():
-            if task.known_count is not None:
-                total += task.known_count
-            else:
-                unsure.append(task)
-        return total + sum(in_order(unsure, lambda task: [rows.count(task)], workers=_WORKERS))
+        known = 0
+
+        def unsure() -> Iterator[FileScanTask]:
+            nonlocal known
+            for task in self.plan_files():
+                if task.known_count is None:
+                    yield task
+                else:
+                    known += task.known_count
+
+        read = sum(in_order(unsure(), lambda task: [rows.count(task)], workers=_WORKERS))
+        return known + read
 
     def _rows(self, selection: ColumnSelection, batch_size: int) -> FileRows:
         text = self.table.properties.get(NAME_MAPPING_PROPERTY)
