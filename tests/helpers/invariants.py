@@ -130,8 +130,9 @@ def _check_deletes(table: Table, live: Iterable[ManifestEntry]) -> None:
                 f"a deletion vector is left for {file.referenced_data_file}, which is gone"
             )
         if target is not None:
-            same = (target.data_file.spec_id, target.data_file.partition) == (file.spec_id, file.partition)
-            assert same, f"{file.file_path} is not in the partition of {file.referenced_data_file}"
+            assert _place(target.data_file) == _place(file), (
+                f"{file.file_path} is not in the partition of {file.referenced_data_file}"
+            )
             assert entry.sequence_number is not None
             assert target.sequence_number is not None
             assert entry.sequence_number >= target.sequence_number, (
@@ -139,6 +140,11 @@ def _check_deletes(table: Table, live: Iterable[ManifestEntry]) -> None:
             )
     twice = [path for path, count in vectors.items() if count > 1]
     assert not twice, f"two deletion vectors for {twice[:3]}"
+
+
+def _place(file: DataFile) -> tuple[object, ...]:
+    """Spec and partition of a file; NaN is the same as NaN."""
+    return (file.spec_id, *("NaN" if value != value else value for value in file.partition))
 
 
 def _check_summary(

@@ -35,6 +35,16 @@ CASES = {
         )
         for mode in DELETE_MODES
     },
+    "partitions of NaN and of zeros": Plan(
+        key=("double",),
+        steps=(
+            Checkpoint(tuple((key, 2, 0, 0) for key in range(11))),
+            Checkpoint(tuple((key, 2, 0, 0) for key in range(11))),
+        ),
+        delete_mode="equality",
+        partition_by=("k0",),
+        chunk_rows=3,
+    ),
     "nothing but a deleted key that was never there": Plan(
         steps=(Checkpoint(((1, 3, 5, 0),)), Restart(2), Checkpoint(((1, 2, 3, 0), (2, 2, 3, 0)))),
         guards=("long",),
