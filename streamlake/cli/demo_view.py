@@ -88,7 +88,9 @@ class DemoView:
         if self.quiet:
             sys.stdout.write(json_text(result) + "\n")
             return
-        self.console.print()
+        if self.console.is_terminal:
+            # Elsewhere the end of the bar has left an empty line.
+            self.console.print()
         self.console.print(_verdict(result))
         self.console.print(facts(_facts(result)))
         self.console.print()
@@ -123,7 +125,7 @@ def _facts(result: Mapping[str, Any]) -> list[tuple[str, str]]:
         ),
         (
             "late",
-            f"{human_count(result['late_ignored'])} orders' changes came after newer ones, and were ignored",
+            f"{human_count(result['late_ignored'])} changes came after a newer one of their order, and were ignored",
         ),
         (
             "changes/s",
@@ -150,8 +152,8 @@ def _facts(result: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _verdict(result: Mapping[str, Any]) -> Panel:
     if result["ok"]:
         text = (
-            f"all {human_count(result['rows'])} orders are as they must be: "
-            "none missing, none too many, none different"
+            f"all {human_count(result['rows'])} orders are what the changes lead to: "
+            "0 missing, 0 extra, 0 different"
         )
         return Panel(Text(f"✓ {text}", style="green"), expand=False)
     return Panel(Text("✗ " + "; ".join(result["problems"]), style="red"), expand=False)
@@ -218,5 +220,5 @@ def _checkpoint_line(receipt: CommitReceipt) -> Text:
     return Text(
         f"{head}{counts['inserts']:>7} new  {counts['updates']:>7} updated  {counts['deletes']:>6} deleted  "
         f"{counts['late']:>5} late  {receipt.data_files:>3} files  {receipt.delete_files:>3} vectors  "
-        f"write {receipt.write_ms / 1000:.2f} s  commit {receipt.commit_ms / 1000:.2f} s"
+        f"{(receipt.write_ms + receipt.commit_ms) / 1000:>5.2f} s"
     )

@@ -89,7 +89,7 @@ def test_picture_beside_an_earlier_run(tmp_path: Path) -> None:
         "checkpoint  0        1 new        0 updated",
         "✗ stopped: checkpoint 0 is in the table",
         "checkpoint  0  replayed: in the table already",
-        "✓ all 1 orders are as they must be",
+        "✓ all 1 orders are what the changes lead to",
         "what a reader pays",
         "orders per partition",
         f"streamlake index status {location}",
