@@ -7,6 +7,7 @@ table must hold each change once, and the reader must not pay for how it came ab
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
@@ -118,10 +119,11 @@ def run(*, as_json: bool, warehouse: str | None, rows: int) -> int:
     work = Path(tempfile.mkdtemp(prefix="streamlake-demo-"))
     try:
         result = _demo(location, work, rows, view)
-    except InvalidOptionError:
-        # Nothing was started, so there is nothing to look at.
+    except (InvalidOptionError, KeyboardInterrupt):
+        # There is no failure to look into, and where nothing was started no table either.
         shutil.rmtree(work, ignore_errors=True)
-        location.rmdir()
+        with contextlib.suppress(OSError):
+            location.rmdir()
         raise
     except Exception as error:
         raise StreamlakeError(

@@ -114,10 +114,11 @@ def test_without_java(tmp_path: Path) -> None:
 
 
 def test_interrupted_while_spark_starts(tmp_path: Path) -> None:
+    (tmp_path / "temporary").mkdir()
     process = subprocess.Popen(
         command("demo", "--rows", 1000),
         cwd=tmp_path,
-        env=environment(),
+        env=environment({"TMPDIR": str(tmp_path / "temporary")}),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -131,6 +132,8 @@ def test_interrupted_while_spark_starts(tmp_path: Path) -> None:
     assert (process.returncode, stderr) == (130, "error: interrupted\n")
     assert drivers
     assert not any(Path("/proc", driver).exists() for driver in drivers)
+    assert list((tmp_path / "temporary").iterdir()) == []
+    assert list((tmp_path / demo.DEFAULT_WAREHOUSE).iterdir()) == []
 
 
 def _children(pid: int) -> list[str]:
