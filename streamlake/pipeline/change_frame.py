@@ -33,7 +33,8 @@ class ChangeFrame:
         if read is not None:
             frame = _read_by_tasks(frame, read, table)
         self._kind = options.row_kind
-        check_columns(frame, table, beside=() if self._kind is None else (self._kind,))
+        needed = dict.fromkeys((*options.key.all_columns, *([] if self._kind is None else [self._kind])))
+        check_columns(frame, table, beside=tuple(needed))
         self._frame = frame
         self._table = table
         self._key = options.key

@@ -14,6 +14,7 @@ from streamlake import clock
 from streamlake.checkpoint.committable import Committable
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.commit.receipt import CommitReceipt, Outcome
+from streamlake.errors import IndexDamagedError
 from streamlake.pipeline.sink_run import Reader, SinkRun, elapsed_ms
 
 
@@ -47,7 +48,13 @@ def _recover(run: SinkRun, identity: CheckpointIdentity) -> CommitReceipt | None
     receipt = None
     for committable in run.pending():
         if _is_due(run, committable, identity):
-            committed = run.commit(committable, outcome=Outcome.RECOVERED)
+            try:
+                committed = run.commit(committable, outcome=Outcome.RECOVERED)
+            except IndexDamagedError:
+                if committable.identity.checkpoint_id != identity.checkpoint_id:
+                    raise
+                # Its own part of the key index is lost, but Spark has its rows here again.
+                return None
             run.forget_before(committable.identity)
             if committable.identity.checkpoint_id == identity.checkpoint_id:
                 receipt = committed

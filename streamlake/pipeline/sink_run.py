@@ -199,7 +199,7 @@ def check_columns(frame: DataFrame, table: Table, beside: Sequence[str] = ()) ->
     known = {*table.schema.column_names, *beside}
     unknown = [name for name in frame.columns if name not in known]
     absent = [part.name for part in table.schema.fields if part.required and part.name not in frame.columns]
-    absent += [name for name in beside if name not in frame.columns]
+    absent += [name for name in beside if name not in frame.columns and name not in absent]
     if unknown or absent:
         problems = [f"the column '{name}' is not in the table" for name in unknown]
         problems += [f"the required column '{name}' is not in the stream" for name in absent]

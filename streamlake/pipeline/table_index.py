@@ -63,10 +63,14 @@ class TableIndex:
         """The index as it was last brought up to date."""
         return self._indexed
 
-    def refresh(self, session: SparkSession | None, *, rebuild: bool = False) -> Indexed:
+    def refresh(
+        self, session: SparkSession | None, *, rebuild: bool = False, buckets: int | None = None
+    ) -> Indexed:
         """The index of the branch's head, which the refreshed table shows. Reads data files only where other writers
         added some, or where there is no index that can be used; by Spark where they are many. `rebuild`: from the
-        table alone."""
+        table alone; `buckets`: with so many, and from the table alone where it has others."""
+        if buckets is not None and not rebuild and self.refresh(session).state.buckets != buckets:
+            self._buckets, rebuild = buckets, True
         if not self._started:
             self._started = True
             self._told = self._rebuilt_property()
@@ -114,7 +118,7 @@ class TableIndex:
         states = named_states(metadata, self._branch, down_to=None if mine is None else mine.snapshot_id)
         for named in sorted(states, key=lambda each: not each.is_rebuilt) if told else states:
             try:
-                state = self._loaded(named.path)
+                state = self.loaded(named.path)
             except (IndexDamagedError, MissingFileError) as error:
                 self.rebuilt_because = str(error)
                 return self._empty(), {}
@@ -125,7 +129,7 @@ class TableIndex:
     def _rebuilt_property(self) -> str | None:
         return self._table.properties.get(property_name(self._branch))
 
-    def _loaded(self, path: str) -> IndexState | None:
+    def loaded(self, path: str) -> IndexState | None:
         """The state at `path`; None when it is an index over other columns. Tasks verify the runs that they open."""
         state = self.files.load(path)
         key = self._key

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from streamlake.errors import FeatureUnsupportedError, InvalidOptionError, SchemaMismatchError
+from streamlake.index.key_codec import KeyCodec
 from streamlake.options import check_option_names, int_property, suggestion
 from streamlake.spec.partition_spec import UNPARTITIONED, PartitionSpec
 from streamlake.spec.schema import Schema
@@ -13,6 +15,8 @@ from streamlake.spec.types import DoubleType, FloatType, NestedField, StringType
 from streamlake.table.table import Table
 from streamlake.write.upsert_key import UpsertKey
 from streamlake.write.upsert_target import DELETE_MODES, EQUALITY
+
+_LOG = logging.getLogger(__name__)
 
 PREFIX = "streamlake.upsert."
 BUCKETS = "streamlake.upsert.buckets"
@@ -68,6 +72,12 @@ class UpsertOptions:
             raise InvalidOptionError(
                 f"the table property {EQUALITY_ROWS} is '{rows}'; it can be {_KEY_ONLY} or {_WHOLE_ROW}"
             )
+        if delete_mode == EQUALITY and sequence_by:
+            _LOG.warning(
+                "%s: delete_mode='equality' keeps no state, so sequence_by orders the changes inside a checkpoint only: a "
+                "late change overwrites a newer row of an earlier checkpoint; delete_mode='position' compares with the table",
+                table.location,
+            )
         return UpsertOptions(
             key=UpsertKey.of(table.schema, names, sequence_by, table.location),
             delete_mode=delete_mode,
@@ -100,7 +110,8 @@ def key_schema(schema: Schema, key: Sequence[str], row_kind: str | None, table: 
     """The schema of a table that is created for a stream of changes: the key's columns are its identifier fields where
     the specification lets them (required, no floating point), and the column of the row kind is left out.
 
-    Raises InvalidOptionError without a key, SchemaMismatchError for a column that the stream lacks."""
+    Raises InvalidOptionError without a key or for a column that cannot be one, SchemaMismatchError for a column that
+    the stream lacks."""
     if not key:
         raise InvalidOptionError(
             f"{table}: a table that is created for upserts needs a key: name its columns in key=[...]"
@@ -115,6 +126,7 @@ def key_schema(schema: Schema, key: Sequence[str], row_kind: str | None, table: 
                 f"{table}: the key column '{name}' is not a column of the stream. {hint}"
             )
     parts = [by_name[name] for name in key]
+    KeyCodec(tuple(parts))
     fit = all(part.required and not isinstance(part.type, (FloatType, DoubleType)) for part in parts)
     identifiers = tuple(part.field_id for part in parts) if fit else ()
     return replace(schema, fields=fields, identifier_field_ids=identifiers)

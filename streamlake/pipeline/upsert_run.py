@@ -28,7 +28,8 @@ from streamlake.formats.position_deletes import merged_positions
 from streamlake.index.run_writer import RunRef
 from streamlake.index.state import IndexState
 from streamlake.pipeline.change_frame import ChangeFrame
-from streamlake.pipeline.checkpoint_table import CheckpointTable
+from streamlake.pipeline.checkpoint_table import CheckpointTable, Noted
+from streamlake.pipeline.key_lineage import require_same_index, require_same_key
 from streamlake.pipeline.resolution import resolved
 from streamlake.pipeline.rewriting import rewritten
 from streamlake.pipeline.sink_run import Reader, SinkRun
@@ -105,6 +106,11 @@ class UpsertRun(SinkRun):
         self._index = TableIndex(table, branch, options.key, options.buckets)
         self._changed: Changed | None = None
         self._indexed: Indexed | None = None
+
+    def remember(self, noted: Noted | None, identity: CheckpointIdentity) -> None:
+        """Also refuses a key that is not the one of the pipeline's last commit. Raises InvalidOptionError."""
+        require_same_key(self.table, self.branch, identity.pipeline, self._options.key)
+        super().remember(noted, identity)
 
     def write(self, frame: DataFrame, identity: CheckpointIdentity, read: Reader | None) -> list[WriteResult]:
         changes = ChangeFrame(frame, read, self.table, self._options)
@@ -305,9 +311,12 @@ class UpsertRun(SinkRun):
     def _resolved_again(self, committable: Committable) -> tuple[Committable, Changed]:
         """The Committable for the present head: same data files, deletes where the rows are now."""
         self.table.refresh()
+        require_same_index(self.table, self._index, self._options.key, committable)
         own_runs = tuple(RunRef(**ref) for ref in committable.extra[_RUNS])
         files = self.committer.files(committable)
-        indexed = self._indexed = self._index.refresh(self._session)
+        # A key's own entry and its older ones are in the same bucket only where there are as many buckets.
+        buckets = next((ref.buckets for ref in own_runs), None)
+        indexed = self._indexed = self._index.refresh(self._session, buckets=buckets)
         try:
             deleted = resolved(self.table.io, own_runs, indexed)
         except IndexDamagedError:

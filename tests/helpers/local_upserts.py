@@ -19,6 +19,7 @@ from streamlake.commit.receipt import CommitReceipt
 from streamlake.formats.arrow_schema import schema_to_arrow
 from streamlake.index.key_codec import bucket_of
 from streamlake.pipeline.checkpoint_table import CheckpointTable
+from streamlake.pipeline.key_lineage import require_same_key
 from streamlake.pipeline.upsert_options import UpsertOptions
 from streamlake.pipeline.upsert_run import UpsertRun
 from streamlake.records import ROW_ORDER
@@ -81,6 +82,7 @@ class LocalUpserts:
             mode=self._mode,
             max_continuous_empty_commits=10,
         )
+        require_same_key(table, self._branch, self._pipeline, options.key)
 
     @property
     def table(self) -> Any:

@@ -10,6 +10,7 @@ import pytest
 from streamlake.checkpoint.committable import Committable
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.commit.receipt import CommitReceipt, Outcome
+from streamlake.errors import IndexDamagedError
 from streamlake.pipeline.micro_batch import run_micro_batch
 
 
@@ -32,7 +33,7 @@ class Run:
         return None
 
     def commit(
-        self, committable: Committable, outcome: Outcome = Outcome.COMMITTED, files: Any = None
+        self, committable: Committable, results: Any = None, outcome: Outcome = Outcome.COMMITTED
     ) -> Any:
         self.held = committable.identity.checkpoint_id
         self.calls.append((outcome.value, self.held))
@@ -74,3 +75,24 @@ def test_what_is_due(held: int | None, staged: list[CheckpointIdentity], expecte
     run: Any = Run(held, *staged)
     run_micro_batch(run, None, at(5))  # type: ignore[arg-type]
     assert run.calls == expected
+
+
+@pytest.mark.parametrize(("staged", "written"), [(at(5), True), (at(4), False)])
+def test_a_checkpoint_whose_index_is_lost_is_written_again(
+    staged: CheckpointIdentity, written: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as Spark still has its rows."""
+    run: Any = Run(3, staged)
+
+    def lost(committable: Committable, results: Any = None, outcome: Outcome = Outcome.COMMITTED) -> Any:
+        if outcome == Outcome.RECOVERED:
+            raise IndexDamagedError("its runs are gone")
+        return CommitReceipt("job", committable.identity.checkpoint_id, outcome, None)
+
+    monkeypatch.setattr(run, "commit", lost)
+    if not written:
+        with pytest.raises(IndexDamagedError):
+            run_micro_batch(run, None, at(5))  # type: ignore[arg-type]
+        return
+    run_micro_batch(run, None, at(5))  # type: ignore[arg-type]
+    assert run.calls == [("written", 5)]
