@@ -21,7 +21,7 @@ def test_rows_that_only_move_keep_their_identity(tmp_path: Path) -> None:
     location = str(tmp_path / "t")
     create_table(location, "id long, v string", format_version=3)
     upserts = LocalUpserts(location, key=["id"], delete_mode="copy-on-write", tasks=1)
-    upserts.checkpoint(rows({number: "old" for number in range(6)}))
+    upserts.checkpoint(rows(dict.fromkeys(range(6), "old")))
     before = {row["id"]: row for row in load_table(location).scan(columns=LINEAGE).to_arrow().to_pylist()}
     for at in (2, 4):
         upserts.checkpoint(rows({at: "new"}))
