@@ -93,7 +93,7 @@ class RowGroups:
         lines = LineageColumns(schema, self._path, self._lineage)
         columns = selected_fields(self._schema, stored)
         projection: Projection | None = None
-        at = 0
+        at, last = 0, group.rows if live is None else _last(live)
         with read_errors(self._path):
             for batch in self._reader(group, columns).iter_batches(
                 batch_size=self._batch_size, row_groups=[group.index], columns=columns, use_threads=False
@@ -108,6 +108,8 @@ class RowGroups:
                     keep = None if kept == rows else pa.array(mask)
                     yield _projected(batch, keep, projection, lines, group.first + at)
                 at += rows
+                if at >= last:
+                    return
 
     def _reader(self, group: RowGroup, columns: list[str]) -> pq.ParquetFile:
         """The file with those texts as dictionaries that the row group has as such, for they are cheaper to drop."""
@@ -127,6 +129,11 @@ class RowGroups:
 
     def _parquet_file(self, **more: Any) -> pq.ParquetFile:
         return pq.ParquetFile(self._stream, coerce_int96_timestamp_unit="us", pre_buffer=True, **more)
+
+
+def _last(live: Array) -> int:
+    """Where the live rows end."""
+    return len(live) - int(np.argmax(live[::-1])) if live.any() else 0
 
 
 def _top_level_texts(footer: pq.FileMetaData, schema: pa.Schema) -> list[tuple[str, int]]:

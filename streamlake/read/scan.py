@@ -7,6 +7,7 @@ Invariant: a scan reads the snapshot that it was made for, whatever is committed
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from datetime import date, datetime, time, timezone
 from importlib import import_module
@@ -28,10 +29,12 @@ from streamlake.spec.manifest import ManifestContent
 from streamlake.spec.schema import Schema
 from streamlake.spec.snapshot import Snapshot
 from streamlake.spec.values import parse_timestamp
+from streamlake.storage.file_io import FileIO
+from streamlake.storage.local import LocalFileIO
 from streamlake.table.table import Table
 
 DEFAULT_BATCH_SIZE = 65_536
-_WORKERS = 4
+_REMOTE_READERS = 4
 
 Filter = str | Expression | None
 
@@ -82,7 +85,7 @@ class Scan:
         if batch_size < 1:
             raise InvalidOptionError(f"batch_size is at least 1, not {batch_size}")
         rows = self._rows(self._selection, batch_size)
-        return in_order(self.plan_files(), rows.read, workers=_WORKERS)
+        return in_order(self.plan_files(), rows.read, workers=_readers(self.table.io))
 
     def to_arrow(self) -> pa.Table:
         """Matching rows as one table."""
@@ -122,7 +125,7 @@ class Scan:
                 else:
                     known += task.known_count
 
-        read = sum(in_order(unsure(), lambda task: [rows.count(task)], workers=_WORKERS))
+        read = sum(in_order(unsure(), lambda task: [rows.count(task)], workers=_readers(self.table.io)))
         return known + read
 
     def _rows(self, selection: ColumnSelection, batch_size: int) -> FileRows:
@@ -171,6 +174,13 @@ class TableScan(Scan):
             if only_data and all(None not in pair for pair in counts):
                 return sum((added or 0) + (existing or 0) for added, existing in counts)
         return super().count()
+
+
+def _readers(io: FileIO) -> int:
+    """How many files are read at a time: local ones keep the processors busy, others wait for a network."""
+    return (
+        min(_REMOTE_READERS, max(2, os.cpu_count() or 2)) if isinstance(io, LocalFileIO) else _REMOTE_READERS
+    )
 
 
 def _library(name: str, wanted_by: str, requirement: str) -> Any:
