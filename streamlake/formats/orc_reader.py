@@ -41,7 +41,9 @@ def read_orc_file(
         for at in range(file.nstripes):
             stripe = _stripe(file, at, names or file_schema.names[:1], path)
             columns = [stripe.column(part.name).cast(part.type) for part in fields]
-            whole = pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields)) if fields else stripe
+            whole = (
+                pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields)) if fields else stripe.select([])
+            )
             for start in range(0, whole.num_rows, batch_size):
                 batch = whole.slice(start, batch_size)
                 yield position, batch

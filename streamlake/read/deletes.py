@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from streamlake.read.planning import FileScanTask
 from streamlake.read.read_once import ReadOnce
 from streamlake.spec.data_file import DataFile, FileContent
 from streamlake.spec.schema import Schema
-from streamlake.spec.types import NestedField
+from streamlake.spec.types import NestedField, StructType
 from streamlake.storage.file_io import FileIO
 
 Array = Any  # numpy arrays: numpy's own typing is not part of the required set-up
@@ -90,6 +91,11 @@ class KeyColumns:
         self.schema = schema
         self._paths = [field_path(schema, field_id) for field_id in field_ids]
         self._coding = KeyCoding([_comparable(schema, field_id) for field_id in field_ids])
+
+    @cached_property
+    def stored_schema(self) -> Schema:
+        """The schema to read delete files with: a key column that one of them lacks is damage, not a null."""
+        return replace(self.schema, fields=tuple(_required(part) for part in self.schema.fields))
 
     def coded(self, rows: pa.RecordBatch) -> CodedKeys:
         return self._coding.code([_at(rows, path) for path in self._paths])
@@ -162,7 +168,7 @@ class DeleteReader:
                 self._io,
                 file.file_format,
                 file.file_path,
-                columns.schema,
+                columns.stored_schema,
                 name_mapping=self._name_mapping,
                 batch_size=_BATCH_ROWS,
             )
@@ -197,14 +203,28 @@ class DeleteReader:
         )
 
 
+def _required(part: NestedField) -> NestedField:
+    type_ = part.type
+    if isinstance(type_, StructType):
+        type_ = StructType(tuple(_required(inner) for inner in type_.fields))
+    return replace(part, type=type_, required=True, initial_default=None)
+
+
 def _comparable(schema: Schema, field_id: int) -> NestedField:
     part = schema.fields_by_id[field_id]
-    if not isinstance(part.type, KEY_TYPES):
+    above = [schema.fields_by_id[each].type for each in _ancestors(schema, field_id)]
+    if not isinstance(part.type, KEY_TYPES) or not all(isinstance(type_, StructType) for type_ in above):
         raise FeatureUnsupportedError(
             f"equality deletes by {schema.name_of(field_id)!r} of type {part.type} are not read; "
             "compact the table with another engine first"
         )
     return part
+
+
+def _ancestors(schema: Schema, field_id: int) -> Iterator[int]:
+    while (parent := schema.parents.get(field_id)) is not None:
+        yield parent
+        field_id = parent
 
 
 def _at(rows: pa.RecordBatch, path: Sequence[str]) -> pa.Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -23,7 +24,7 @@ from streamlake.spec.types import (
     TimestamptzType,
 )
 from streamlake.spec.value_range import value_matches
-from streamlake.tables import LoadedTable
+from streamlake.tables import LoadedTable, create_table
 from tests.unit.read.test_arrow_filter import in_arrow
 from tests.unit.read.written_tables import append
 from tests.unit.spec.test_expressions_pruning import TRANSFORMS, VALUES, predicates_of
@@ -105,3 +106,19 @@ def test_scans_return_what_matches(tmp_path_factory, case):
             number += 1
     assert sorted(table.scan(bound, columns=["row"]).to_arrow()["row"].to_pylist()) == expected
     assert table.scan(bound).count() == len(expected)
+
+
+@pytest.mark.parametrize("file_format", ["parquet", "avro", "orc"])
+def test_columns_that_no_file_has_yet(file_format, tmp_path):
+    """Nothing is read of the file but how many rows it has."""
+    table = create_table(tmp_path / "t", "id long", properties={"write.format.default": file_format})
+    append(table, [{"id": 1}, {"id": 2}])
+    base = table.metadata
+    grown = replace(
+        base.schema, schema_id=1, fields=(*base.schema.fields, NestedField(9, "late", LongType()))
+    )
+    new = replace(base, schemas=(*base.schemas, grown), current_schema_id=1, last_column_id=9)
+    table.table.operations.commit(base, new)
+    table.refresh()
+    assert table.scan(columns=["late"]).to_arrow().to_pylist() == [{"late": None}, {"late": None}]
+    assert table.scan("late is null").count() == 2

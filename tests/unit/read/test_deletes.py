@@ -10,12 +10,13 @@ import pyarrow as pa
 import pytest
 from pyroaring import BitMap
 
-from streamlake.errors import DataInvalidError, MissingFileError
+from streamlake.errors import DataInvalidError, FeatureUnsupportedError, MissingFileError
 from streamlake.formats.arrow_schema import schema_to_arrow
 from streamlake.formats.data_files import open_data_writer
 from streamlake.formats.position_deletes import POSITION_DELETES
 from streamlake.formats.row_groups import RowGroups
 from streamlake.read.delete_index import DeleteFileIndex
+from streamlake.read.deletes import DeleteReader
 from streamlake.spec.data_file import DataFile, FileContent
 from streamlake.spec.manifest import EntryStatus, ManifestEntry
 from streamlake.spec.partition_spec import PartitionSpec
@@ -402,6 +403,45 @@ def test_a_vector_of_a_file_that_is_gone_counts_for_nothing(v3_table):
     delta(v3_table, deletion_vector(v3_table, replace(file_of(v3_table, "a"), file_path="gone"), [0, 9]))
     assert v3_table.scan().count() == 20
     assert ids(v3_table.scan()) == list(range(20))
+
+
+def test_a_delete_file_without_its_key_column_is_an_error(table, file_format):
+    """It would be one of nulls otherwise."""
+    for columns, key in ((["st.x"], "id"), (["id"], "st.y"), (["st.x"], "st.y")):
+        file = equality_deletes(
+            table, f"e-{key}", [{"id": 4, "st": {"x": 2}}], columns, ("a",), file_format=file_format
+        )
+        delta(table, replace(file, equality_ids=(table.schema.find(key).field_id,)))
+        with pytest.raises(DataInvalidError, match="is missing from the file"):
+            table.scan().to_arrow()
+
+
+def test_keys_that_cannot_be_compared_are_refused(tmp_path):
+    table = create_table(tmp_path / "t", "id long, tags list<string>, m map<string,long>")
+    append(table, [{"id": 1, "tags": ["a"], "m": [("k", 1)]}])
+    file = equality_deletes(table, "e1", [{"id": 1}], ["id"], ())
+    for name in ("tags", "tags.element", "m.value"):
+        index = DeleteFileIndex(
+            table.specs,
+            [
+                ManifestEntry(
+                    EntryStatus.ADDED,
+                    1,
+                    9,
+                    9,
+                    replace(file, equality_ids=(table.schema.find(name).field_id,)),
+                )
+            ],
+        )
+        target = next(iter(table.scan().plan_files()))
+        task = replace(
+            target,
+            delete_files=index.deletes_of(target.data_file, 1),
+            equality_deletes=index.equality_deletes_of(target.data_file, 1),
+        )
+        reader = DeleteReader(table.table.io, [table.schema], None)
+        with pytest.raises(FeatureUnsupportedError, match=f"equality deletes by '{name}'"):
+            reader.deleted_rows(task)
 
 
 def test_an_equality_delete_without_ids_is_an_error(table):
