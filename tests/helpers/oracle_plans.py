@@ -20,12 +20,10 @@ from hypothesis import strategies as st
 from streamlake.formats.arrow_schema import arrow_type
 from streamlake.records import RowKind
 from streamlake.spec.schema import Schema
-from streamlake.spec.type_json import parse_primitive
 from tests.helpers.oracle import Change, Row, Values, key_of
 from tests.unit.index.key_samples import VALUES
 
 KEY_TYPES = {str(kind): list(values) for kind, values in VALUES.items()}
-FEW = ("boolean",)
 NANOS = ("timestamp_ns", "timestamptz_ns")
 BUCKETED = ("int", "long", "decimal", "date", "time", "timestamp", "string", "uuid", "fixed", "binary")
 TRUNCATED = ("int", "long", "decimal", "string", "binary")
@@ -210,7 +208,7 @@ def _guard_value(kind: str, guard: int) -> Any:
     return guard - 3
 
 
-def bulk(seed: int, mode: str) -> list[tuple[int, int, int, int]]:
+def bulk(seed: int) -> list[tuple[int, int, int, int]]:
     """Some hundred changes of some hundred keys, as a checkpoint has them."""
     source = random.Random(seed)
     keys = source.choice((5, 60, 600))
@@ -219,10 +217,6 @@ def bulk(seed: int, mode: str) -> list[tuple[int, int, int, int]]:
         (source.randrange(keys), source.choice(kinds), source.randrange(GUARDS), source.randrange(20))
         for _ in range(source.choice((40, 150, 400)))
     ]
-
-
-def _primitive_name(kind: str) -> str:
-    return str(parse_primitive(kind)).partition("(")[0].partition("[")[0].removesuffix("tz_ns")
 
 
 def _key_transforms(kind: str, column: str) -> list[str]:

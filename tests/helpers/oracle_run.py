@@ -120,7 +120,7 @@ class OracleRun:
         self.stream.checkpoint_id = checkpoint_id
 
     def _checkpoint(self, step: Checkpoint) -> None:
-        numbers = [*step.changes, *(bulk(step.bulk, self.plan.mode) if step.bulk else ())]
+        numbers = [*step.changes, *(bulk(step.bulk) if step.bulk else ())]
         made = [self.rows.change(*each) for each in numbers]
         changes = [each for each in made if self.model.is_told(each)]
         decisions = self.model.decide(changes)
