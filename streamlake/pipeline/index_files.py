@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections import Counter
 from collections.abc import Iterable
 
 from streamlake import clock
 from streamlake.checkpoint.store import staged_by_all_jobs
+from streamlake.commit.marker import JOB_ID
 from streamlake.errors import IndexDamagedError, MissingFileError, StreamlakeError
 from streamlake.index.state import IndexState
 from streamlake.pipeline.index_states import NamedState, branches, named_states
@@ -25,6 +25,9 @@ KEPT_STATES = 10
 """So many of the newest states of every branch are kept, for each set of key columns."""
 UNOWNED_MS = 24 * 3600 * 1000
 """Age in milliseconds after which a file that nothing refers to is taken for forgotten, not for work in progress."""
+SHARED_MS = 3600 * 1000
+"""Where several jobs share an index, states of the last so many milliseconds are kept as well: a slow job reads the runs
+of a state while a fast one commits many."""
 _AT_ONCE = 10
 
 
@@ -38,6 +41,7 @@ class IndexFiles:
         self._columns = columns
         self._own: dict[str, None] = {}
         self._runs: dict[str, frozenset[str]] = {}
+        self._prune_at = KEPT_STATES + _AT_ONCE
 
     def store(self, state: IndexState) -> str:
         """Make a state durable and return its path, which tells its content's digest."""
@@ -77,7 +81,7 @@ class IndexFiles:
 
         Called when nothing of the stream is on its way to being committed.
         """
-        if len(self._own) < KEPT_STATES + _AT_ONCE:
+        if len(self._own) < self._prune_at:
             return
         with contextlib.suppress(StreamlakeError):
             needed = self._needed_states(own_only=True)
@@ -92,6 +96,7 @@ class IndexFiles:
                 self._delete([path])
                 del self._own[path]
             self._runs = {path: runs for path, runs in self._runs.items() if path in needed}
+            self._prune_at = max(len(self._own), KEPT_STATES) + _AT_ONCE
 
     def _sweep(self, listed: Iterable[FileInfo]) -> None:
         before = clock.now_ms() - UNOWNED_MS
@@ -110,15 +115,15 @@ class IndexFiles:
     def _needed_states(self, *, own_only: bool = False) -> set[str]:
         """The newest states of every branch, of each set of columns; `own_only`: of the stream's own columns."""
         metadata = self._table.metadata
-        needed = set()
+        needed: set[str] = set()
         for branch in branches(metadata):
-            seen: Counter[str] = Counter()
+            by_columns: dict[str, list[NamedState]] = {}
             for each in named_states(metadata, branch):
-                if own_only and not self._is_own(each):
-                    continue
-                seen[each.columns] += 1
-                if seen[each.columns] <= KEPT_STATES:
-                    needed.add(each.path)
+                if not own_only or self._is_own(each):
+                    by_columns.setdefault(each.columns, []).append(each)
+            for states in by_columns.values():
+                needed.update(each.path for each in states[:KEPT_STATES])
+                needed.update(_shared(states))
         return needed
 
     def _is_own(self, state: NamedState) -> bool:
@@ -145,6 +150,15 @@ class IndexFiles:
         for path in paths:
             with contextlib.suppress(StreamlakeError):
                 self._table.io.delete(path)
+
+
+def _shared(states: Iterable[NamedState]) -> list[str]:
+    """The latest states of several jobs; none where there is but one."""
+    now = clock.now_ms()
+    recent = [each for each in states if now - each.snapshot.timestamp_ms < UNOWNED_MS]
+    if len({each.snapshot.summary.get(JOB_ID) for each in recent}) < 2:
+        return []
+    return [each.path for each in recent if now - each.snapshot.timestamp_ms < SHARED_MS]
 
 
 def load_state(table: Table, path: str) -> IndexState:

@@ -18,6 +18,7 @@ from streamlake.checkpoint.committable import Committable
 from streamlake.commit.committer import INDEX_STATE
 from streamlake.commit.receipt import Outcome
 from streamlake.errors import StorageError
+from streamlake.pipeline import index_files
 from streamlake.pipeline.index_files import KEPT_STATES, UNOWNED_MS, load_state
 from streamlake.pipeline.indexed_rows import IndexedRows
 from streamlake.storage.local import LocalFileIO
@@ -190,7 +191,7 @@ def test_a_staged_checkpoint_of_another_job_keeps_its_runs(home: Path, no_rows_r
 
 
 def test_a_rollback_finds_the_index_of_its_snapshot(home: Path, no_rows_read: list[int]) -> None:
-    """Foreign snapshots are taken back, and with them more of our own than are kept on average."""
+    """A foreign snapshot is taken back."""
     stream = Stream(home)
     for number in range(31):
         stream.step(number)
@@ -245,7 +246,8 @@ def test_a_new_branch_begins_with_the_index_of_main(home: Path, no_rows_read: li
     assert no_rows_read == []
 
 
-def test_two_jobs_with_the_same_key_share_the_index(home: Path) -> None:
+def test_two_jobs_with_the_same_key_share_the_index(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_files, "SHARED_MS", 0)
     one, two = Stream(home), Stream(home, job_id="other")
     two.model = one.model
     for number in range(36):
@@ -256,6 +258,32 @@ def test_two_jobs_with_the_same_key_share_the_index(home: Path) -> None:
     one.check()
     check_index(home)
     assert len(files(home, ".json")) <= 4 * KEPT_STATES
+
+
+def test_a_slow_job_is_not_robbed_of_its_runs(home: Path, no_rows_read: list[int]) -> None:
+    """Its tasks read the runs of a state while a fast job commits more than are kept."""
+    fast, slow = Stream(home), Stream(home, job_id="slow")
+    slow.model = fast.model
+    fast.step(0)
+    slow.step(1)
+    run = slow.upserts.run
+    run.table.refresh()
+    resolve = run.resolve
+
+    def slowly(identity: Any, tasks: Any) -> Any:
+        def later(target: Any) -> Any:
+            for number in range(2, 28):
+                fast.step(number)
+            return tasks(target)
+
+        return resolve(identity, later)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(run, "resolve", slowly)
+        slow.step(28)
+    slow.step(29)
+    fast.check()
+    assert no_rows_read == []
 
 
 def test_two_jobs_with_different_keys_leave_each_other_alone(home: Path) -> None:
