@@ -26,7 +26,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 def test_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert call("--help") == 0
     out = capsys.readouterr().out
-    for command in ("demo", "run", "inspect"):
+    for command in ("demo", "run", "inspect", "index"):
         assert command in out
 
 

@@ -163,6 +163,30 @@ def test_the_delete_mode_may_change_between_runs(format_version: int, tmp_path: 
             check_table(open_table(str(home)), files_exist=True)
 
 
+@pytest.mark.parametrize("after", ["position", "copy-on-write", "equality"])
+@pytest.mark.parametrize("before", ["position", "copy-on-write", "equality"])
+@pytest.mark.parametrize("format_version", [2, 3])
+def test_a_staged_checkpoint_meets_another_delete_mode(
+    format_version: int, before: str, after: str, tmp_path: Path
+) -> None:
+    """And a head that has moved: another job has replaced some of the rows that the checkpoint replaces too."""
+    home = tmp_path / "t"
+    make_table(home, "id long, name string, v long", format_version=format_version)
+    upserts = stream(home, delete_mode=before)
+    upserts.checkpoint(changes(FIRST))
+    upserts.stage(changes(SECOND))
+    other: Rows = dict.fromkeys((3, 12, 25, 1000), ("other", 0))
+    stream(home, pipeline="other", job_id="other").checkpoint(changes(other))
+    successor = stream(home, 2, delete_mode=after)
+    assert successor.recover()[-1].outcome == Outcome.COMMITTED
+    expected = {**FIRST, **other, **SECOND}
+    assert live(home) == expected
+    last: Rows = dict.fromkeys((0, 12, 25, 1000), ("last", 0))
+    successor.checkpoint(changes(last))
+    assert live(home) == {**expected, **last}
+    check_table(open_table(str(home)), files_exist=True)
+
+
 def test_another_key_is_refused(home: Path) -> None:
     stream(home).checkpoint(changes(FIRST))
     told = refused(home, InvalidOptionError, lambda: stream(home, 1, key=["name"]))
