@@ -16,6 +16,7 @@ import numpy as np
 
 from streamlake.formats.position_deletes import merged_positions
 from streamlake.index.entries import SUPERSEDES, TOMBSTONE, Entries, RunFile, sort_entries
+from streamlake.index.guards import Guards
 from streamlake.index.keys import Keys
 from streamlake.index.last_per_key import last_per_key
 from streamlake.index.lookup import Found, KeyIndex
@@ -94,19 +95,15 @@ class UpsertWriter:
         self.counters["changes"] += len(changes.keys)
         order = [changes.order] if changes.guards is None else [changes.guards, changes.order]
         winners, group = last_per_key(changes.keys, order)
-        deletes_old: Array = np.ones(len(winners), dtype=bool)
-        if self._target.mode != UPSERT:
-            deletes_old = np.zeros(len(winners), dtype=bool)
-            deletes_old[group[changes.removes]] = True
         self.counters["replaced-in-checkpoint"] += len(changes.keys) - len(winners)
         keys = changes.keys.take(winners)
         guards = None if changes.guards is None else changes.guards.take(winners)
         found = KeyIndex([*self._entries, *self._runs], self._is_live).lookup(keys)
         late: Array = np.zeros(len(winners), dtype=bool)
         if guards is not None:
-            if found.guards is not None:
-                late = found.guard_known & guards.below(found.guards)
+            late = _late(guards, found, np.arange(len(winners)))
             self.counters["late"] += int(np.count_nonzero(late))
+        deletes_old = self._deletes_old(changes, keys, group, found)
         overtaken = self._overtaken(found, deletes_old & late)
         self._note_deleted(found, deletes_old, late, overtaken)
         removes = changes.removes[winners]
@@ -141,9 +138,27 @@ class UpsertWriter:
     def _is_live(self, path: str) -> bool:
         return path in self._target.live_files or path in self._rows.paths
 
+    def _deletes_old(self, changes: Changes, keys: Keys, group: Array, found: Found) -> Array:
+        """The keys whose older rows go. In a changelog, where a removal says so that is not late: not older than what
+        there was of its key before this checkpoint."""
+        if self._target.mode == UPSERT:
+            return np.ones(len(keys), dtype=bool)
+        removals = np.flatnonzero(changes.removes)
+        if changes.guards is not None and len(removals):
+            guards = changes.guards.take(removals)
+            late = _late(guards, found, group[removals])
+            if self._entries and late.any():
+                asked, place = np.unique(group[removals[late]], return_inverse=True)
+                before = KeyIndex(self._runs, self._is_live).lookup(keys.take(asked))
+                late[late] = _late(guards.take(np.flatnonzero(late)), before, place)
+            removals = removals[~late]
+        deletes_old: Array = np.zeros(len(keys), dtype=bool)
+        deletes_old[group[removals]] = True
+        return deletes_old
+
     def _overtaken(self, found: Found, late: Array) -> Array:
-        """Of late changes that delete, those that are late because a newer row of their key came before them in this
-        checkpoint: in any other order they would have deleted what is older, and so they do."""
+        """Of keys whose last change is late though one that deletes is not, those that have a newer row from this
+        checkpoint: whatever the order in which the changes came, that row replaces what is older."""
         overtaken: Array = np.zeros(len(late), dtype=bool)
         if self._target.mode != UPSERT and late.any():
             overtaken[found.query[found.run < len(self._entries)]] = True
@@ -174,6 +189,7 @@ class UpsertWriter:
             guards=None if found.guards is None else found.guards.take(group),
         )
         self._entries.insert(0, entries)
+        self._held += len(entries)
 
     def _seen(self, found: Found, rows: int) -> Array:
         """Which keys had an entry in this checkpoint before, so that their equality delete is written already. Where
@@ -192,3 +208,11 @@ class UpsertWriter:
             counts["inserts"] += int(np.count_nonzero(~removes & ~late & ~exists))
         else:
             counts["rows"] += int(np.count_nonzero(~removes & ~late))
+
+
+def _late(guards: Guards, found: Found, which: Array) -> Array:
+    """(n,) bool: whether n guards are below what is known of the keys `which` (n,)."""
+    if found.guards is None or found.guard_known is None:
+        return np.zeros(len(which), dtype=bool)
+    late: Array = found.guard_known[which] & guards.below(found.guards.take(which))
+    return late

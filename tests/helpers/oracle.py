@@ -3,10 +3,10 @@
 `decide` is what a checkpoint makes of its changes when it is written, `apply` what its commit does to the table as it is
 then, so that what others do in between has its place. Rows are told apart by the number that each change has.
 
-In both modes the last change of a key in a checkpoint decides, last by guard and then by source order; it is late, and
-with it all changes of the key, when its guard is below the greatest guard of the key's rows and tombstone.
+A change is late, and nothing, when its guard is below the greatest guard of the rows and the tombstone that its key had
+before the checkpoint. Of the others, in both modes the last of a key decides, last by guard and then by source order.
     upsert     -U is nothing, +I and +U replace all rows of the key, -D deletes them.
-    changelog  +I and +U add a row, -U and -D delete all older rows of the key.
+    changelog  +I and +U add a row; where there is a -U or -D among the changes, all older rows of the key go.
 """
 
 from __future__ import annotations
@@ -88,14 +88,14 @@ class ChangeModel:
             if self.mode == "upsert" and change.kind == RowKind.UPDATE_BEFORE:
                 continue
             guard = change.row.guard if self.guarded else None
+            known = self._known_guard(change.row.key)
+            if guard is not None and known is not None and guard < known:
+                continue
             groups.setdefault(change.row.key, []).append((guard or 0, at, change))
         decisions = []
         for key, group in groups.items():
             last = max(group, key=lambda each: each[:2])[2]
             guard = last.row.guard if self.guarded else None
-            known = self._known_guard(key)
-            if guard is not None and known is not None and guard < known:
-                continue
             removes = any(change.kind in _REMOVES for _, _, change in group)
             brings = last.kind not in _REMOVES
             decisions.append(

@@ -35,6 +35,19 @@ CASES = {
         )
         for mode in DELETE_MODES
     },
+    **{
+        f"a late removal before a newer row, {rows} at once": Plan(
+            steps=(
+                Checkpoint(((1, 0, 5, 0), (2, 0, 5, 0))),
+                Checkpoint(((1, 1, 2, 0), (1, 2, 6, 0), (2, 2, 6, 0), (2, 1, 2, 0), (2, 2, 3, 0))),
+                Checkpoint(((1, 1, 6, 0), (1, 2, 6, 0))),
+            ),
+            mode="changelog",
+            guards=("string",),
+            chunk_rows=rows,
+        )
+        for rows in (1, 2, 3, 9)
+    },
     "partitions of NaN and of zeros": Plan(
         key=("double",),
         steps=(
