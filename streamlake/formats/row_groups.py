@@ -20,12 +20,15 @@ import pyarrow.parquet as pq
 from streamlake.formats.file_batches import RowGroupFilter, read_errors
 from streamlake.formats.lineage_columns import LineageColumns, RowLineage, stored_schema
 from streamlake.formats.name_mapping import NameMapping, with_field_ids
+from streamlake.formats.parquet_pages import ParquetPages
 from streamlake.formats.parquet_reader import row_group_pruning
 from streamlake.formats.projection import Projection, selected_fields
 from streamlake.spec.schema import Schema
 from streamlake.storage.file_io import FileIO
 
 Array = Any  # numpy arrays: numpy's own typing is not part of the required set-up
+
+_ROWS_PER_PAGE = 10_000
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,7 @@ class RowGroups:
             self._stream = self._open.enter_context(self._io.open_input(self._path))
             self._file = self._parquet_file()
             self._schema = with_field_ids(self._file.schema_arrow, self._name_mapping, self._path)
+            self._pages = ParquetPages(self._stream, self._file)
             self._texts = _top_level_texts(self._file.metadata, self._schema)
         self._readers: dict[tuple[str, ...], pq.ParquetFile] = {(): self._file}
         return self
@@ -89,18 +93,22 @@ class RowGroups:
     def batches(self, group: RowGroup, schema: Schema, live: Array | None = None) -> Iterator[pa.RecordBatch]:
         """Batches of `schema` with the rows of the group for which `live`, (rows,) bool, is true (None: with all), none
         of them empty. `live` is looked at while batches are taken."""
+        if live is not None and not live.any():
+            return
         stored = stored_schema(schema)
         lines = LineageColumns(schema, self._path, self._lineage)
         columns = selected_fields(self._schema, stored)
-        projection: Projection | None = None
-        at, last = 0, group.rows if live is None else _last(live)
         with read_errors(self._path):
-            for batch in self._reader(group, columns).iter_batches(
-                batch_size=self._batch_size, row_groups=[group.index], columns=columns, use_threads=False
-            ):
-                if projection is None:
-                    file_schema = with_field_ids(batch.schema, self._name_mapping, self._path)
-                    projection = Projection(file_schema, stored, self._path, self._constants)
+            few = self._few_rows(group, columns, live) if live is not None and lines.is_idle else None
+            if few is not None:
+                projected = self._projection(few.schema, stored).apply(few)
+                for start in range(0, projected.num_rows, self._batch_size):
+                    yield projected.slice(start, self._batch_size)
+                return
+            projection: Projection | None = None
+            at, last = 0, group.rows if live is None else _last(live)
+            for batch in self._raw(group, columns):
+                projection = projection or self._projection(batch.schema, stored)
                 rows = batch.num_rows
                 mask = None if live is None else live[at : at + rows]
                 kept = rows if mask is None else np.count_nonzero(mask)
@@ -110,6 +118,40 @@ class RowGroups:
                 at += rows
                 if at >= last:
                     return
+
+    def _raw(self, group: RowGroup, columns: list[str]) -> Iterator[pa.RecordBatch]:
+        """All rows as the file has them."""
+        batches: Iterator[pa.RecordBatch] = self._reader(group, columns).iter_batches(
+            batch_size=self._batch_size, row_groups=[group.index], columns=columns, use_threads=False
+        )
+        return batches
+
+    def _few_rows(self, group: RowGroup, columns: list[str], live: Array) -> pa.RecordBatch | None:
+        """The live rows as the file has them, where they are so few that most pages can be left alone."""
+        if np.count_nonzero(live) * _ROWS_PER_PAGE > group.rows:
+            return None
+        flat = {
+            name: values
+            for name in columns
+            if (values := self._pages.rows(group.index, name, live)) is not None
+        }
+        if not flat:
+            return None
+        file_schema = self._file.schema_arrow
+        fields = [pa.field(name, flat[name].type, metadata=file_schema.field(name).metadata) for name in flat]
+        arrays = list(flat.values())
+        others = [name for name in columns if name not in flat]
+        if others:
+            # Parts of structs and lists, whose pages are not those of rows.
+            keep = pa.array(live)
+            parts = pa.Table.from_batches(self._raw(group, others)).filter(keep).combine_chunks()
+            fields += parts.schema
+            arrays += [column.combine_chunks() for column in parts.columns]
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+    def _projection(self, file_schema: pa.Schema, stored: Schema) -> Projection:
+        with_ids = with_field_ids(file_schema, self._name_mapping, self._path)
+        return Projection(with_ids, stored, self._path, self._constants)
 
     def _reader(self, group: RowGroup, columns: list[str]) -> pq.ParquetFile:
         """The file with those texts as dictionaries that the row group has as such, for they are cheaper to drop."""
@@ -132,8 +174,8 @@ class RowGroups:
 
 
 def _last(live: Array) -> int:
-    """Where the live rows end."""
-    return len(live) - int(np.argmax(live[::-1])) if live.any() else 0
+    """Where the live rows end; there is one."""
+    return len(live) - int(np.argmax(live[::-1]))
 
 
 def _top_level_texts(footer: pq.FileMetaData, schema: pa.Schema) -> list[tuple[str, int]]:
