@@ -38,16 +38,16 @@ BEFORE_STAGING = (WRITING, WRITTEN)
 POINTS = (WRITING, WRITTEN, STAGING, STAGED, SWAPPING, SWAPPED)
 
 
-def arm(point: str) -> None:
-    """Make this process die at `point` (of the driver's: all but WRITING)."""
+def arm(point: str, run: type[SinkRun] = SinkRun) -> None:
+    """Make this process die at `point` (of the driver's: all but WRITING). `run` is the class of the sink's state."""
     if point == WRITTEN:
-        SinkRun.write = _then_die(SinkRun.write, lambda run, frame, identity, *_: identity)
+        run.write = _then_die(run.write, lambda run, frame, identity, *_: identity)
     elif point == STAGING:
         CommittableStore.record = _die_instead(
             CommittableStore.record, lambda store, committable: committable.identity
         )
     elif point == STAGED:
-        SinkRun.stage = _then_die(SinkRun.stage, lambda run, identity, *_: identity)
+        run.stage = _then_die(run.stage, lambda run, identity, *_: identity)
     elif point == SWAPPED:
         Committer.commit = _then_die(
             Committer.commit, lambda committer, committable, *_: committable.identity

@@ -219,7 +219,15 @@ def several(taken: TakenOver) -> None:
 
 
 STEPS = (append, compact, delete, delete_by_filter, merge)
-NAMES = ("plain_v2", "plain_v3", "composite_v3", "by_category_v2", "moving_v3", "null_keys_v2")
+NAMES = (
+    *("plain_v2", "plain_v3", "composite_v3", "by_category_v2", "moving_v3", "null_keys_v2"),
+    *("plain_v2/copy-on-write", "composite_v3/copy-on-write"),
+)
+
+
+def cases(*chosen: str) -> list[Any]:
+    """All of NAMES; those not chosen run for long, and are no part of the suite."""
+    return [pytest.param(name, marks=() if name in chosen else pytest.mark.soak) for name in NAMES]
 
 
 @pytest.fixture
@@ -238,7 +246,7 @@ def taken(
 
 
 @pytest.mark.parametrize(
-    "taken", [*NAMES, "plain_v2/copy-on-write", "composite_v3/copy-on-write"], indirect=True
+    "taken", cases("plain_v2", "composite_v3", "moving_v3", "plain_v2/copy-on-write"), indirect=True
 )
 def test_other_writers_between_checkpoints(taken: TakenOver, spark_reader: SparkReader) -> None:
     live = len(taken.table.model)
@@ -261,7 +269,7 @@ def test_other_writers_between_checkpoints(taken: TakenOver, spark_reader: Spark
 
 
 @pytest.mark.parametrize(
-    "taken", [*NAMES, "plain_v2/copy-on-write", "composite_v3/copy-on-write"], indirect=True
+    "taken", cases("plain_v3", "by_category_v2", "null_keys_v2", "composite_v3/copy-on-write"), indirect=True
 )
 def test_other_writers_during_a_checkpoint(taken: TakenOver, spark_reader: SparkReader) -> None:
     taken.checkpoint(during=compact)
