@@ -138,11 +138,7 @@ def _facts(result: Mapping[str, Any]) -> list[tuple[str, str]]:
             "files",
             f"{human_count(result['data_files'])} data files, {human_count(result['delete_files'])} deletion vectors, "
             f"{human_size(result['bytes'])}"
-            + (
-                f"; {result['orphan_files']} more from the killed driver, which the table does not know"
-                if result["orphan_files"]
-                else ""
-            ),
+            + (f"; orphans of the killed driver: {result['orphan_files']}" if result["orphan_files"] else ""),
         ),
         ("total", f"{result['total_seconds']:.1f} s"),
         ("table", result["table"]),

@@ -238,7 +238,7 @@ def test_what_a_killed_driver_left_is_told() -> None:
         "checkpoint  1  recovered: staged before, committed now, as snapshot 8",
         "✗ 3 rows are missing",
         "1 staged by the killed driver and committed by the next",
-        "3 more from the killed driver",
+        "; orphans of the killed driver: 3",
         "7.5 s once more",
         "0      1,000             0           4                 0",
         "1        900           140           8                 4",
