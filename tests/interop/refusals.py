@@ -178,3 +178,10 @@ DELETE_REFUSALS = (
         "chdb", "it has no deletion vectors yet", "supported only for parquet format", ("vectors",)
     ),
 )
+# A key column of such a type is a partition field by its identity.
+DECIMAL_PARTITION = DeleteRefusal(
+    "duckdb",
+    "it takes a partition's value for text when it looks for equality deletes of a decimal, double, uuid or timestamp",
+    "Expected unified vector format",
+    ("keys",),
+)

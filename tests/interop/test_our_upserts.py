@@ -17,8 +17,8 @@ from streamlake.spec.data_file import FileContent
 from tests.helpers.invariants import live_entries
 from tests.helpers.oracle_plans import Checkpoint, Evolve, Foreign, Plan, Restart, Step, Upgrade
 from tests.helpers.oracle_run import OracleRun
-from tests.helpers.readers import Reader, rows
-from tests.interop.refusals import DELETE_REFUSALS
+from tests.helpers.readers import DuckDbReader, Reader, rows
+from tests.interop.refusals import DECIMAL_PARTITION, DELETE_REFUSALS
 
 ENGINES = ("spark", "duckdb", "pyiceberg", "chdb")
 COMPOSITE = ("string", "decimal(9, 2)")
@@ -45,9 +45,16 @@ class Case:
         words += ["upgraded"] if Upgrade() in plan.steps else []
         return "-".join(words).replace(" ", "")
 
+    @property
+    def has_decimal_partition(self) -> bool:
+        """Whether there are equality deletes in partitions of a decimal key."""
+        return "keys" in self.kinds and "k1" in self.plan.partition_by
+
     def is_read_by(self, engine: str) -> bool:
         plan = self.plan
         nulls = plan.delete_mode != "equality" and bool(plan.partition_by)
+        if engine == DECIMAL_PARTITION.engine and self.has_decimal_partition:
+            return False
         evolved = any(isinstance(step, Evolve) for step in plan.steps)
         return not any(
             each.holds(engine, self.kinds, plan.file_format, null_partitions=nulls, evolved=evolved)
@@ -91,7 +98,8 @@ def _cases() -> list[Case]:
             COMPOSITE, _steps(), "upsert", "copy-on-write", (), version, partition_by=spec, extras=EXTRAS
         )
         found.append(Case(cow, ()))
-        for partition_by in ((), ("k1", "truncate(2, k0)")):
+        of_key = ("bucket(3, k1)", "truncate(2, k0)"), ("k0",), ("k1", "truncate(2, k0)")
+        for partition_by in ((), *(of_key if version == 2 else of_key[:1])):
             plan = Plan(
                 COMPOSITE,
                 _steps(),
@@ -151,6 +159,14 @@ def test_rows_are_equal(case: Case, reader: Reader, interop_home: Path) -> None:
     run = _streamed(interop_home, case)
     found = reader.read(Path(run.location))
     assert rows(found, "number", reader.loose) == rows(_expected(run), "number", reader.loose)
+
+
+@pytest.mark.parametrize("case", [each for each in CASES if each.has_decimal_partition], ids=str)
+def test_duckdb_refuses_partitions_of_decimals(case: Case, interop_home: Path) -> None:
+    run = _streamed(interop_home, case)
+    # The error ends the connection.
+    with pytest.raises(Exception, match=DECIMAL_PARTITION.message):
+        DuckDbReader().read(Path(run.location))
 
 
 def test_pyiceberg_reads_all_but_equality() -> None:
