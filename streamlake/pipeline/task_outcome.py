@@ -26,6 +26,7 @@ from streamlake.errors import (
     SchemaMismatchError,
     StreamlakeError,
 )
+from streamlake.pipeline.worker_paths import keep_archive_directories
 from streamlake.write.result import WriteResult
 
 OUTCOME_SCHEMA = "result binary, error binary"
@@ -51,6 +52,7 @@ def outcome_task(write: Callable[[Batches], Batches]) -> Callable[[Batches], Bat
     """A `mapInArrow` function that yields one outcome row per task from a `write.task` function."""
 
     def task(batches: Batches) -> Batches:
+        keep_archive_directories()
         try:
             for batch in write(batches):
                 yield pa.record_batch(
