@@ -38,6 +38,7 @@ EXTRAS: dict[str, list[Any]] = {
     "spot struct<x: int, y: double>": [{"x": 1, "y": None}, {"x": None, "y": -0.0}],
     "counts map<string, int>": [None, [("a", 1)], []],
     "amount decimal(18,4)": [None, Decimal("1.2500"), Decimal("-99999999999999.9999")],
+    "pad string": [letter * 3000 for letter in "abc"],
     "token uuid": [None, bytes(16), b"\xff" * 16],
     "moment timestamptz": [None, 0, -1],
 }
@@ -52,13 +53,23 @@ class Foreign:
 
 
 @dataclass(frozen=True)
+class Damage:
+    """To the files of the index: all, states, run, truncate, flip, older. During a checkpoint those that it has staged
+    are spared; between two, the driver lives on unless `restart`."""
+
+    kind: str
+    seed: int = 0
+    restart: bool = True
+
+
+@dataclass(frozen=True)
 class Checkpoint:
     """Changes as (key, kind, guard, place); `bulk` more, made from that number. `during`: what others do when it is
     staged. `crash`: the driver dies then, and the next one recovers."""
 
     changes: tuple[tuple[int, int, int, int], ...] = ()
     bulk: int = 0
-    during: tuple[Foreign, ...] = ()
+    during: tuple[Foreign | Damage, ...] = ()
     crash: bool = False
 
 
@@ -67,15 +78,6 @@ class Restart:
     """A new driver, with that many tasks where it can choose."""
 
     tasks: int
-
-
-@dataclass(frozen=True)
-class Damage:
-    """To the files of the index: all, states, run, truncate, flip, older. The driver lives on unless `restart`."""
-
-    kind: str
-    seed: int = 0
-    restart: bool = True
 
 
 @dataclass(frozen=True)
@@ -249,7 +251,14 @@ def _foreign(kinds: Sequence[str]) -> st.SearchStrategy[Foreign]:
     return st.builds(Foreign, st.sampled_from(kinds), st.integers(0, 99))
 
 
+def _damages() -> st.SearchStrategy[Damage]:
+    kinds = st.sampled_from(["all", "states", "run", "truncate", "flip", "older"])
+    return st.builds(Damage, kinds, st.integers(0, 99), st.booleans())
+
+
 def _checkpoints(*, crashes: bool = True) -> st.SearchStrategy[Checkpoint]:
+    foreign = _foreign(["append", "compact", "delete", "rollback"])
+    damage = _damages()
     change = st.tuples(st.integers(0, 9), st.integers(0, 3), st.integers(0, GUARDS - 1), st.integers(0, 9))
     return st.builds(
         Checkpoint,
@@ -257,7 +266,7 @@ def _checkpoints(*, crashes: bool = True) -> st.SearchStrategy[Checkpoint]:
         st.one_of(st.just(0), st.integers(0, 999)),
         st.one_of(
             st.just(()),
-            st.lists(_foreign(["append", "compact", "delete", "rollback"]), max_size=2).map(tuple),
+            st.lists(st.one_of(foreign, foreign, damage), max_size=2).map(tuple),
         ),
         st.booleans() if crashes else st.just(False),
     )
@@ -286,8 +295,7 @@ def plans(draw: st.DrawFn) -> Plan:
         st.just(Upgrade()),
     ]
     if delete_mode != "equality":
-        kinds = st.sampled_from(["all", "states", "run", "truncate", "flip", "older"])
-        steps.append(st.builds(Damage, kinds, st.integers(0, 99), st.booleans()))
+        steps.append(_damages())
     guards = st.sampled_from(GUARD_TYPES)
     return Plan(
         key=key,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Collection
+from contextlib import AbstractContextManager
 from pathlib import Path
 from unittest.mock import patch
 
@@ -86,6 +87,8 @@ class OracleRun:
             self._restart()
         elif isinstance(step, Damage):
             self._damage(step)
+            if step.restart:
+                self._restart()
         elif isinstance(step, Evolve):
             foreign_writers.evolve(self.location, step.partition_by)
         else:
@@ -125,9 +128,12 @@ class OracleRun:
         changes = [each for each in made if self.model.is_told(each)]
         decisions = self.model.decide(changes)
 
-        def between(_: Committable) -> None:
-            for foreign in step.during:
-                self._foreign(foreign)
+        def between(staged: Committable) -> None:
+            for each in step.during:
+                if isinstance(each, Damage):
+                    self._damage(each, spared=(*staged.runs, staged.index_state or ""))
+                else:
+                    self._foreign(each)
 
         if step.crash:
             staged = self.stream.stage(self._arrow(changes))
@@ -178,22 +184,23 @@ class OracleRun:
         if head is not None:
             self.model.save(head.snapshot_id)
 
-    def _damage(self, step: Damage) -> None:
-        damage_index(Path(self.location, "metadata", "_index"), step.kind, random.Random(step.seed))
+    def _damage(self, step: Damage, spared: Collection[str] = ()) -> None:
+        home = Path(self.location, "metadata", "_index")
+        damage_index(home, step.kind, random.Random(step.seed), {Path(path) for path in spared})
         self.model.forget()
-        if step.restart:
-            self._restart()
 
 
-def damage_index(home: Path, kind: str, source: random.Random) -> None:
-    """Harm files of the index; where there is none of the sort, do nothing."""
+def damage_index(home: Path, kind: str, source: random.Random, spared: Collection[Path]) -> None:
+    """Harm files of the index but those in `spared`; where there is none of the sort, do nothing."""
     if not home.exists():
         return
-    files = sorted((path for path in home.rglob("*") if path.is_file()), key=lambda p: p.stat().st_mtime_ns)
+    files = [path for path in home.rglob("*") if path.is_file() and path not in spared]
+    files.sort(key=lambda path: path.stat().st_mtime_ns)
     states = [path for path in files if path.suffix == ".json"]
     runs = [path for path in files if path.suffix != ".json"]
     if kind == "all":
-        shutil.rmtree(home)
+        for path in files:
+            path.unlink()
     elif kind == "states":
         for path in states:
             path.unlink()
@@ -214,7 +221,7 @@ def damage_index(home: Path, kind: str, source: random.Random) -> None:
                 shutil.copyfile(same[-2], same[-1])
 
 
-def few_hashes(spread: int) -> Callable[[], None]:
+def few_hashes(spread: int) -> AbstractContextManager[object]:
     """Keys that have bytes get one of `spread` hashes (0: their own)."""
     encode = key_codec.KeyCodec.encode
 

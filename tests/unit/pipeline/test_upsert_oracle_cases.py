@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from streamlake.write.upsert_target import DELETE_MODES
-from tests.helpers.oracle_plans import Checkpoint, Foreign, Plan, Restart
+from tests.helpers.oracle_plans import Checkpoint, Damage, Foreign, Plan, Restart
 from tests.helpers.oracle_run import OracleRun
 
 CASES = {
@@ -48,6 +48,28 @@ CASES = {
         )
         for rows in (1, 2, 3, 9)
     },
+    **{
+        f"the index is damaged during a checkpoint, {mode}": Plan(
+            steps=(
+                Foreign("append", 2),
+                Checkpoint(bulk=3),
+                Checkpoint(bulk=4, during=(Foreign("append", 3), Damage("all"))),
+                Checkpoint(bulk=5, during=(Damage("run"), Foreign("compact", 2), Damage("flip")), crash=True),
+                Checkpoint(bulk=6, during=(Damage("older"), Foreign("delete", 2)), crash=True),
+                Checkpoint(bulk=7),
+            ),
+            key=("string", "long"),
+            delete_mode=mode,
+            spread=3,
+        )
+        for mode in ("position", "copy-on-write")
+    },
+    "a checkpoint larger than memory": Plan(
+        steps=(Checkpoint(bulk=3), Checkpoint(bulk=4, crash=True), Checkpoint(bulk=8)),
+        extras=("pad string",),
+        chunk_rows=100,
+        properties=(("streamlake.write.memory-budget-bytes", "1048576"),),
+    ),
     "partitions of NaN and of zeros": Plan(
         key=("double",),
         steps=(
