@@ -100,19 +100,25 @@ class ConflictValidationError(CommitError):
 class HeadMovedError(ConflictValidationError):
     """Certainly not committed, because the branch is no longer at the snapshot that the change was computed for.
 
-    `table` is its name, `expected` and `found` are snapshot ids (None: no snapshot).
+    `expected` and `found` are snapshot ids (None: no snapshot).
     """
 
-    def __init__(self, table: str, expected: int | None, found: int | None) -> None:
-        super().__init__(table, expected, found)
-        self.table = table
+    def __init__(self, message: str, expected: int | None = None, found: int | None = None) -> None:
+        super().__init__(message, expected, found)
         self.expected = expected
         self.found = found
 
     def __str__(self) -> str:
-        return (
-            f"{self.table}: the change was computed for {_named(self.expected)}, but the branch is at"
-            f" {_named(self.found)} now, by another writer; refresh the table and compute the change again"
+        return str(self.args[0])
+
+    @staticmethod
+    def of(table: str, expected: int | None, found: int | None) -> HeadMovedError:
+        """The error for the table of this name."""
+        return HeadMovedError(
+            f"{table}: the change was computed for {_named(expected)}, but the branch is at {_named(found)} now, by another"
+            " writer; refresh the table and compute the change again",
+            expected,
+            found,
         )
 
 

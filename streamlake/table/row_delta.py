@@ -130,7 +130,7 @@ class RowDelta(IsolatedProducer):
     def validate(self, base: TableMetadata, parent: Snapshot | None) -> None:
         found = None if parent is None else parent.snapshot_id
         if self._head is not None and self._head != (found,):
-            raise HeadMovedError(self._table.name, self._head[0], found)
+            raise HeadMovedError.of(self._table.name, self._head[0], found)
         deletes = self._deletes
         deletes.check(self._table.name)
         for file in deletes.files:

@@ -14,7 +14,6 @@ from streamlake import IcebergSink, create_table, load_table
 from streamlake.catalog.open import open_table
 from streamlake.commit.receipt import Outcome
 from streamlake.errors import (
-    FeatureUnsupportedError,
     InvalidOptionError,
     LineageError,
     SchemaMismatchError,
@@ -230,8 +229,8 @@ def test_a_missing_table_is_not_created_unasked(landing: Landing):
 def test_arguments_that_make_no_sense(tmp_path: Path):
     with pytest.raises(InvalidOptionError, match="mode 'apend'"):
         IcebergSink(str(tmp_path), mode="apend")
-    with pytest.raises(FeatureUnsupportedError, match="upsert"):
-        IcebergSink(str(tmp_path), mode="upsert")
+    with pytest.raises(InvalidOptionError, match="row_kind"):
+        IcebergSink(str(tmp_path), mode="changelog")
     with pytest.raises(InvalidOptionError, match="create=True"):
         IcebergSink(str(tmp_path), partition_by=["a"])
     with pytest.raises(InvalidOptionError, match="key"):
