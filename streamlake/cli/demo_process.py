@@ -22,6 +22,7 @@ Event = dict[str, Any]
 READY, CHECKPOINT, STOPPED, DONE, FAILED = "ready", "checkpoint", "stopped", "done", "failed"
 _MODULE = "streamlake.cli.demo_driver"
 _POLL_SECONDS = 0.002
+_END_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -71,8 +72,11 @@ class DriverProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs; negative: a signal."""
-        return self._process.poll()
+        """Asked for when its output has ended; negative: a signal, None: it does not end."""
+        # Its output ends a moment before the process does.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_END_SECONDS)
+        return self._process.returncode
 
     def events(self) -> Iterator[Event]:
         """What it says until its end. Raises what it failed of: InvalidOptionError for what the user can mend."""

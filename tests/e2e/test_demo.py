@@ -10,6 +10,7 @@ import subprocess
 import time
 from dataclasses import asdict, replace
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -122,6 +123,8 @@ def test_interrupted_while_spark_starts(tmp_path: Path) -> None:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
+        # A suite that runs in the background may be told to ignore interrupts, and its children with it.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
     deadline = time.monotonic() + 60
     while not (drivers := _children(process.pid)) and time.monotonic() < deadline:
