@@ -385,14 +385,14 @@ def test_a_query_whose_checkpoints_others_interrupt(
         "CALL ice.system.rewrite_data_files(table => 'takeover.query.table', options => map('rewrite-all', 'true'))",
         "MERGE INTO ice.takeover.query.table t USING (SELECT id, 'p9' AS part, 'merged' AS v FROM range(0, 900, 4)) s "
         "ON t.id = s.id WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *",
-        "INSERT INTO ice.takeover.query.table SELECT id, 'p1', 'inserted' FROM range(1000, 1200)",
+        "INSERT INTO ice.takeover.query.table SELECT id, 'p1', 'inserted' FROM range(1100, 1300)",
         "DELETE FROM ice.takeover.query.table WHERE id % 10 = 3",
     ]
     theirs: list[list[Any]] = [
         [],
         [("+U", number, "p9", "merged") for number in range(0, 900, 4)],
-        [("+U", number, "p1", "inserted") for number in range(1000, 1200)],
-        [("-D", number, None, None) for number in range(3, 1200, 10)],
+        [("+U", number, "p1", "inserted") for number in range(1100, 1300)],
+        [("-D", number, None, None) for number in range(3, 1300, 10)],
     ]
     stream.land(("+U", number, f"p{number % 2}", "first") for number in range(800))
     for turn, change in enumerate(theirs):
