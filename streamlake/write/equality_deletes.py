@@ -8,7 +8,6 @@ and a zero deletes zeros of both signs, whatever reader applies it.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -17,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamlake.errors import FeatureUnsupportedError, InvalidOptionError, StreamlakeError
+from streamlake.errors import FeatureUnsupportedError, InvalidOptionError
 from streamlake.formats.arrow_schema import schema_to_arrow
 from streamlake.formats.data_files import DataWriters
 from streamlake.formats.projection import Projection
@@ -35,6 +34,7 @@ from streamlake.spec.types import (
     VariantType,
 )
 from streamlake.write.fanout import FanoutWriter
+from streamlake.write.open_content import OpenContent
 from streamlake.write.output_files import OutputFiles
 from streamlake.write.partition_writer import PartitionWriter
 from streamlake.write.partitioner import Partitioner
@@ -45,7 +45,7 @@ _NO_KEYS = (GeographyType, GeometryType, UnknownType, VariantType)
 _FLOATS = (FloatType, DoubleType)
 
 
-class EqualityDeleteContent:
+class EqualityDeleteContent(OpenContent):
     """One open equality delete file of one partition of `spec`; `equality_ids` are the columns that are compared."""
 
     def __init__(
@@ -57,59 +57,16 @@ class EqualityDeleteContent:
         partition: tuple[Any, ...],
         shape: DeleteShape,
     ) -> None:
-        self._path = path
-        self._file_format = file_format
-        self._spec_id = spec_id
-        self._partition = partition
+        super().__init__(writers, path, file_format, spec_id, partition)
         self._shape = shape
-        self._writer = writers.open(path)
-
-    @property
-    def path(self) -> str:
-        return self._path
-
-    @property
-    def record_count(self) -> int:
-        return self._writer.record_count
-
-    @property
-    def bytes_written(self) -> int:
-        return self._writer.bytes_written
-
-    @property
-    def buffered_bytes(self) -> int:
-        return self._writer.buffered_bytes
 
     def write(self, rows: pa.Table) -> None:
         """Take rows with the columns `DeleteShape.columns`."""
         self._writer.write(self._shape.deletes(rows, self._path))
 
-    def flush(self) -> None:
-        self._writer.flush()
-
     def close(self) -> DataFile:
-        metrics = self._writer.close()
-        return DataFile(
-            content=FileContent.EQUALITY_DELETES,
-            file_path=self._path,
-            file_format=self._file_format,
-            spec_id=self._spec_id,
-            partition=self._partition,
-            record_count=metrics.record_count,
-            file_size_in_bytes=metrics.file_size_in_bytes,
-            column_sizes=metrics.column_sizes,
-            value_counts=metrics.value_counts,
-            null_value_counts=metrics.null_value_counts,
-            nan_value_counts=metrics.nan_value_counts,
-            lower_bounds=metrics.lower_bounds,
-            upper_bounds=metrics.upper_bounds,
-            split_offsets=metrics.split_offsets,
-            equality_ids=self._shape.equality_ids,
-        )
-
-    def abort(self) -> None:
-        with contextlib.suppress(StreamlakeError, OSError, pa.ArrowException):
-            self._writer.abort()
+        file = self._described(FileContent.EQUALITY_DELETES, self._writer.close())
+        return replace(file, equality_ids=self._shape.equality_ids)
 
 
 class DeleteShape:

@@ -8,7 +8,6 @@ from. With the granularity "file" a delete file belongs to one data file, so tha
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -17,13 +16,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamlake.errors import DataInvalidError, FeatureUnsupportedError, StreamlakeError
+from streamlake.errors import DataInvalidError, FeatureUnsupportedError
 from streamlake.formats.arrow_schema import schema_to_arrow
 from streamlake.formats.data_files import DataWriters
 from streamlake.formats.metrics_config import FULL, MetricsOptions
 from streamlake.formats.position_deletes import POSITION_DELETES, Positions, merged_positions
 from streamlake.spec.data_file import DataFile, FileContent
 from streamlake.write.deleted_file import DeletedFile
+from streamlake.write.open_content import OpenContent
 from streamlake.write.options import PER_FILE, DeleteOptions
 from streamlake.write.output_files import OutputFiles
 from streamlake.write.rolling import RollingWriter
@@ -35,35 +35,15 @@ _ROW_GROUP_BYTES = 64 << 20
 _BYTES_PER_ARRAY = 128
 
 
-class PositionDeleteContent:
+class PositionDeleteContent(OpenContent):
     """One open position delete file of one partition; rows come sorted by path and position."""
 
     def __init__(
         self, writers: DataWriters, path: str, file_format: str, spec_id: int, partition: tuple[Any, ...]
     ) -> None:
-        self._path = path
-        self._file_format = file_format
-        self._spec_id = spec_id
-        self._partition = partition
-        self._writer = writers.open(path)
+        super().__init__(writers, path, file_format, spec_id, partition)
         self._first: str | None = None
         self._last: str | None = None
-
-    @property
-    def path(self) -> str:
-        return self._path
-
-    @property
-    def record_count(self) -> int:
-        return self._writer.record_count
-
-    @property
-    def bytes_written(self) -> int:
-        return self._writer.bytes_written
-
-    @property
-    def buffered_bytes(self) -> int:
-        return self._writer.buffered_bytes
 
     def write(self, rows: pa.Table) -> None:
         """Take rows of POSITION_DELETES."""
@@ -72,30 +52,14 @@ class PositionDeleteContent:
             self._last = rows.column(0)[-1].as_py()
             self._writer.write(rows)
 
-    def flush(self) -> None:
-        self._writer.flush()
-
     def close(self) -> DataFile:
-        metrics = self._writer.close()
-        one = self._first if self._first == self._last else None
-        return DataFile(
-            content=FileContent.POSITION_DELETES,
-            file_path=self._path,
-            file_format=self._file_format,
-            spec_id=self._spec_id,
-            partition=self._partition,
-            record_count=metrics.record_count,
-            file_size_in_bytes=metrics.file_size_in_bytes,
-            column_sizes=metrics.column_sizes,
-            lower_bounds=None if one is None else metrics.lower_bounds,
-            upper_bounds=None if one is None else metrics.upper_bounds,
-            split_offsets=metrics.split_offsets,
-            referenced_data_file=one,
+        metrics = replace(
+            self._writer.close(), value_counts=None, null_value_counts=None, nan_value_counts=None
         )
-
-    def abort(self) -> None:
-        with contextlib.suppress(StreamlakeError, OSError, pa.ArrowException):
-            self._writer.abort()
+        one = self._first if self._first == self._last else None
+        if one is None:
+            metrics = replace(metrics, lower_bounds=None, upper_bounds=None)
+        return replace(self._described(FileContent.POSITION_DELETES, metrics), referenced_data_file=one)
 
 
 def write_position_deletes(
