@@ -29,7 +29,7 @@ from streamlake.write.result import WriteResult
 from streamlake.write.row_check import RowCheck
 from streamlake.write.sort import RowSorter
 from streamlake.write.target import CLUSTERED, WriteTarget
-from streamlake.write.writers import RowsWriter
+from streamlake.write.writers import OpenFile, RowsWriter
 
 RESULT_SCHEMA = pa.schema([pa.field("result", pa.binary())])
 
@@ -86,13 +86,8 @@ def rows_writer(target: WriteTarget, output: OutputFiles) -> RowsWriter:
 
     Raises FeatureUnsupportedError when the table cannot be written (an unknown transform, a dropped source column).
     """
-    require_known_transforms(target)
     options = target.options
-    writers = DataWriters(options.file_format, target.io, target.schema, options.format)
-    sorter = None if target.sort_order.is_unsorted else RowSorter(target.schema, target.sort_order)
-
-    def open_file(partition: tuple[Any, ...]) -> DataContent:
-        return DataContent(target, writers, output.new_path(partition), partition, sorter)
+    open_file, sorter = data_file_opener(target, output)
 
     def partition_writer(partition: tuple[Any, ...]) -> PartitionWriter:
         return PartitionWriter(
@@ -114,14 +109,25 @@ def rows_writer(target: WriteTarget, output: OutputFiles) -> RowsWriter:
     return FanoutWriter(partitioner, open_partition, options.buffer_bytes, options.max_open_files)
 
 
-def require_known_transforms(target: WriteTarget) -> None:
-    """Raises FeatureUnsupportedError when the table's partition spec has a transform that nobody here can compute."""
+def data_file_opener(target: WriteTarget, output: OutputFiles) -> tuple[OpenFile, RowSorter | None]:
+    """What opens the data files of a target, and what sorts rows for them (None: the table has no sort order).
+
+    Raises FeatureUnsupportedError when the partition spec has a transform that nobody here can compute.
+    """
     for part in target.spec.fields:
         if isinstance(part.transform, UnknownTransform):
             raise FeatureUnsupportedError(
                 f"{target.location}: partition field '{part.name}' has the unknown transform '{part.transform}'; rows "
                 "cannot be written until the table has a partition spec without it"
             )
+    options = target.options
+    writers = DataWriters(options.file_format, target.io, target.schema, options.format)
+    sorter = None if target.sort_order.is_unsorted else RowSorter(target.schema, target.sort_order)
+
+    def open_file(partition: tuple[Any, ...]) -> DataContent:
+        return DataContent(target, writers, output.new_path(partition), partition, sorter)
+
+    return open_file, sorter
 
 
 @contextlib.contextmanager

@@ -10,12 +10,10 @@ far as it can; one that succeeds yields exactly one result.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 import pyarrow as pa
 
 from streamlake import clock
-from streamlake.formats.data_files import DataWriters
 from streamlake.index.entries import Entries
 from streamlake.index.merge import merge_runs
 from streamlake.index.merge_plan import plan_merges
@@ -23,7 +21,6 @@ from streamlake.index.run import Run, RunRef, open_run
 from streamlake.index.run_writer import RunWriter
 from streamlake.spec.data_file import DataFile
 from streamlake.write.changes import ChangeReader
-from streamlake.write.data_content import DataContent
 from streamlake.write.equality_deletes import EqualityDeleteWriter, equality_delete_writer
 from streamlake.write.gather import gather
 from streamlake.write.live_file import LiveFile
@@ -32,9 +29,8 @@ from streamlake.write.output_files import OutputFiles
 from streamlake.write.partitioner import Partitioner
 from streamlake.write.placed_writer import PlacedWriter
 from streamlake.write.result import IndexChange, WriteResult
-from streamlake.write.sort import RowSorter
 from streamlake.write.target import WriteTarget
-from streamlake.write.task import RESULT_SCHEMA, Task, TaskContext, require_known_transforms, task_errors
+from streamlake.write.task import RESULT_SCHEMA, Task, TaskContext, data_file_opener, task_errors
 from streamlake.write.upsert_target import COPY_ON_WRITE, UpsertTarget
 from streamlake.write.upsert_writer import UpsertWriter
 
@@ -188,14 +184,8 @@ class _Attempt:
 
 def rows_writer(table: WriteTarget, output: OutputFiles) -> PlacedWriter:
     """The writer of a table's rows. Raises FeatureUnsupportedError for an unknown transform."""
-    require_known_transforms(table)
     options = table.options
-    writers = DataWriters(options.file_format, table.io, table.schema, options.format)
-    sorter = None if table.sort_order.is_unsorted else RowSorter(table.schema, table.sort_order)
-
-    def open_file(partition: tuple[Any, ...]) -> DataContent:
-        return DataContent(table, writers, output.new_path(partition), partition, sorter)
-
+    open_file, sorter = data_file_opener(table, output)
     return PlacedWriter(
         None if table.spec.is_unpartitioned else Partitioner(table.schema, table.spec),
         open_file,
