@@ -17,6 +17,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from streamlake.decode.row_kinds import row_kinds
 from streamlake.formats.arrow_schema import schema_to_arrow
 from streamlake.pipeline.arrow_batches import bound_by_rows
+from streamlake.pipeline.column_names import quoted
 from streamlake.pipeline.direct_reader import RangeReader
 from streamlake.pipeline.key_routing import route_by_key
 from streamlake.pipeline.sink_run import Reader, check_columns
@@ -45,7 +46,7 @@ class ChangeFrame:
         frame = self._frame
         bound_by_rows(frame.sparkSession)
         if self._kind is not None:
-            frame = frame.withColumn(ROW_KIND, F.col(_quoted(self._kind)))
+            frame = frame.withColumn(ROW_KIND, F.col(quoted(self._kind)))
             if self._kind not in self._table.schema.column_names and self._kind != ROW_KIND:
                 frame = frame.drop(self._kind)
         frame = frame.withColumn(ROW_ORDER, F.monotonically_increasing_id())
@@ -79,7 +80,3 @@ def _read_by_tasks(frame: DataFrame, read: Reader, table: Table) -> DataFrame:
 
     schema = read.source.table_schema if isinstance(read, RangeReader) else table.schema
     return frame.mapInArrow(rows, from_arrow_schema(schema_to_arrow(schema, field_ids=False)))
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

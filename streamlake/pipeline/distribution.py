@@ -17,6 +17,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 from streamlake.errors import InvalidOptionError
 from streamlake.formats.arrow_transforms import transform_array
+from streamlake.pipeline.column_names import quoted
 from streamlake.spec.partition_spec import PartitionSpec
 from streamlake.spec.schema import Schema
 from streamlake.spec.sort_order import SortField, SortOrder
@@ -54,7 +55,7 @@ def distribute(
     ]
     if mode == "hash":
         prepared, keys = _with_keys(frame, terms)
-        return prepared.repartition(*keys).select(*map(_quoted, columns))
+        return prepared.repartition(*keys).select(*map(quoted, columns))
     sort_terms = [_Term(schema, part.source_id, part.transform) for part in order.fields]
     prepared, keys = _with_keys(frame, terms + sort_terms)
     ordered = keys[: len(terms)] + [
@@ -62,7 +63,7 @@ def distribute(
     ]
     if not ordered:
         return frame
-    return prepared.repartitionByRange(*ordered).sortWithinPartitions(*ordered).select(*map(_quoted, columns))
+    return prepared.repartitionByRange(*ordered).sortWithinPartitions(*ordered).select(*map(quoted, columns))
 
 
 def _directed(key: Column, part: SortField) -> Column:
@@ -90,7 +91,7 @@ def _with_keys(frame: DataFrame, terms: list[_Term]) -> tuple[DataFrame, list[Co
     """Key columns for the terms: Spark expressions where there is one, else computed in Arrow by a helper column."""
     keys: list[Column] = []
     for at, term in enumerate(terms):
-        column = F.col(".".join(map(_quoted, term.name.split("."))))
+        column = F.col(".".join(map(quoted, term.name.split("."))))
         key = _expression(column, term.transform, term.type)
         if key is None:
             helper = f"{_HELPER_PREFIX}{at}"
@@ -138,7 +139,3 @@ def _helper_column(
             yield batch.set_column(at, batch.schema.field(at).with_type(values.type), values)
 
     return with_helper
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -13,6 +13,7 @@ from streamlake.index.state import IndexState
 from streamlake.pipeline.index_files import load_state
 from streamlake.pipeline.index_states import NamedState, named_columns, named_states
 from streamlake.pipeline.table_index import live_tasks
+from streamlake.pipeline.upsert_options import identifier_columns
 from streamlake.read.planning import FileScanTask
 from streamlake.spec.snapshot import Snapshot
 from streamlake.table.metadata_changes import branch_head
@@ -62,7 +63,7 @@ def index_key(table: Table, branch: str, key: Sequence[str], sequence_by: Sequen
         )
     if given is not None:
         return given
-    identifiers = [part.name for part in schema.fields if part.field_id in schema.identifier_field_ids]
+    identifiers = identifier_columns(schema)
     if not identifiers:
         raise InvalidOptionError(
             f"{table.location}: branch '{branch}' has no key index, and the schema no identifier fields: name the "

@@ -23,6 +23,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 from streamlake.errors import SchemaMismatchError
 from streamlake.index.key_codec import KeyCodec, bucket_of
 from streamlake.options import suggestion
+from streamlake.pipeline.column_names import quoted
 from streamlake.spec.types import (
     BinaryType,
     BooleanType,
@@ -72,7 +73,7 @@ def route_by_key(
         return repartition_by_bucket(frame, bucket, buckets)
     prepared = _with_helper(frame, key, codec, buckets)
     routed = repartition_by_bucket(prepared, F.col(_BUCKET), buckets)
-    return routed.select(*map(_quoted, frame.columns))
+    return routed.select(*map(quoted, frame.columns))
 
 
 def bucket_column(
@@ -217,8 +218,4 @@ def _buckets(columns: Sequence[pa.Array], codec: KeyCodec, buckets: int) -> pa.A
 
 
 def _column(name: str) -> Column:
-    return F.col(".".join(map(_quoted, name.split("."))))
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
+    return F.col(".".join(map(quoted, name.split("."))))

@@ -29,6 +29,7 @@ from streamlake.pipeline.task_outcome import (
     write_results,
 )
 from streamlake.spec.data_file import DataFile
+from streamlake.spec.manifest import ManifestFile
 from streamlake.table.table import Table
 from streamlake.write.result import WriteResult
 from streamlake.write.target import WriteTarget
@@ -98,14 +99,7 @@ class SinkRun:
     def write(self, frame: DataFrame, identity: CheckpointIdentity, read: Reader | None) -> list[WriteResult]:
         """Run the writer tasks and return the results of the winning attempts."""
         metadata = self.table.metadata
-        target = WriteTarget.for_table(
-            metadata,
-            io=self.table.io,
-            job_id=identity.job_id,
-            checkpoint_id=identity.checkpoint_id,
-            operation_uuid=ids.new_uuid(),
-        )
-        task = write_task(target, task_ids)
+        task = write_task(self._write_target(identity), task_ids)
         if read is not None:
             task = _reading(read, task)
         else:
@@ -115,6 +109,16 @@ class SinkRun:
                 frame, metadata.schema, metadata.spec, metadata.sort_order, metadata.properties
             )
         return self._outcomes(frame, task)
+
+    def _write_target(self, identity: CheckpointIdentity) -> WriteTarget:
+        """The table as it is now, for files that nobody else names alike."""
+        return WriteTarget.for_table(
+            self.table.metadata,
+            io=self.table.io,
+            job_id=identity.job_id,
+            checkpoint_id=identity.checkpoint_id,
+            operation_uuid=ids.new_uuid(),
+        )
 
     def _outcomes(self, frame: DataFrame, task: Task) -> list[WriteResult]:
         outcomes = collected(frame.mapInArrow(outcome_task(task), OUTCOME_SCHEMA))
@@ -140,16 +144,12 @@ class SinkRun:
         files = [file for result in results for file in (*result.data_files, *result.delete_files)]
         if self._is_skipped(files):
             return None
-        metadata = self.table.metadata
-        manifests = write_delta_manifests(
-            self.table.io, self.table.locations, metadata, files, ids.new_uuid()
-        )
         committable = Committable(
             identity=identity,
-            table_uuid=metadata.table_uuid,
+            table_uuid=self.table.uuid,
             branch=self.branch,
             mode=self.mode,
-            manifests=manifests,
+            manifests=self._manifests(files),
             rows=sum(file.record_count for file in files if file.is_data),
             data_files=sum(file.is_data for file in files),
             bytes=sum(file.file_size_in_bytes for file in files),
@@ -164,6 +164,11 @@ class SinkRun:
     ) -> CommitReceipt:
         """Make a staged checkpoint one snapshot. `results` spare reading its manifests; None for a predecessor's."""
         return self.committer.commit(committable, outcome, None if results is None else data_files(results))
+
+    def _manifests(self, files: Iterable[DataFile]) -> tuple[ManifestFile, ...]:
+        """Write the delta manifests of a checkpoint's files."""
+        table = self.table
+        return write_delta_manifests(table.io, table.locations, table.metadata, files, ids.new_uuid())
 
     def _is_skipped(self, content: Sequence[object]) -> bool:
         """Whether a checkpoint with this content is empty and need not be committed."""

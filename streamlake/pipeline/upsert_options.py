@@ -61,7 +61,7 @@ class UpsertOptions:
             (BUCKETS, TOMBSTONE_RETENTION, EQUALITY_ROWS),
             "table property",
         )
-        names = tuple(key) or _identifier_columns(table)
+        names = tuple(key) or identifier_columns(table.schema)
         if not names:
             raise InvalidOptionError(
                 f"{table.location}: no key is known: name the columns in key=[...], or set the identifier fields of the "
@@ -154,6 +154,6 @@ def unknown_value(option: str, value: str, known: Sequence[str]) -> InvalidOptio
     return InvalidOptionError(f"{option} '{value}' is not known; it can be {', '.join(known)}{hint}")
 
 
-def _identifier_columns(table: Table) -> tuple[str, ...]:
-    schema = table.schema
+def identifier_columns(schema: Schema) -> tuple[str, ...]:
+    """The top-level columns among the schema's identifier fields, in the order of the schema."""
     return tuple(part.name for part in schema.fields if part.field_id in schema.identifier_field_ids)

@@ -18,9 +18,8 @@ from typing import Any
 import numpy as np
 from pyspark.sql import DataFrame, SparkSession
 
-from streamlake import clock, ids
+from streamlake import clock
 from streamlake.checkpoint.committable import Committable
-from streamlake.checkpoint.delta_manifests import write_delta_manifests
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.commit.receipt import CommitReceipt, Outcome
 from streamlake.errors import CommitConflictError, HeadMovedError, IndexDamagedError
@@ -37,7 +36,6 @@ from streamlake.pipeline.table_index import Indexed, TableIndex, advanced
 from streamlake.pipeline.task_outcome import task_ids
 from streamlake.pipeline.upsert_options import UpsertOptions
 from streamlake.spec.data_file import DataFile
-from streamlake.spec.manifest import ManifestFile
 from streamlake.table.options import RetryOptions
 from streamlake.table.table import Table
 from streamlake.write.merged_deletes import MergedDeletes, merge_deletes
@@ -160,15 +158,6 @@ class UpsertRun(SinkRun):
             )
         return target
 
-    def _write_target(self, identity: CheckpointIdentity) -> WriteTarget:
-        return WriteTarget.for_table(
-            self.table.metadata,
-            io=self.table.io,
-            job_id=identity.job_id,
-            checkpoint_id=identity.checkpoint_id,
-            operation_uuid=ids.new_uuid(),
-        )
-
     def stage(self, identity: CheckpointIdentity, results: Iterable[WriteResult]) -> Committable | None:
         results = list(results)
         changed = self._with_driver_part(results, identity)
@@ -287,10 +276,6 @@ class UpsertRun(SinkRun):
             own_runs,
             data_files,
         )
-
-    def _manifests(self, files: Iterable[DataFile]) -> tuple[ManifestFile, ...]:
-        table = self.table
-        return write_delta_manifests(table.io, table.locations, table.metadata, files, ids.new_uuid())
 
     def _tied(self, committable: Committable, changed: Changed) -> Committable:
         """The Committable made durable, with what ties it to the snapshot that it was resolved against."""
