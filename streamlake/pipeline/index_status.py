@@ -63,7 +63,7 @@ def index_key(table: Table, branch: str, key: Sequence[str], sequence_by: Sequen
         )
     if given is not None:
         return given
-    identifiers = identifier_columns(schema)
+    identifiers = identifier_columns(table)
     if not identifiers:
         raise InvalidOptionError(
             f"{table.location}: branch '{branch}' has no key index, and the schema no identifier fields: name the "

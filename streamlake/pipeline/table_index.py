@@ -7,6 +7,7 @@ every live row of the head that a key can find is in the index, so the index is 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -28,6 +29,8 @@ from streamlake.table.table import Table
 from streamlake.write.live_file import LiveFile
 from streamlake.write.upsert_key import UpsertKey
 
+_LOG = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class Indexed:
@@ -48,7 +51,6 @@ class TableIndex:
         self._buckets = buckets
         self._indexed: Indexed | None = None
         self._rows_indexed = 0
-        self.rebuilt_because: str | None = None
         self.files = IndexFiles(table, branch, columns_text(key.key_ids, key.sequence_ids))
         self._started = False
         self._told: str | None = None
@@ -84,7 +86,7 @@ class TableIndex:
         if self._indexed is not None and self._indexed.snapshot_id == head_id:
             return self._indexed
         tasks = live_tasks(self._table, head)
-        known, covered = (self._empty(), {}) if rebuild else self._known(head, told)
+        known, covered = (self._empty(), {}) if rebuild else self._known(head, tasks, told)
         added = [task for path, task in tasks.items() if path not in covered]
         if added:
             rows = IndexedRows.of(self._table, self._key, known.buckets)
@@ -102,14 +104,15 @@ class TableIndex:
         """Start again from what the table says."""
         self._indexed = None
 
-    def _known(self, head: Snapshot | None, told: str | None) -> tuple[IndexState, Mapping[str, object]]:
+    def _known(
+        self, head: Snapshot | None, tasks: Mapping[str, FileScanTask], told: str | None
+    ) -> tuple[IndexState, Mapping[str, object]]:
         """The newest state that fits, and the data files that it covers; an empty one that covers nothing else.
 
-        `told` is the property that names a rebuilt index, where it was set while this index was in use: then that
+        `tasks` are the head's. `told` is the property that names a rebuilt index, where it was set while this index was in use: then that
         one is taken, though newer snapshots name states that go back to the old one.
         """
         metadata = self._table.metadata
-        self.rebuilt_because = None
         mine = self._indexed
         if mine is not None and not any(
             each.snapshot_id == mine.snapshot_id for each in ancestors(metadata, head)
@@ -120,10 +123,12 @@ class TableIndex:
             try:
                 state = self.loaded(named.path)
             except (IndexDamagedError, MissingFileError) as error:
-                self.rebuilt_because = str(error)
+                _LOG.warning(
+                    "the key index of %s is built anew from the table: %s", self._table.location, error
+                )
                 return self._empty(), {}
             if state is not None:
-                return state, live_tasks(self._table, named.snapshot)
+                return state, tasks if named.snapshot == head else live_tasks(self._table, named.snapshot)
         return (self._empty(), {}) if mine is None else (mine.state, mine.live_files)
 
     def _rebuilt_property(self) -> str | None:
@@ -184,15 +189,16 @@ def advanced(
     delete_files: tuple[DataFile, ...],
 ) -> dict[str, LiveFile]:
     """The live data files after a commit that adds and removes these files."""
-    gone = {(file.file_path, file.content_offset) for file in removed}
-    after = {path: live for path, live in live_files.items() if (path, None) not in gone}
+    gone = {file.identity for file in removed}
+    after = {path: live for path, live in live_files.items() if live.data_file.identity not in gone}
     after.update({file.file_path: LiveFile(_plain(file)) for file in data_files})
-    touched = {file.deletes_from or "" for file in (*removed, *delete_files)}
-    for path in touched & after.keys():
+    added: dict[str, list[DataFile]] = {file.deletes_from or "": [] for file in removed}
+    for file in delete_files:
+        added.setdefault(file.deletes_from or "", []).append(file)
+    for path in added.keys() & after.keys():
         live = after[path]
-        kept = [each for each in live.delete_files if (each.file_path, each.content_offset) not in gone]
-        kept += [each for each in delete_files if each.deletes_from == path]
-        after[path] = LiveFile(live.data_file, tuple(kept))
+        kept = (each for each in live.delete_files if each.identity not in gone)
+        after[path] = LiveFile(live.data_file, (*kept, *added[path]))
     return after
 
 

@@ -61,7 +61,7 @@ class UpsertOptions:
             (BUCKETS, TOMBSTONE_RETENTION, EQUALITY_ROWS),
             "table property",
         )
-        names = tuple(key) or identifier_columns(table.schema)
+        names = tuple(key) or identifier_columns(table)
         if not names:
             raise InvalidOptionError(
                 f"{table.location}: no key is known: name the columns in key=[...], or set the identifier fields of the "
@@ -154,6 +154,17 @@ def unknown_value(option: str, value: str, known: Sequence[str]) -> InvalidOptio
     return InvalidOptionError(f"{option} '{value}' is not known; it can be {', '.join(known)}{hint}")
 
 
-def identifier_columns(schema: Schema) -> tuple[str, ...]:
-    """The top-level columns among the schema's identifier fields, in the order of the schema."""
+def identifier_columns(table: Table) -> tuple[str, ...]:
+    """The columns that are the identifier fields of the table's schema, in its order. Raises InvalidOptionError where
+    one is nested: a key of the others alone would take different rows for the same."""
+    schema = table.schema
+    columns = {part.field_id for part in schema.fields}
+    nested = [
+        schema.names_by_id[field_id] for field_id in schema.identifier_field_ids if field_id not in columns
+    ]
+    if nested:
+        raise InvalidOptionError(
+            f"{table.location}: the identifier field {', '.join(nested)} is inside another column, and a key has whole "
+            "columns only: name columns that tell rows apart in key=[...]"
+        )
     return tuple(part.name for part in schema.fields if part.field_id in schema.identifier_field_ids)

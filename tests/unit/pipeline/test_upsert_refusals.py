@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from streamlake import load_table
-from streamlake.catalog.open import open_table
+from streamlake.catalog.open import create, open_table
 from streamlake.commit.committer import INDEX_STATE
 from streamlake.commit.receipt import Outcome
 from streamlake.errors import (
@@ -22,6 +23,8 @@ from streamlake.errors import (
     StreamlakeError,
 )
 from streamlake.records import ROW_KIND
+from streamlake.spec.ddl import parse_ddl
+from streamlake.spec.partition_spec import UNPARTITIONED
 from streamlake.table.update_properties import UpdateProperties
 from tests.helpers.batch_write import append
 from tests.helpers.invariants import check_table
@@ -263,3 +266,15 @@ def test_equality_with_sequence_by_is_warned_of(home: Path, caplog: pytest.LogCa
         stream(home, delete_mode="equality", sequence_by=["v"])
     [record] = caplog.records
     assert "sequence_by orders the changes inside a checkpoint only" in record.getMessage()
+
+
+def test_an_identifier_field_inside_another_column(tmp_path: Path) -> None:
+    home = tmp_path / "t"
+    schema = parse_ddl("region string not null, place struct<id: long not null> not null, v long")
+    nested = schema.find("place.id")
+    assert nested is not None
+    identified = replace(schema, identifier_field_ids=(schema.fields[0].field_id, nested.field_id))
+    create(str(home), identified, UNPARTITIONED, format_version=2)
+    with pytest.raises(InvalidOptionError, match=r"the identifier field place\.id is inside another column"):
+        stream(home, key=[])
+    stream(home, key=["v"])
