@@ -29,7 +29,7 @@ CHECKS = {
 }
 
 MODULES_OF_CONTRACTS = """
-    errors options records clock ids spec/types storage/file_io formats/parquet index/runs table/table table/append_files
+    errors options records clock ids failpoints spec/types storage/file_io formats/parquet index/runs table/table table/append_files
     table/overwrite_files table/replace_partitions table/row_delta table/snapshot_producer source/fetch decode/json write/task
     read/scan catalog/hadoop checkpoint/staging commit/committer maintain/compact tables pipeline/sink cli/main
 """

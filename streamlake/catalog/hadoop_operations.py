@@ -23,6 +23,7 @@ from streamlake.errors import (
     TableAlreadyExistsError,
     TableNotFoundError,
 )
+from streamlake.failpoints import failpoint
 from streamlake.formats.metadata_json import metadata_bytes, read_metadata
 from streamlake.spec.snapshot import MetadataLogEntry
 from streamlake.spec.table_metadata import TableMetadata
@@ -178,6 +179,7 @@ class HadoopTableOperations:
                 f"{self._name}: version {version.number} was written, but the versions beside it cannot be read: {error}"
             ) from error
         self._current = version
+        failpoint("after-create")
         self._versions.write_hint(version.number)
         if options.delete_after_commit:
             self._delete([entry for entry in kept if entry not in set(new.metadata_log)])

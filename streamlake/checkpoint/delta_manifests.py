@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
+from streamlake.failpoints import failpoint
 from streamlake.formats.format_options import AvroCompression
 from streamlake.formats.manifests import write_manifest
 from streamlake.spec.data_file import DataFile
@@ -27,8 +28,9 @@ def write_delta_manifests(
     for file in files:
         content = ManifestContent.DATA if file.is_data else ManifestContent.DELETES
         groups[file.spec_id, content].append(ManifestEntry(EntryStatus.ADDED, None, None, None, file))
-    return tuple(
-        write_manifest(
+    written = []
+    for number, ((spec_id, content), entries) in enumerate(sorted(groups.items())):
+        manifest = write_manifest(
             io,
             locations.manifest(uuid, number),
             entries,
@@ -39,5 +41,6 @@ def write_delta_manifests(
             snapshot_id=None,
             compression=compression,
         )
-        for number, ((spec_id, content), entries) in enumerate(sorted(groups.items()))
-    )
+        failpoint("delta-manifest-written")
+        written.append(manifest)
+    return tuple(written)

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from streamlake.checkpoint.committable import Committable, committable_from_bytes, committable_to_bytes
 from streamlake.checkpoint.identity import CheckpointIdentity
+from streamlake.failpoints import failpoint
 from streamlake.spec.snapshot import MAIN_BRANCH
 from streamlake.storage.file_io import FileIO
 from streamlake.storage.locations import TableLocations
@@ -30,6 +31,7 @@ class CommittableStore:
         self._io.write_bytes(
             self._path(committable.identity.checkpoint_id), committable_to_bytes(committable)
         )
+        failpoint("committable-recorded")
 
     def pending(self) -> list[Committable]:
         """All staged Committables, oldest checkpoint first."""
@@ -39,6 +41,7 @@ class CommittableStore:
     def remove(self, identity: CheckpointIdentity) -> None:
         """Forget a Committable; its manifests stay, because the table refers to them."""
         self._io.delete(self._path(identity.checkpoint_id))
+        failpoint("committable-removed")
 
     def _path(self, checkpoint_id: int) -> str:
         return self._locations.committable(self._owner, checkpoint_id)

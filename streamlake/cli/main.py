@@ -148,6 +148,14 @@ def inspect(
     )
 
 
+@app.command()
+def failpoints(
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """List the places where STREAMLAKE_FAILPOINTS can make a process fail, for tests of what comes after."""
+    raise typer.Exit(_command("failpoints")(as_json=json))
+
+
 index_app = typer.Typer(help="Look after the key index of a table that is upserted into.")
 app.add_typer(index_app, name="index")
 

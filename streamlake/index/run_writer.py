@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import pyarrow as pa
 
+from streamlake.failpoints import failpoint
 from streamlake.index.entries import TOMBSTONE, Entries, RunFile
 from streamlake.index.run_format import (
     HEAD,
@@ -93,6 +94,7 @@ class RunWriter:
         except Exception:
             self.abort()
             raise
+        failpoint("index-run-written")
         return RunRef(self._path, self._bucket, self._buckets, count, self._at, crc, self._tombstones)
 
     def abort(self) -> None:

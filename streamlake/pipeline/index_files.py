@@ -16,6 +16,7 @@ from streamlake import clock
 from streamlake.checkpoint.store import staged_by_all_jobs
 from streamlake.commit.marker import JOB_ID
 from streamlake.errors import IndexDamagedError, MissingFileError, StreamlakeError
+from streamlake.failpoints import failpoint
 from streamlake.index.state import IndexState
 from streamlake.pipeline.index_states import NamedState, branches, named_states
 from streamlake.storage.file_info import FileInfo
@@ -50,6 +51,7 @@ class IndexFiles:
         self._table.io.write_bytes(path, data)
         self._remember(path, state)
         self.adopt(path)
+        failpoint("index-state-stored")
         return path
 
     def load(self, path: str) -> IndexState:
@@ -150,6 +152,7 @@ class IndexFiles:
         for path in paths:
             with contextlib.suppress(StreamlakeError):
                 self._table.io.delete(path)
+            failpoint("index-files-pruned")
 
 
 def _shared(states: Iterable[NamedState]) -> list[str]:

@@ -15,6 +15,7 @@ from streamlake.checkpoint.committable import Committable
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.commit.receipt import CommitReceipt, Outcome
 from streamlake.errors import IndexDamagedError
+from streamlake.failpoints import failpoint
 from streamlake.pipeline.sink_run import Reader, SinkRun, elapsed_ms
 
 
@@ -31,15 +32,19 @@ def run_micro_batch(
         return receipt
 
     started = clock.monotonic()
+    failpoint("before-tasks")
     results = run.write(frame, identity, read)
+    failpoint("results-collected")
     committable = run.stage(identity, results)
     write_ms = elapsed_ms(started)
     if committable is None:
         return CommitReceipt(identity.job_id, identity.checkpoint_id, Outcome.EMPTY, None, write_ms=write_ms)
 
     receipt = replace(run.commit(committable, results), write_ms=write_ms)
+    failpoint("before-commit-note")
     run.note_commit()
     run.forget_before(identity)
+    failpoint("before-return")
     return receipt
 
 
@@ -48,6 +53,7 @@ def _recover(run: SinkRun, identity: CheckpointIdentity) -> CommitReceipt | None
     receipt = None
     for committable in run.pending():
         if _is_due(run, committable, identity):
+            failpoint("before-recommit")
             try:
                 committed = run.commit(committable, outcome=Outcome.RECOVERED)
             except IndexDamagedError:
@@ -55,6 +61,7 @@ def _recover(run: SinkRun, identity: CheckpointIdentity) -> CommitReceipt | None
                     raise
                 # Its own part of the key index is lost, but Spark has its rows here again.
                 return None
+            failpoint("after-recommit")
             run.forget_before(committable.identity)
             if committable.identity.checkpoint_id == identity.checkpoint_id:
                 receipt = committed

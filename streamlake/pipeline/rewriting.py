@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from streamlake.failpoints import failpoint
 from streamlake.formats.lineage_columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
 from streamlake.index.entries import RunFile
 from streamlake.index.run_writer import RunRef
@@ -88,6 +89,7 @@ class _Rewriter:
             writer.abort()
             output.delete_all()
             raise
+        failpoint("file-rewritten")
         return Rewritten(files, tuple(task.data_file for task, _ in part.files), tuple(runs))
 
 
@@ -115,6 +117,7 @@ def rewritten(
     ]
     rewriter = _Rewriter(target, IndexedRows.of(table, key, buckets))
     found: Sequence[Rewritten] = run_parts(session, rewriter.rewrite, parts)
+    failpoint("files-rewritten")
     return Rewritten(
         tuple(file for each in found for file in each.data_files),
         tuple(file for each in found for file in each.removed),

@@ -18,6 +18,7 @@ from streamlake.errors import (
     TableAlreadyExistsError,
     TableNotFoundError,
 )
+from streamlake.failpoints import failpoint
 from streamlake.pipeline.checkpoint_table import CheckpointTable
 from streamlake.pipeline.direct_query import DirectQuery, direct_stream
 from streamlake.pipeline.direct_reader import range_reader
@@ -261,6 +262,7 @@ class IcebergSink:
                 format_version=self.format_version or self._default_format_version,
                 properties=self.properties,
             )
+            failpoint("table-created")
         return open_table(self.table, self.catalog)
 
     @property

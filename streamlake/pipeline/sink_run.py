@@ -18,6 +18,7 @@ from streamlake.checkpoint.store import CommittableStore
 from streamlake.commit.committer import Committer
 from streamlake.commit.receipt import CommitReceipt, Outcome
 from streamlake.errors import SchemaMismatchError, StorageError, StreamlakeError
+from streamlake.failpoints import failpoint
 from streamlake.pipeline.arrow_batches import bound_by_rows
 from streamlake.pipeline.checkpoint_table import CheckpointTable, Noted
 from streamlake.pipeline.distribution import distribute
@@ -74,6 +75,7 @@ class SinkRun:
         """Compare the table with what the checkpoint directory noted about it, or note it. Raises LineageError."""
         if noted is None:
             self._note.write(self._noted)
+            failpoint("checkpoint-noted")
             return
         if noted.table_uuid != self._noted.table_uuid:
             raise self._note.replaced(noted, self._noted.table_uuid)
@@ -86,12 +88,14 @@ class SinkRun:
         if not self._noted.committed:
             self._noted = replace(self._noted, committed=True)
             self._note.write(self._noted)
+            failpoint("commit-noted")
 
     def pending(self) -> list[Committable]:
         """What a crashed predecessor staged; asked for once per run, because later stagings are our own."""
         if self._recovered:
             return []
         found = self.store.pending()
+        failpoint("pending-read")
         self._staged = [committable.identity for committable in found]
         self._recovered = True
         return found

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from streamlake import clock
 from streamlake.errors import IndexDamagedError, MissingFileError
+from streamlake.failpoints import failpoint
 from streamlake.index.state import IndexState
 from streamlake.pipeline.index_files import IndexFiles
 from streamlake.pipeline.index_states import columns_text, named_states, property_name
@@ -90,7 +91,9 @@ class TableIndex:
         added = [task for path, task in tasks.items() if path not in covered]
         if added:
             rows = IndexedRows.of(self._table, self._key, known.buckets)
+            failpoint("before-indexing")
             known = known.with_runs(rows.index(session, added))
+            failpoint("after-indexing")
             self._rows_indexed += sum(task.data_file.record_count for task in added)
         live = {path: _live_file(task) for path, task in tasks.items()}
         self._indexed = Indexed(head_id, replace(known, base_snapshot_id=head_id), live)

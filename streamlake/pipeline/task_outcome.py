@@ -26,6 +26,7 @@ from streamlake.errors import (
     SchemaMismatchError,
     StreamlakeError,
 )
+from streamlake.failpoints import failpoint
 from streamlake.pipeline.worker_paths import keep_archive_directories
 from streamlake.write.result import WriteResult
 
@@ -55,9 +56,11 @@ def outcome_task(write: Callable[[Batches], Batches]) -> Callable[[Batches], Bat
         keep_archive_directories()
         try:
             for batch in write(batches):
+                failpoint("before-result")
                 yield pa.record_batch(
                     [batch.column(0), pa.nulls(batch.num_rows, pa.binary())], schema=_ARROW_SCHEMA
                 )
+                failpoint("result-returned")
         except _FINAL as error:
             yield pa.record_batch(
                 [pa.nulls(1, pa.binary()), pa.array([pickle.dumps(error)])], schema=_ARROW_SCHEMA

@@ -23,6 +23,7 @@ from streamlake.checkpoint.committable import Committable
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.commit.receipt import CommitReceipt, Outcome
 from streamlake.errors import CommitConflictError, HeadMovedError, IndexDamagedError
+from streamlake.failpoints import failpoint
 from streamlake.formats.position_deletes import merged_positions
 from streamlake.index.run_writer import RunRef
 from streamlake.index.state import IndexState
@@ -295,6 +296,7 @@ class UpsertRun(SinkRun):
 
     def _resolved_again(self, committable: Committable) -> tuple[Committable, Changed]:
         """The Committable for the present head: same data files, deletes where the rows are now."""
+        failpoint("before-resolution")
         self.table.refresh()
         require_same_index(self.table, self._index, self._options.key, committable)
         own_runs = tuple(RunRef(**ref) for ref in committable.extra[_RUNS])
@@ -325,6 +327,7 @@ class UpsertRun(SinkRun):
             delete_files=len(changed.delete_files),
         )
         recorded = self._tied(fresh, changed)
+        failpoint("after-resolution")
         if committable.index_state is not None:
             self._index.files.adopt(committable.index_state)
         kept = {file.file_path for file in changed.files}

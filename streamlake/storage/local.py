@@ -16,6 +16,7 @@ from typing import BinaryIO, cast
 import pyarrow as pa
 
 from streamlake.errors import FeatureUnsupportedError, StorageError
+from streamlake.failpoints import failpoint
 from streamlake.ids import new_uuid
 from streamlake.storage.direct_writes import write_direct
 from streamlake.storage.file_info import FileInfo, storage_error, storage_errors
@@ -86,6 +87,7 @@ class LocalFileIO:
         temporary = None
         try:
             temporary = _write_temporary(target, data, direct=True)
+            failpoint("metadata-written")
             _remove_checksum(target)
             _link(temporary, target)
         except FileExistsError:

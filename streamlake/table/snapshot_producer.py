@@ -23,6 +23,7 @@ from streamlake.errors import (
     StorageError,
     StreamlakeError,
 )
+from streamlake.failpoints import failpoint
 from streamlake.formats.format_options import AvroCompression
 from streamlake.formats.manifest_lists import assign_ids, write_manifest_list
 from streamlake.formats.manifests import with_counts
@@ -148,6 +149,7 @@ class SnapshotProducer:
         with self._operations.commit_turn():
             base = self._operations.refresh()
             if self._is_in(base):
+                self._in_doubt = True
                 return base
             require_writable(base, self._table.name)
             for check in self._checks:
@@ -162,6 +164,7 @@ class SnapshotProducer:
             return self._swap(base, with_properties(new, self._properties))
 
     def _swap(self, base: TableMetadata, new: TableMetadata) -> TableMetadata:
+        failpoint("before-swap")
         self._in_doubt = True
         try:
             committed = self._operations.commit(base, new)
@@ -174,7 +177,8 @@ class SnapshotProducer:
             raise CommitStateUnknownError(
                 f"{self._table.name}: the catalog failed unexpectedly: {error!r}"
             ) from error
-        self._in_doubt = False
+        # From here on nothing may be cleaned up as if it were not committed, whatever interrupts us.
+        failpoint("after-swap")
         return committed
 
     def _files_for(self, base: TableMetadata) -> ManifestFiles:
@@ -245,6 +249,7 @@ class SnapshotProducer:
             first_row_id,
             AvroCompression.from_properties(base.properties, "write.manifest"),
         )
+        failpoint("manifest-list-written")
         return Snapshot(
             snapshot_id=files.snapshot_id,
             parent_snapshot_id=parent_id,
@@ -307,6 +312,7 @@ class SnapshotProducer:
 
     def _clean_up(self, *, committed: Snapshot | None) -> None:
         """Delete own files that no version of the table refers to; a failure leaves an orphan and is no error."""
+        failpoint("before-clean-up")
         kept: Sequence[ManifestFile] = ()
         if committed is not None and committed.manifest_list is not None:
             known = self._manifest_lists.get(committed.manifest_list)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from streamlake.failpoints import failpoint
 from streamlake.formats.data_files import DataWriters
 from streamlake.spec.data_file import DataFile, FileContent
 from streamlake.write.open_content import OpenContent
@@ -34,6 +35,7 @@ class DataContent(OpenContent):
         self._sorter = sorter
         self._last_row: pa.Table | None = None
         self._sorted = sorter is not None
+        failpoint("data-file-opened")
 
     def write(self, rows: pa.Table) -> None:
         if self._sorter is not None and rows.num_rows:
@@ -44,4 +46,5 @@ class DataContent(OpenContent):
 
     def close(self) -> DataFile:
         file = self._described(FileContent.DATA, self._writer.close())
+        failpoint("data-file-closed")
         return replace(file, sort_order_id=self._sort_order_id if self._sorted else None)

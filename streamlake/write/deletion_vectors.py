@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from streamlake.errors import FeatureUnsupportedError
+from streamlake.failpoints import failpoint
 from streamlake.formats.deletion_vectors import BLOB_TYPE, Positions, encode_deletion_vector
 from streamlake.formats.lineage_columns import ROW_POSITION
 from streamlake.formats.position_deletes import merged_positions
@@ -54,6 +55,7 @@ def write_deletion_vectors(
     except BaseException:
         writer.abort()
         raise
+    failpoint("delete-file-closed")
     return tuple(
         DataFile(
             content=FileContent.POSITION_DELETES,

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamlake.errors import FeatureUnsupportedError, InvalidOptionError
+from streamlake.failpoints import failpoint
 from streamlake.formats.arrow_schema import schema_to_arrow
 from streamlake.formats.data_files import DataWriters
 from streamlake.formats.projection import Projection
@@ -66,6 +67,7 @@ class EqualityDeleteContent(OpenContent):
 
     def close(self) -> DataFile:
         file = self._described(FileContent.EQUALITY_DELETES, self._writer.close())
+        failpoint("delete-file-closed")
         return replace(file, equality_ids=self._shape.equality_ids)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamlake.errors import DataInvalidError, FeatureUnsupportedError
+from streamlake.failpoints import failpoint
 from streamlake.formats.arrow_schema import schema_to_arrow
 from streamlake.formats.data_files import DataWriters
 from streamlake.formats.metrics_config import FULL, MetricsOptions
@@ -56,6 +57,7 @@ class PositionDeleteContent(OpenContent):
         metrics = replace(
             self._writer.close(), value_counts=None, null_value_counts=None, nan_value_counts=None
         )
+        failpoint("delete-file-closed")
         one = self._first if self._first == self._last else None
         if one is None:
             metrics = replace(metrics, lower_bounds=None, upper_bounds=None)
