@@ -7,19 +7,18 @@ order of the source, because every row carries its place in it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from streamlake.decode.row_kinds import row_kinds
 from streamlake.formats.arrow_schema import schema_to_arrow
 from streamlake.pipeline.arrow_batches import bound_by_rows
 from streamlake.pipeline.column_names import quoted
 from streamlake.pipeline.direct_reader import RangeReader
 from streamlake.pipeline.key_routing import route_by_key
+from streamlake.pipeline.row_kind_task import reading_kinds
 from streamlake.pipeline.sink_run import Reader, check_columns
 from streamlake.pipeline.upsert_options import UpsertOptions
 from streamlake.records import ROW_KIND, ROW_ORDER
@@ -57,20 +56,8 @@ class ChangeFrame:
         return (
             task
             if self._kind is None
-            else _with_kinds(task, f"{self._table.location}: column '{self._kind}'")
+            else reading_kinds(task, f"{self._table.location}: column '{self._kind}'")
         )
-
-
-def _with_kinds(task: Task, where: str) -> Task:
-    def read_and_write(batches: Any) -> Iterator[pa.RecordBatch]:
-        return task(_kinds(batch, where) for batch in batches)
-
-    return read_and_write
-
-
-def _kinds(batch: pa.RecordBatch, where: str) -> pa.RecordBatch:
-    at = batch.schema.get_field_index(ROW_KIND)
-    return batch.set_column(at, ROW_KIND, row_kinds(batch.column(at), where))
 
 
 def _read_by_tasks(frame: DataFrame, read: Reader, table: Table) -> DataFrame:
