@@ -1,7 +1,8 @@
 """`streamlake`: parses the command line, hands over to one command, turns errors into one line and an exit code.
 
-Exit codes: 0 success, 1 the command failed, 2 the command line is wrong, 128 + n stopped by signal n before the work
-was done. Commands are loaded on use: `--version` and `inspect` import no Spark.
+Exit codes: 0 success, 1 the command failed, 2 the command line is wrong (for commands that judge, which exit with 1 for
+what they find: nothing could be judged), 128 + n stopped by signal n before the work was done. Commands are loaded on
+use: `--version` and `inspect` import no Spark.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -154,6 +155,41 @@ def failpoints(
 ) -> None:
     """List the places where STREAMLAKE_FAILPOINTS can make a process fail, for tests of what comes after."""
     raise typer.Exit(_command("failpoints")(as_json=json))
+
+
+def _judged(verdict: Callable[[], int]) -> int:
+    """The exit code of a command that judges: 1 is for what it found, so what hindered it is 2, as wrong usage is."""
+    try:
+        return verdict()
+    except StreamlakeError as error:
+        return _fail(describe(error), WRONG_USAGE)
+
+
+@app.command()
+def doctor(
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="A table's directory, or a catalog's name.")],
+    checkpoint: Annotated[
+        str | None,
+        typer.Argument(metavar="[CHECKPOINT]", help="The checkpoint directory of a stream into the table."),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object, with every orphan.")] = False,
+    catalog: Annotated[
+        str | None, typer.Option(help="A catalog's name, or its properties: type=hadoop,warehouse=DIR.")
+    ] = None,
+    orphan_age: Annotated[
+        float, typer.Option(metavar="HOURS", min=0, help="Files that are younger may be work in progress.")
+    ] = 24,
+    quick: Annotated[bool, typer.Option("--quick", help="Do not read the content of delete files.")] = False,
+) -> None:
+    """Check all that must hold of a table, its index, its staged checkpoints and a checkpoint directory."""
+    command = _command("doctor")
+    raise typer.Exit(
+        _judged(
+            lambda: command(
+                table, checkpoint, as_json=json, catalog=catalog, orphan_age_hours=orphan_age, quick=quick
+            )
+        )
+    )
 
 
 index_app = typer.Typer(help="Look after the key index of a table that is upserted into.")

@@ -147,3 +147,20 @@ def count_files(files: Iterable[DataFile]) -> Counters:
     for file in files:
         counters.count(file)
     return counters
+
+
+def counter_names(added: Counters, removed: Counters, total: Counters) -> dict[str, int]:
+    """Every counter of a summary by its name, from what a snapshot added and removed, and from what is live in it."""
+    counted = {key: getattr(added, field) for field, key in _ADDED_KEYS.items()}
+    counted |= {key: getattr(removed, field) for field, key in _REMOVED_KEYS.items()}
+    return counted | {key: getattr(total, field) for field, key in _TOTAL_FIELDS.items()}
+
+
+_TOTAL_FIELDS = {
+    "records": "total-records",
+    "size": "total-files-size",
+    "data_files": "total-data-files",
+    "delete_files": "total-delete-files",
+    "position_deletes": "total-position-deletes",
+    "equality_deletes": "total-equality-deletes",
+}

@@ -1,0 +1,1 @@
+"""A table between its writers' commits: whether all that must hold does, and what lies there that nobody needs."""
