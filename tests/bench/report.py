@@ -8,6 +8,7 @@ import platform
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -65,10 +66,17 @@ def write_report(folder: Path, figures: list[Figure], runs: dict[str, object]) -
             "pyspark": version("pyspark"),
         },
         "figures": [asdict(figure) for figure in everything],
-        "runs": {**before["runs"], **runs},
+        "runs": {**before["runs"], **_without_places(runs)},
     }
     known.write_text(json.dumps(report, indent=1) + "\n")
     draw(folder / "report.png", everything)
+
+
+def _without_places(raw: Any) -> Any:
+    """The raw runs, without where on this machine their tables were."""
+    if isinstance(raw, dict):
+        return {key: _without_places(value) for key, value in raw.items() if key != "location"}
+    return [_without_places(each) for each in raw] if isinstance(raw, list) else raw
 
 
 def draw(path: Path, figures: list[Figure]) -> None:
