@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -27,7 +28,7 @@ class CheckpointIdentity:
     @property
     def offsets_digest(self) -> str:
         """Digest of where the checkpoint ends: equal digests mean that the same rows were due up to here."""
-        return hashlib.sha256(json.dumps(list(self.end_offsets)).encode()).hexdigest()[:32]
+        return offsets_digest(self.end_offsets)
 
     def covers_the_same(self, other: CheckpointIdentity) -> bool:
         """Whether both begin and end at the same offsets."""
@@ -35,3 +36,16 @@ class CheckpointIdentity:
 
     def __str__(self) -> str:
         return f"checkpoint {self.checkpoint_id} of pipeline '{self.pipeline}' (job {self.job_id})"
+
+
+def offsets_digest(offsets: Sequence[str]) -> str:
+    """The digest of a checkpoint that ends at these offsets, one canonical text per source."""
+    return hashlib.sha256(json.dumps(list(offsets)).encode()).hexdigest()[:32]
+
+
+def canonical_offset(text: str) -> str:
+    """An offset as Spark logs it, in the one form that is compared."""
+    try:
+        return json.dumps(json.loads(text), sort_keys=True)
+    except ValueError:
+        return text

@@ -192,6 +192,56 @@ def doctor(
     )
 
 
+@app.command()
+def recover(
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="A table's directory, or a catalog's name.")],
+    checkpoint_location: Annotated[
+        str, typer.Option(metavar="DIR", help="The stream's checkpoint directory.")
+    ],
+    pipeline: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The stream's name (default: that of a stream without one)."),
+    ] = None,
+    branch: Annotated[str, typer.Option(metavar="NAME", help="The branch that it writes.")] = "main",
+    catalog: Annotated[
+        str | None,
+        typer.Option(help="A catalog's name, or its properties: type=hadoop,warehouse=DIR."),
+    ] = None,
+    adopt: Annotated[
+        bool, typer.Option("--adopt", help="Keep the table; the directory is the pipeline's continuation.")
+    ] = False,
+    fork: Annotated[
+        bool,
+        typer.Option("--fork", help="Go on as a pipeline of its own, beside the one that wrote the table."),
+    ] = False,
+    rewind_to: Annotated[
+        int | None,
+        typer.Option(
+            metavar="CHECKPOINT", help="Put directory and table back to this checkpoint (-1: none)."
+        ),
+    ] = None,
+    rollback_table: Annotated[
+        bool, typer.Option("--rollback-table", help="Put the branch where the directory is.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; without, only say what would be done.")] = False,
+) -> None:
+    """Say why a stream is refused, and take one of the ways out."""
+    raise typer.Exit(
+        _command("recover")(
+            table,
+            pipeline=pipeline,
+            checkpoint_location=checkpoint_location,
+            branch=branch,
+            catalog=catalog,
+            adopt=adopt,
+            fork=fork,
+            rewind_to=rewind_to,
+            rollback_table=rollback_table,
+            yes=yes,
+        )
+    )
+
+
 index_app = typer.Typer(help="Look after the key index of a table that is upserted into.")
 app.add_typer(index_app, name="index")
 

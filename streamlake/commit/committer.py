@@ -7,18 +7,16 @@ alone, against the metadata that the swap is based on, so neither a replay nor a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from streamlake import clock
 from streamlake.checkpoint.committable import Committable
-from streamlake.checkpoint.identity import CheckpointIdentity
-from streamlake.commit.marker import (
-    Marker,
-    committed_snapshot,
-    key_summary,
-    last_committed,
-    marker_property,
-    marker_summary,
-)
+from streamlake.checkpoint.identity import CheckpointIdentity, offsets_digest
+from streamlake.checkpoint.table_note import NO_CHECKPOINT
+from streamlake.commit.findings import checkpoint_older, diverged, table_older, table_replaced
+from streamlake.commit.history import History, committed_snapshot
+from streamlake.commit.lineage import Finding, RecoverCommand, lineage_error
+from streamlake.commit.marker import Marker, key_summary, marker_property, marker_summary, next_fence
 from streamlake.commit.receipt import CommitReceipt, Outcome
 from streamlake.errors import FencedError, LineageError
 from streamlake.formats.manifests import read_manifest
@@ -34,6 +32,10 @@ from streamlake.table.table import Table
 
 INDEX_STATE = "streamlake.index-state"
 ROW_DELTA_MODES = ("upsert", "changelog")
+_ANOTHER_DRIVER = (
+    "another driver runs the same checkpoint directory, or a copy of it, or has replaced this one. This one stops; make sure "
+    "that only one is started"
+)
 
 
 class _AlreadyCommitted(Exception):
@@ -43,35 +45,56 @@ class _AlreadyCommitted(Exception):
 class Committer:
     """Commits the checkpoints of one pipeline to one branch of one table."""
 
-    def __init__(self, table: Table, branch: str) -> None:
+    def __init__(self, table: Table, branch: str, command: RecoverCommand | None = None) -> None:
+        """Takes the pipeline's fence: from here on, drivers that started earlier are told to stop as soon as this one
+        has committed. `command` is how messages name table, catalog and checkpoint directory."""
         self._table = table
         self._branch = branch
+        self._command = command or RecoverCommand(table.name, "", branch)
+        self._uuid = table.uuid
+        self._fence = next_fence(table.metadata)
+        self._last: tuple[int, str] | None = None
+
+    @property
+    def last_checkpoint_id(self) -> int | None:
+        """The table's last checkpoint of the job, as this driver has seen or made it; None before it has looked."""
+        return None if self._last is None else self._last[0]
 
     def marker(self, identity: CheckpointIdentity) -> Marker | None:
-        """The last checkpoint of this job that the refreshed table holds. Raises LineageError on contradictions."""
-        return last_committed(
-            self._table.refresh().metadata, self._branch, identity.pipeline, identity.job_id
-        )
+        """The last checkpoint of this job that the refreshed table holds. Raises LineageError on contradictions,
+        FencedError when another driver has taken the pipeline over."""
+        marker = self._held(self._table.refresh().metadata, identity)
+        if self._last is not None and _mark(marker)[0] < self._last[0]:
+            finding = table_older(self._table.location, self._last[0], marker)
+            raise self.error(finding, identity.pipeline)
+        self._last = _mark(marker)
+        return marker
 
     def receipt_if_committed(self, identity: CheckpointIdentity) -> CommitReceipt | None:
         """A `skipped` receipt when the table holds the checkpoint already, else None.
 
         Raises LineageError when it holds a checkpoint of this id with other offsets, or is ahead of it by more
-        than a replay can explain.
+        than a replay can explain; FencedError when another driver has taken the pipeline over.
         """
         marker = self.marker(identity)
         if marker is None or marker.checkpoint_id < identity.checkpoint_id:
+            self._require_predecessor(marker, identity)
             return None
         snapshot = committed_snapshot(self._table.metadata, self._branch, identity)
         digest = _digest_of(snapshot, marker, identity)
         if digest != identity.offsets_digest:
-            raise LineageError(_other_offsets(self._table.location, identity, marker, digest))
+            location = self._table.location
+            raise self.error(checkpoint_older(location, identity, marker, digest), identity.pipeline)
         return CommitReceipt(
             identity.job_id,
             identity.checkpoint_id,
             Outcome.SKIPPED,
             None if snapshot is None else snapshot.snapshot_id,
         )
+
+    def error(self, finding: Finding, pipeline: str) -> LineageError:
+        """The LineageError for a finding about this table, with the commands of its ways out."""
+        return lineage_error(finding, replace(self._command, pipeline=pipeline))
 
     def commit(
         self,
@@ -93,10 +116,12 @@ class Committer:
         try:
             snapshot = self._snapshot(committable, files)
         except _AlreadyCommitted:
+            self._last = (identity.checkpoint_id, identity.offsets_digest)
             found = committed_snapshot(self._table.metadata, self._branch, identity)
             return CommitReceipt(
                 identity.job_id, identity.checkpoint_id, Outcome.SKIPPED, found.snapshot_id if found else None
             )
+        self._last = (identity.checkpoint_id, identity.offsets_digest)
         return CommitReceipt(
             job_id=identity.job_id,
             checkpoint_id=identity.checkpoint_id,
@@ -116,7 +141,10 @@ class Committer:
         operation.set_summary(key_summary(committable.key_ids, committable.sequence_ids))
         if committable.index_state is not None:
             operation.set_summary({INDEX_STATE: committable.index_state})
-        operation.set_properties(marker_property(identity, self._branch, committable.key_ids))
+        marker = Marker.of(identity)
+        operation.set_properties(
+            marker_property(identity.pipeline, self._branch, marker, self._fence, committable.key_ids)
+        )
         operation.add_check(lambda metadata: self._check(metadata, committable))
         return operation.commit()
 
@@ -162,23 +190,63 @@ class Committer:
         """Runs on the metadata that the swap is based on, in every attempt."""
         identity = committable.identity
         if metadata.table_uuid != committable.table_uuid:
-            raise LineageError(
-                f"{metadata.location} was dropped and created anew since {identity} was staged (table uuid "
-                f"{committable.table_uuid} then, {metadata.table_uuid} now). Start the stream into the new table with "
-                "a new checkpoint directory, or restore the old table"
+            raise self.error(
+                table_replaced(metadata.location, committable.table_uuid, metadata.table_uuid),
+                identity.pipeline,
             )
-        marker = last_committed(metadata, self._branch, identity.pipeline, identity.job_id)
+        marker = self._held(metadata, identity)
         if marker is None or marker.checkpoint_id < identity.checkpoint_id:
+            self._require_predecessor(marker, identity)
+            if self._last is not None and _mark(marker) != self._last:
+                raise FencedError(
+                    f"{metadata.location} was at checkpoint {self._last[0]} of job {identity.job_id} when this driver looked "
+                    f"last, and is at {'none' if marker is None else marker.checkpoint_id} now, before {identity} is "
+                    f"committed: {_ANOTHER_DRIVER}"
+                )
             return
         if marker.checkpoint_id > identity.checkpoint_id:
             raise FencedError(
                 f"{metadata.location} already holds checkpoint {marker.checkpoint_id} of job {identity.job_id}, while "
-                f"this driver was committing {identity}: another driver runs the same checkpoint directory. This one "
-                "stops; make sure that only one is started"
+                f"this driver was committing {identity}: {_ANOTHER_DRIVER}"
             )
         if marker.offsets_digest != identity.offsets_digest:
-            raise LineageError(_other_offsets(metadata.location, identity, marker, marker.offsets_digest))
+            raise self.error(
+                checkpoint_older(metadata.location, identity, marker, marker.offsets_digest),
+                identity.pipeline,
+            )
         raise _AlreadyCommitted
+
+    def _held(self, metadata: TableMetadata, identity: CheckpointIdentity) -> Marker | None:
+        """The job's last checkpoint in this metadata, where it is beyond doubt and this driver may still commit."""
+        if metadata.table_uuid != self._uuid:
+            raise self.error(
+                table_replaced(metadata.location, self._uuid, metadata.table_uuid), identity.pipeline
+            )
+        history = History.of(metadata, self._branch, identity.pipeline, identity.job_id)
+        held = history.named or history.told
+        if held is not None and self._fence.is_behind(held.fence):
+            raise FencedError(
+                f"this driver started before another one took over pipeline '{identity.pipeline}' of {metadata.location}, "
+                f"which is at checkpoint {held.marker.checkpoint_id} of job {held.marker.job_id} now; nothing of {identity} "
+                f"was committed by this one: {_ANOTHER_DRIVER}"
+            )
+        finding = history.finding()
+        if finding is not None:
+            raise self.error(finding, identity.pipeline)
+        return history.marker
+
+    def _require_predecessor(self, marker: Marker | None, identity: CheckpointIdentity) -> None:
+        """The checkpoint before this one must end where this one begins, where the table holds it."""
+        if marker is None or marker.checkpoint_id != identity.checkpoint_id - 1:
+            return
+        own = offsets_digest(identity.start_offsets)
+        if marker.offsets_digest != own and (identity.start_offsets or identity.checkpoint_id == 0):
+            finding = diverged(self._table.location, identity.checkpoint_id, marker, own)
+            raise self.error(finding, identity.pipeline)
+
+
+def _mark(marker: Marker | None) -> tuple[int, str]:
+    return (NO_CHECKPOINT, "") if marker is None else (marker.checkpoint_id, marker.offsets_digest)
 
 
 def _is_of(manifest: ManifestFile, file: DataFile) -> bool:
@@ -191,18 +259,3 @@ def _digest_of(snapshot: Snapshot | None, marker: Marker, identity: CheckpointId
         summary: Mapping[str, str] = snapshot.summary
         return summary.get("streamlake.offsets-digest")
     return marker.offsets_digest if marker.checkpoint_id == identity.checkpoint_id else None
-
-
-def _other_offsets(location: str, identity: CheckpointIdentity, marker: Marker, digest: str | None) -> str:
-    held = (
-        f"it holds checkpoint {identity.checkpoint_id} with other source offsets (digest {digest}, here "
-        f"{identity.offsets_digest})"
-        if digest is not None
-        else f"it is at checkpoint {marker.checkpoint_id} and no longer knows what checkpoint {identity.checkpoint_id} held"
-    )
-    return (
-        f"{identity} does not belong to the state of {location}: {held}. The checkpoint directory is older than the "
-        "table. Going on would lose rows (their checkpoint ids are taken) or write them twice. Either restore the "
-        "checkpoint directory that wrote the table last, or roll the table back to the snapshot of the checkpoint "
-        "before this one"
-    )

@@ -6,13 +6,12 @@ wrote to the checkpoint's offset log before it called us.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame
 
-from streamlake.checkpoint.identity import CheckpointIdentity
+from streamlake.checkpoint.identity import CheckpointIdentity, canonical_offset
 from streamlake.errors import InvalidOptionError, SourceError
 
 _QUERY_ID = "sql.streaming.queryId"
@@ -44,19 +43,27 @@ def checkpoint_identity(
 
 @dataclass(frozen=True)
 class QueryRun:
-    """One run of a query, from its start to its end. `checkpoint` is its directory as Hadoop's Path.
+    """One run of a query, from its start to its end. `checkpoint` is its directory as Hadoop's Path; `offset_log` is
+    Spark's own, in the JVM.
 
     The run id tells a restart from a second call; it is never part of an identity.
     """
 
     run_id: str
     checkpoint: Any
+    offset_log: Any
+
+    def end_offsets(self, checkpoint_id: int) -> tuple[str, ...] | None:
+        """Where a checkpoint ends, as its identity has it; None where Spark's log does not have it (any more)."""
+        entry = self.offset_log.get(checkpoint_id)
+        return _offsets(entry) if entry.isDefined() else None
 
 
 def query_run(frame: DataFrame, job_id: str) -> QueryRun:
     """The run that the micro-batch `frame` belongs to."""
     execution = _stream_execution(frame.sparkSession, job_id)
-    return QueryRun(execution.runId().toString(), execution.offsetLog().metadataPath().getParent())
+    log = execution.offsetLog()
+    return QueryRun(execution.runId().toString(), log.metadataPath().getParent(), log)
 
 
 def _stream_execution(session: Any, job_id: str) -> Any:
@@ -73,13 +80,6 @@ def _offsets(entry: Any) -> tuple[str, ...]:
         return ()
     offsets = entry.get().offsets()
     return tuple(
-        _canonical(offsets.apply(at).get().json()) if offsets.apply(at).isDefined() else ""
+        canonical_offset(offsets.apply(at).get().json()) if offsets.apply(at).isDefined() else ""
         for at in range(offsets.size())
     )
-
-
-def _canonical(text: str) -> str:
-    try:
-        return json.dumps(json.loads(text), sort_keys=True)
-    except ValueError:
-        return text

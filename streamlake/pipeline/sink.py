@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from streamlake.catalog.open import open_table
 from streamlake.checkpoint.identity import CheckpointIdentity
+from streamlake.commit.findings import table_gone
+from streamlake.commit.lineage import lineage_error
 from streamlake.commit.receipt import CommitReceipt
 from streamlake.errors import (
     InvalidOptionError,
@@ -20,11 +23,12 @@ from streamlake.errors import (
 )
 from streamlake.failpoints import failpoint
 from streamlake.pipeline.checkpoint_table import CheckpointTable
+from streamlake.pipeline.commit_queue import CommitQueue, queue_limit
 from streamlake.pipeline.direct_query import DirectQuery, direct_stream
 from streamlake.pipeline.direct_reader import range_reader
-from streamlake.pipeline.interruption import short_interruptions
+from streamlake.pipeline.interruption import MicroBatchInterruptedError, short_interruptions
 from streamlake.pipeline.micro_batch import run_micro_batch
-from streamlake.pipeline.query_identity import checkpoint_identity, query_run
+from streamlake.pipeline.query_identity import QueryRun, checkpoint_identity, query_run
 from streamlake.pipeline.sampled_schema import with_inferred_schema
 from streamlake.pipeline.sink_run import Reader, SinkRun
 from streamlake.pipeline.start import start_query
@@ -57,7 +61,8 @@ class IcebergSink:
     micro-batch if there is none, with `partition_by`, `sort_by`, `format_version` (None: 2) and `properties`.
     `pipeline` names the stream across checkpoint directories. `on_commit` is called on the driver with the receipt
     of every checkpoint; every `max_continuous_empty_commits`-th empty one in a row is committed too, so that the
-    marker in the table moves. Raises InvalidOptionError for arguments that contradict each other.
+    marker in the table moves. `max_pending_checkpoints` may be staged before they are committed (None: the table's
+    property `commit.max-pending-checkpoints`, else 1). Raises InvalidOptionError for arguments that contradict each other.
     """
 
     def __init__(
@@ -78,6 +83,7 @@ class IcebergSink:
         pipeline: str | None = None,
         branch: str = MAIN_BRANCH,
         max_continuous_empty_commits: int = 10,
+        max_pending_checkpoints: int | None = None,
         on_commit: Callable[[CommitReceipt], None] | None = None,
     ) -> None:
         _check_mode(mode, key=key, sequence_by=sequence_by, row_kind=row_kind, delete_mode=delete_mode)
@@ -85,6 +91,7 @@ class IcebergSink:
             raise InvalidOptionError(
                 f"max_continuous_empty_commits is {max_continuous_empty_commits}; it must be at least 1"
             )
+        queue_limit(max_pending_checkpoints, {}, delete_mode or POSITION if mode in UPSERT_MODES else None)
         if not create and (partition_by or sort_by or format_version is not None or properties):
             raise InvalidOptionError(
                 "partition_by, sort_by, format_version and properties describe a table that is created; "
@@ -107,6 +114,7 @@ class IcebergSink:
         self.receipts: deque[CommitReceipt] = deque(maxlen=RECEIPTS_KEPT)
         self.error: BaseException | None = None
         self.max_continuous_empty_commits = max_continuous_empty_commits
+        self.max_pending_checkpoints = max_pending_checkpoints
         self._on_commit = on_commit
         self._runs: dict[str, SinkRun] = {}
 
@@ -139,7 +147,7 @@ class IcebergSink:
             trigger=trigger,
             query_name=query_name,
             output_mode=output_mode,
-            error=lambda: self.error,
+            sink=self,
         )
 
     def _start_direct(
@@ -159,7 +167,7 @@ class IcebergSink:
             trigger=stream.trigger,
             query_name=name,
             output_mode="append",
-            error=lambda: self.error,
+            sink=self,
         )
         return DirectQuery(query, stream.target)
 
@@ -178,44 +186,72 @@ class IcebergSink:
             with short_interruptions():
                 identity = checkpoint_identity(frame, checkpoint_id, self.pipeline, self.table)
                 run = self._run(frame, identity, schema)
+                identity = run.named(identity)
                 with turn(run, identity, frame):
                     receipt = run_micro_batch(run, frame, identity, read)
         except StreamlakeError as error:
             self.error = error
             raise
+        if receipt is not None:
+            self._deliver(receipt)
+
+    def _deliver(self, receipt: CommitReceipt) -> None:
         self.receipts.append(receipt)
         if self._on_commit is not None:
             self._on_commit(receipt)
+
+    def interrupt(self, job_id: str) -> None:
+        """See SinkState."""
+        run = self._runs.get(job_id)
+        if run is not None:
+            run.interrupt()
+
+    def finish(self, job_id: str) -> BaseException | None:
+        """See SinkState."""
+        run = self._runs.get(job_id)
+        error = None if run is None or run.queue is None else run.queue.drain()
+        if error is None or isinstance(error, MicroBatchInterruptedError):
+            return None
+        self.error = error
+        return error
 
     def _run(self, frame: DataFrame, identity: CheckpointIdentity, schema: Any) -> SinkRun:
         """The state of the query's present run; made anew, from what is durable, whenever the query is restarted."""
         query = query_run(frame, identity.job_id)
         run = self._runs.get(identity.job_id)
         if run is None or run.run_id != query.run_id:
+            self.interrupt(identity.job_id)
+            self.finish(identity.job_id)
             name = table_location(self.table) if self.catalog is None else self.table
-            note = CheckpointTable(frame.sparkSession, query.checkpoint, name, self.branch)
-            run = self._opened(query.run_id, note, identity, schema, frame.sparkSession)
+            note = CheckpointTable(frame.sparkSession, query.checkpoint, name, self.branch, self.catalog)
+            run = self._opened(query, note, identity, schema, frame.sparkSession)
             self._runs[identity.job_id] = run
         return run
 
     def _opened(
         self,
-        run_id: str,
+        query: QueryRun,
         note: CheckpointTable,
         identity: CheckpointIdentity,
         schema: Any,
         session: SparkSession,
     ) -> SinkRun:
         """A run on the table, unless the checkpoint directory remembers a table that this one cannot be."""
-        noted = note.read() if identity.checkpoint_id else None
-        if noted is not None and self.create:
+        noted = note.read()
+        if noted is not None and identity.checkpoint_id == 0:
+            noted = replace(noted, committed=False, checkpoint_id=None, table_uuid="")
+        elif noted is not None and self.create:
             try:
                 open_table(self.table, self.catalog)
             except TableNotFoundError:
-                raise note.replaced(noted, "none") from None
+                gone = table_gone(self.table, noted.table_uuid)
+                raise lineage_error(gone, replace(note.command, pipeline=identity.pipeline)) from None
         table = self._table(schema)
-        run = self._new_run(table, note, run_id, identity, session)
-        run.remember(noted, identity)
+        if noted is not None:
+            noted = replace(noted, table_uuid=noted.table_uuid or table.uuid)
+            identity = replace(identity, pipeline=noted.pipelines.get(identity.pipeline, identity.pipeline))
+        run = self._new_run(table, note, query.run_id, identity, session)
+        run.remember(noted, identity, query.end_offsets)
         return run
 
     def _new_run(
@@ -232,6 +268,8 @@ class IcebergSink:
             "branch": self.branch,
             "mode": self.mode,
             "max_continuous_empty_commits": self.max_continuous_empty_commits,
+            "queue": self._queue(table),
+            "command": note.command,
         }
         if self.mode not in UPSERT_MODES:
             return SinkRun(table, note, **settings)
@@ -244,6 +282,14 @@ class IcebergSink:
             parallelism=max(session.sparkContext.defaultParallelism, 1),
         )
         return UpsertRun(table, note, session, options, **settings)
+
+    def _queue(self, table: Table) -> CommitQueue | None:
+        limit = queue_limit(
+            self.max_pending_checkpoints,
+            table.properties,
+            self.delete_mode if self.mode in UPSERT_MODES else None,
+        )
+        return CommitQueue(limit, self._deliver) if limit > 1 else None
 
     def _table(self, schema: Any) -> Table:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,13 +16,20 @@ from streamlake.checkpoint.committable import Committable
 from streamlake.checkpoint.delta_manifests import write_delta_manifests
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.checkpoint.store import CommittableStore
+from streamlake.checkpoint.table_note import NO_CHECKPOINT, Noted
 from streamlake.commit.committer import Committer
+from streamlake.commit.findings import staged_lost
+from streamlake.commit.lineage import RecoverCommand
+from streamlake.commit.marker import Marker
 from streamlake.commit.receipt import CommitReceipt, Outcome
 from streamlake.errors import SchemaMismatchError, StorageError, StreamlakeError
 from streamlake.failpoints import failpoint
 from streamlake.pipeline.arrow_batches import bound_by_rows
-from streamlake.pipeline.checkpoint_table import CheckpointTable, Noted
+from streamlake.pipeline.checkpoint_table import CheckpointTable
+from streamlake.pipeline.commit_queue import CommitQueue
 from streamlake.pipeline.distribution import distribute
+from streamlake.pipeline.lineage_check import KnownDirectory, LoggedOffsets, directory_finding
+from streamlake.pipeline.patience import Patience
 from streamlake.pipeline.task_outcome import (
     OUTCOME_SCHEMA,
     collected,
@@ -37,6 +45,9 @@ from streamlake.write.target import WriteTarget
 from streamlake.write.task import Task, write_task
 
 OVERWRITES = ("overwrite", "dynamic-overwrite")
+_NOTE_EVERY_S = 10.0
+FOLLOWS = "follows"
+"""In a Committable of a run that writes ahead: the checkpoint that is committed before it."""
 
 Reader = Callable[[pa.RecordBatch], Iterator[pa.RecordBatch]]
 
@@ -44,7 +55,8 @@ Reader = Callable[[pa.RecordBatch], Iterator[pa.RecordBatch]]
 class SinkRun:
     """One run of a query on one branch of one table; lives on the driver from its first micro-batch on.
 
-    A restarted query gets another one, in the same process too: it starts from what is durable.
+    A restarted query gets another one, in the same process too: it starts from what is durable. With a `queue`,
+    checkpoints are committed by its thread; once there is something in it, only that thread moves the table.
     """
 
     def __init__(
@@ -57,44 +69,98 @@ class SinkRun:
         branch: str,
         mode: str,
         max_continuous_empty_commits: int,
+        queue: CommitQueue | None = None,
+        command: RecoverCommand | None = None,
     ) -> None:
         self.table = table
+        self.queue = queue
         self.run_id = run_id
         self.branch = branch
         self.mode = mode
-        self.committer = Committer(table, branch)
+        self.committer = Committer(table, branch, command)
         self.store = CommittableStore(table.io, table.locations, job_id, branch)
         self._note = note
         self._noted = Noted(table.uuid, committed=False)
+        self._noted_at = clock.monotonic()
         self._max_continuous_empty_commits = max_continuous_empty_commits
         self._empty = 0
         self._recovered = False
         self._staged: list[CheckpointIdentity] = []
+        self._staged_lock = threading.Lock()
+        self._last_staged = NO_CHECKPOINT
+        self.patience = Patience(table)
 
-    def remember(self, noted: Noted | None, identity: CheckpointIdentity) -> None:
-        """Compare the table with what the checkpoint directory noted about it, or note it. Raises LineageError."""
-        if noted is None:
-            self._note.write(self._noted)
+    def remember(
+        self, noted: Noted | None, identity: CheckpointIdentity, logged: LoggedOffsets | None = None
+    ) -> None:
+        """Compare the table with what the checkpoint directory noted about it and has in its offset log (`logged`), and
+        note it. Raises LineageError."""
+        directory = KnownDirectory(noted, identity.checkpoint_id, logged)
+        if noted is not None and noted.table_uuid != self._noted.table_uuid:
+            marker = None
+        else:
+            marker = self.committer.marker(identity)
+        finding = directory_finding(self.table, marker, directory)
+        if finding is not None:
+            raise self.committer.error(finding, identity.pipeline)
+        known = Noted(self.table.uuid, committed=False) if noted is None else noted
+        self._require_staged(known, marker, identity)
+        if known.staged_id is not None and known.staged_id >= identity.checkpoint_id:
+            known = replace(known, staged_id=None)  # Spark runs it again
+        self._noted = known if marker is None else _with_checkpoint(known, marker.checkpoint_id)
+        if noted != self._noted:
+            self._write_note()
             failpoint("checkpoint-noted")
+
+    def _require_staged(self, noted: Noted, marker: Marker | None, identity: CheckpointIdentity) -> None:
+        """What Spark was told to be done while it was only staged must be there: Spark does not run it again."""
+        staged_id = noted.staged_id
+        held = NO_CHECKPOINT if marker is None else marker.checkpoint_id
+        if staged_id is None or not held < staged_id < identity.checkpoint_id:
             return
-        if noted.table_uuid != self._noted.table_uuid:
-            raise self._note.replaced(noted, self._noted.table_uuid)
-        if noted.committed and self.committer.marker(identity) is None:
-            raise self._note.forgotten()
-        self._noted = noted
+        if all(staged.identity.checkpoint_id != staged_id for staged in self.store.pending()):
+            finding = staged_lost(self.table.location, staged_id, marker)
+            raise self.committer.error(finding, identity.pipeline)
+
+    def require_predecessor(self, committable: Committable, marker: Marker | None) -> None:
+        """Of several staged checkpoints none may be missing. Raises LineageError."""
+        follows = committable.extra.get(FOLLOWS, NO_CHECKPOINT)
+        if (NO_CHECKPOINT if marker is None else marker.checkpoint_id) < follows:
+            finding = staged_lost(self.table.location, follows, marker)
+            raise self.committer.error(finding, committable.identity.pipeline)
+
+    def note_staged(self, identity: CheckpointIdentity) -> None:
+        """Spark is about to be told that a checkpoint is done which is only staged."""
+        committed = self.committer.last_checkpoint_id
+        noted = self._noted if committed is None else _with_checkpoint(self._noted, committed)
+        self._noted = replace(noted, staged_id=identity.checkpoint_id)
+        self._write_note()
+        self._last_staged = identity.checkpoint_id
+
+    def named(self, identity: CheckpointIdentity) -> CheckpointIdentity:
+        """The identity under the name that this checkpoint directory has for its pipeline."""
+        other = self._noted.pipelines.get(identity.pipeline)
+        return identity if other is None else replace(identity, pipeline=other)
 
     def note_commit(self) -> None:
-        """The table holds a checkpoint of this directory now."""
-        if not self._noted.committed:
-            self._noted = replace(self._noted, committed=True)
-            self._note.write(self._noted)
+        """The table holds a checkpoint of this directory now. Which one is noted now and then, as it costs a file."""
+        checkpoint_id = self.committer.last_checkpoint_id
+        due = clock.monotonic() - self._noted_at >= _NOTE_EVERY_S
+        if checkpoint_id is not None and (due or not self._noted.committed):
+            self._noted = _with_checkpoint(self._noted, checkpoint_id)
+            self._write_note()
             failpoint("commit-noted")
+        self._last_staged = NO_CHECKPOINT if checkpoint_id is None else checkpoint_id
+
+    def _write_note(self) -> None:
+        self._note.write(self._noted)
+        self._noted_at = clock.monotonic()
 
     def pending(self) -> list[Committable]:
         """What a crashed predecessor staged; asked for once per run, because later stagings are our own."""
         if self._recovered:
             return []
-        found = self.store.pending()
+        found = self.patience.through(self.store.pending)
         failpoint("pending-read")
         self._staged = [committable.identity for committable in found]
         self._recovered = True
@@ -167,12 +233,24 @@ class SinkRun:
         outcome: Outcome = Outcome.COMMITTED,
     ) -> CommitReceipt:
         """Make a staged checkpoint one snapshot. `results` spare reading its manifests; None for a predecessor's."""
-        return self.committer.commit(committable, outcome, None if results is None else data_files(results))
+        files = None if results is None else data_files(results)
+        return self.patience.commit(
+            committable.identity, lambda: self.committer.commit(committable, outcome, files)
+        )
+
+    def interrupt(self) -> None:
+        """The query is being stopped: what is staged stays so where it cannot be committed at once."""
+        self.patience.stop()
+        if self.queue is not None:
+            self.queue.interrupt()
 
     def _manifests(self, files: Iterable[DataFile]) -> tuple[ManifestFile, ...]:
         """Write the delta manifests of a checkpoint's files."""
         table = self.table
-        return write_delta_manifests(table.io, table.locations, table.metadata, files, ids.new_uuid())
+        kept = list(files)
+        return self.patience.through(
+            lambda: write_delta_manifests(table.io, table.locations, table.metadata, kept, ids.new_uuid())
+        )
 
     def _is_skipped(self, content: Sequence[object]) -> bool:
         """Whether a checkpoint with this content is empty and need not be committed."""
@@ -183,17 +261,37 @@ class SinkRun:
         return False
 
     def _recorded(self, committable: Committable) -> Committable:
-        self.store.record(committable)
-        if committable.identity not in self._staged:
-            self._staged.append(committable.identity)
+        if self.queue is not None:
+            committable = replace(committable, extra={**committable.extra, FOLLOWS: self._last_staged})
+        staged = committable
+        self.patience.through(lambda: self.store.record(staged))
+        with self._staged_lock:
+            if committable.identity not in self._staged:
+                self._staged.append(committable.identity)
         return committable
 
     def forget_before(self, identity: CheckpointIdentity) -> None:
         """Remove what was staged for earlier checkpoints: this one has committed, so Spark replays none of them."""
-        for staged in self._staged:
-            if staged.checkpoint_id < identity.checkpoint_id:
-                self.store.remove(staged)
-        self._staged = [staged for staged in self._staged if staged.checkpoint_id >= identity.checkpoint_id]
+        self._forget(lambda staged: staged.checkpoint_id < identity.checkpoint_id)
+
+    def forget_superseded(self, identity: CheckpointIdentity) -> None:
+        """Remove what was staged under the id of this checkpoint, which turned out to have other offsets and no rows."""
+        self._forget(lambda staged: staged.checkpoint_id == identity.checkpoint_id)
+
+    def _forget(self, chosen: Callable[[CheckpointIdentity], bool]) -> None:
+        with self._staged_lock:
+            old = [staged for staged in self._staged if chosen(staged)]
+        for staged in old:
+            self.store.remove(staged)
+        with self._staged_lock:
+            self._staged = [staged for staged in self._staged if staged not in old]
+
+
+def _with_checkpoint(noted: Noted, checkpoint_id: int) -> Noted:
+    """The note once the table holds a checkpoint; NO_CHECKPOINT is that of a table which was adopted before the first."""
+    return replace(
+        noted, committed=noted.committed or checkpoint_id != NO_CHECKPOINT, checkpoint_id=checkpoint_id
+    )
 
 
 def _reading(read: Reader, task: Callable[[Any], Any]) -> Callable[[Any], Any]:

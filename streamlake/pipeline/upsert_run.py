@@ -21,6 +21,8 @@ from pyspark.sql import DataFrame, SparkSession
 from streamlake import clock
 from streamlake.checkpoint.committable import Committable
 from streamlake.checkpoint.identity import CheckpointIdentity
+from streamlake.checkpoint.table_note import Noted
+from streamlake.commit.lineage import RecoverCommand
 from streamlake.commit.receipt import CommitReceipt, Outcome
 from streamlake.errors import CommitConflictError, HeadMovedError, IndexDamagedError
 from streamlake.failpoints import failpoint
@@ -28,8 +30,10 @@ from streamlake.formats.position_deletes import merged_positions
 from streamlake.index.run_writer import RunRef
 from streamlake.index.state import IndexState
 from streamlake.pipeline.change_frame import ChangeFrame
-from streamlake.pipeline.checkpoint_table import CheckpointTable, Noted
+from streamlake.pipeline.checkpoint_table import CheckpointTable
+from streamlake.pipeline.commit_queue import CommitQueue
 from streamlake.pipeline.key_lineage import require_same_index, require_same_key
+from streamlake.pipeline.lineage_check import LoggedOffsets
 from streamlake.pipeline.resolution import resolved
 from streamlake.pipeline.rewriting import rewritten
 from streamlake.pipeline.sink_run import Reader, SinkRun
@@ -90,6 +94,8 @@ class UpsertRun(SinkRun):
         branch: str,
         mode: str,
         max_continuous_empty_commits: int,
+        queue: CommitQueue | None = None,
+        command: RecoverCommand | None = None,
     ) -> None:
         super().__init__(
             table,
@@ -99,6 +105,8 @@ class UpsertRun(SinkRun):
             branch=branch,
             mode=mode,
             max_continuous_empty_commits=max_continuous_empty_commits,
+            queue=queue,
+            command=command,
         )
         self._session = session
         self._options = options
@@ -106,10 +114,12 @@ class UpsertRun(SinkRun):
         self._changed: Changed | None = None
         self._indexed: Indexed | None = None
 
-    def remember(self, noted: Noted | None, identity: CheckpointIdentity) -> None:
+    def remember(
+        self, noted: Noted | None, identity: CheckpointIdentity, logged: LoggedOffsets | None = None
+    ) -> None:
         """Also refuses a key that is not the one of the pipeline's last commit. Raises InvalidOptionError."""
         require_same_key(self.table, self.branch, identity.pipeline, self._options.key)
-        super().remember(noted, identity)
+        super().remember(noted, identity, logged)
 
     def write(self, frame: DataFrame, identity: CheckpointIdentity, read: Reader | None) -> list[WriteResult]:
         changes = ChangeFrame(frame, read, self.table, self._options)
@@ -193,14 +203,13 @@ class UpsertRun(SinkRun):
         outcome: Outcome = Outcome.COMMITTED,
     ) -> CommitReceipt:
         """Commit; resolve positions again as often as other writers get in between, within the table's budget."""
-        changed = self._changed if results is not None else None
+        # With a queue, `_changed` is of the checkpoint that is being written meanwhile.
+        changed = self._changed if results is not None and self.queue is None else None
         retry = RetryOptions.for_commit(self.table.properties)
         deadline = clock.monotonic() + retry.total_timeout_ms / 1000
         while True:
             try:
-                receipt = self.committer.commit(
-                    committable, outcome, None if changed is None else changed.files
-                )
+                receipt = self._commit_once(committable, outcome, None if changed is None else changed.files)
                 break
             except HeadMovedError as moved:
                 if clock.monotonic() > deadline:
@@ -211,6 +220,13 @@ class UpsertRun(SinkRun):
                 committable, changed = self._resolved_again(committable)
         self._advance(receipt, changed)
         return replace(receipt, counters=dict(committable.extra.get("counters", {})))
+
+    def _commit_once(
+        self, committable: Committable, outcome: Outcome, files: Sequence[DataFile] | None
+    ) -> CommitReceipt:
+        return self.patience.commit(
+            committable.identity, lambda: self.committer.commit(committable, outcome, files)
+        )
 
     def _advance(self, receipt: CommitReceipt, changed: Changed | None) -> None:
         indexed, self._changed = self._indexed, None

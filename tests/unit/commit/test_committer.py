@@ -66,10 +66,13 @@ def test_a_checkpoint_becomes_one_snapshot_with_its_marker(table: Table):
     assert snapshot.summary["streamlake.max-committed-checkpoint-id"] == "0"
     assert snapshot.summary["streamlake.pipeline"] == "p"
     assert json.loads(snapshot.summary["streamlake.end-offsets"]) == ["end-0"]
-    assert json.loads(table.properties["streamlake.pipeline.p"]) == {
+    told = json.loads(table.properties["streamlake.pipeline.p"])
+    assert told.pop("holder")
+    assert told == {
         "job-id": "job",
         "checkpoint-id": 0,
         "offsets-digest": identity(0).offsets_digest,
+        "epoch": 1,
     }
     assert snapshot.summary["added-records"] == "5"
 

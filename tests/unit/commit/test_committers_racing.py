@@ -27,7 +27,10 @@ def run_job(location: str, job: str) -> list[Outcome]:
     outcomes = []
     for number in range(CHECKPOINTS):
         who = CheckpointIdentity(f"p-{job}", job, number, (f"{number}",), (f"{number + 1}",))
-        held = committer.receipt_if_committed(who)
+        try:
+            held = committer.receipt_if_committed(who)
+        except FencedError:
+            break
         if held is not None:
             outcomes.append(held.outcome)
             continue

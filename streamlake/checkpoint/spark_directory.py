@@ -1,0 +1,114 @@
+"""A Spark checkpoint directory, read and put back without Spark: query id, offset log, commit log, our notes.
+
+For the commands that compare it with a table or put it back to an earlier checkpoint; a running query reads its logs
+through Spark. Layout: `metadata` holds the query id, `offsets/N` what checkpoint N covers, `commits/N` that Spark has
+finished it, `state/` what stateful operators keep. Invariant: nothing but the named methods changes the directory, and
+what they remove is removed newest first, the commit log before the offset log, so that a crash in between leaves a
+directory that Spark can start from.
+"""
+
+from __future__ import annotations
+
+import json
+
+from streamlake import ids
+from streamlake.checkpoint.identity import canonical_offset
+from streamlake.checkpoint.table_note import NO_CHECKPOINT, Noted, note_from_text, note_path, note_to_bytes
+from streamlake.errors import DataInvalidError, FeatureUnsupportedError, InvalidOptionError, MissingFileError
+from streamlake.storage.file_io import FileIO, file_io_for
+from streamlake.storage.locations import table_location
+
+_VERSION = "v1"
+_NO_OFFSET = "-"
+
+
+class SparkDirectory:
+    """The checkpoint directory at `location`. Raises InvalidOptionError when no query has ever started there."""
+
+    def __init__(self, location: str, io: FileIO | None = None) -> None:
+        self.location = table_location(location)
+        self._io = file_io_for(self.location) if io is None else io
+        try:
+            obj = json.loads(self._io.read_bytes(f"{self.location}/metadata"))
+            self.job_id = str(obj["id"])
+        except MissingFileError as error:
+            raise InvalidOptionError(
+                f"{self.location} is not the checkpoint directory of a query: it has no file 'metadata'. Give the "
+                "directory that the query is started with as its checkpointLocation"
+            ) from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataInvalidError(
+                f"{self.location}/metadata does not hold a query's id ({error!r}); restore it from a copy"
+            ) from error
+
+    @property
+    def planned(self) -> list[int]:
+        """The checkpoints in the offset log, ascending."""
+        return self._numbers("offsets")
+
+    @property
+    def completed(self) -> list[int]:
+        """The checkpoints in the commit log, ascending."""
+        return self._numbers("commits")
+
+    @property
+    def last_planned(self) -> int:
+        return max(self.planned, default=NO_CHECKPOINT)
+
+    @property
+    def last_completed(self) -> int:
+        """The last checkpoint that Spark has finished; NO_CHECKPOINT for a directory without any."""
+        return max(self.completed, default=NO_CHECKPOINT)
+
+    def end_offsets(self, checkpoint_id: int) -> tuple[str, ...] | None:
+        """Where a checkpoint ends, as its identity has it; None where the log does not have it (any more).
+
+        Raises FeatureUnsupportedError for a log of another version.
+        """
+        path = f"{self.location}/offsets/{checkpoint_id}"
+        try:
+            lines = self._io.read_bytes(path).decode().rstrip("\n").split("\n")
+        except MissingFileError:
+            return None
+        if lines[0].strip() != _VERSION:
+            raise FeatureUnsupportedError(
+                f"{path} is an offset log of version {lines[0][:20]!r}; {_VERSION} is the one that is known here"
+            )
+        return tuple("" if line == _NO_OFFSET else canonical_offset(line) for line in lines[2:])
+
+    def note(self, table: str, branch: str) -> Noted | None:
+        """What the directory remembers of a table and branch."""
+        try:
+            return note_from_text(self._io.read_bytes(self._path(note_path(table, branch))).decode())
+        except MissingFileError:
+            return None
+
+    def write_note(self, noted: Noted, table: str, branch: str) -> None:
+        self._io.write_bytes(self._path(note_path(table, branch)), note_to_bytes(noted, table, branch))
+
+    def go_back_to(self, checkpoint_id: int) -> None:
+        """Forget every checkpoint after `checkpoint_id` (NO_CHECKPOINT: all of them, with their state), so that Spark
+        plans the one after it anew from the source."""
+        for log in ("commits", "offsets"):
+            for number in reversed(self._numbers(log)):
+                if number > checkpoint_id:
+                    self._io.delete(self._path(f"{log}/{number}"))
+        if checkpoint_id == NO_CHECKPOINT:
+            for info in list(self._io.list_prefix(self._path("state"))):
+                self._io.delete(info.path)
+
+    def take_new_job_id(self) -> str:
+        """Make the directory that of another query, which goes on from here; returns its id."""
+        path = self._path("metadata")
+        obj = json.loads(self._io.read_bytes(path))
+        obj["id"] = self.job_id = ids.new_uuid()
+        self._io.write_bytes(path, json.dumps(obj).encode())
+        return self.job_id
+
+    def _numbers(self, log: str) -> list[int]:
+        directory = self._path(log)
+        names = (info.path.rpartition("/")[2] for info in self._io.list_prefix(directory))
+        return sorted(int(name) for name in names if name.isdigit())
+
+    def _path(self, name: str) -> str:
+        return f"{self.location}/{name}"

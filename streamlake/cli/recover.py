@@ -1,0 +1,107 @@
+"""`streamlake recover`: shows why a stream was refused, and takes the way out that a person chooses.
+
+Says what it is about to do, step by step, and does it with `--yes`, or when somebody at the terminal agrees. Invariant:
+without either nothing is changed.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from streamlake.checkpoint.spark_directory import SparkDirectory
+from streamlake.cli.inspect import parse_catalog
+from streamlake.commit.lineage import RecoverCommand, Way
+from streamlake.errors import InvalidOptionError
+from streamlake.pipeline.recovery import Plan, Recovery
+from streamlake.storage.locations import table_location
+from streamlake.tables import load_table
+
+FOUND = 1
+
+
+def run(
+    location: str,
+    *,
+    pipeline: str | None,
+    checkpoint_location: str,
+    branch: str,
+    catalog: str | None,
+    adopt: bool,
+    fork: bool,
+    rewind_to: int | None,
+    rollback_table: bool,
+    yes: bool,
+) -> int:
+    """Show the findings (exit code 1 when there are any), or take one way out. Raises InvalidOptionError,
+    TableNotFoundError, ConflictValidationError when the table has moved on meanwhile."""
+    ways = {
+        Way.ADOPT: adopt,
+        Way.FORK: fork,
+        Way.REWIND: rewind_to is not None,
+        Way.ROLLBACK: rollback_table,
+    }
+    chosen = [way for way, given in ways.items() if given]
+    if len(chosen) > 1:
+        raise InvalidOptionError(f"{' and '.join(chosen)} are different ways out: choose one")
+    options = parse_catalog(catalog)
+    table = load_table(location, catalog=options).table
+    noted = table_location(location) if options is None else location
+    recovery = Recovery(table, branch, pipeline, SparkDirectory(checkpoint_location), noted)
+    directory = recovery.directory
+    _say(
+        f"{table.location}, branch {branch}, pipeline '{recovery.pipeline}'\n"
+        f"{directory.location}, job {directory.job_id}: Spark has finished checkpoint {directory.last_completed}"
+    )
+    command = RecoverCommand(noted, recovery.pipeline, branch, options, directory.location)
+    _show(recovery, command)
+    if not chosen:
+        return FOUND if recovery.findings else 0
+    if not recovery.findings and chosen[0] is not Way.REWIND:
+        _say(f"There is nothing that {chosen[0].value} could put right; nothing was done.")
+        return 0
+    plan = _plan(recovery, chosen[0], rewind_to)
+    return _carry_out(plan, chosen[0], yes=yes)
+
+
+def _show(recovery: Recovery, command: RecoverCommand) -> None:
+    if not recovery.findings:
+        _say("Table and checkpoint directory agree.")
+    for finding in recovery.findings:
+        _say(f"\n{finding.found}.\nGoing on would {finding.consequence}.")
+        for way in finding.ways:
+            _say(f"  {command.text(way)}\n      {way.effect}")
+        if finding.by_hand:
+            _say(f"  or {finding.by_hand}")
+
+
+def _plan(recovery: Recovery, way: Way, rewind_to: int | None) -> Plan:
+    if way is Way.ADOPT:
+        return recovery.adopt()
+    if way is Way.FORK:
+        return recovery.fork()
+    if way is Way.ROLLBACK:
+        return recovery.rollback()
+    assert rewind_to is not None
+    return recovery.rewind(rewind_to)
+
+
+def _carry_out(plan: Plan, way: Way, *, yes: bool) -> int:
+    _say(f"\n{way.value} will:")
+    for number, step in enumerate(plan.steps, 1):
+        _say(f"  {number}. {step.text}")
+    for warning in plan.warnings:
+        _say(f"  ! {warning}")
+    if not yes and sys.stdin.isatty():
+        yes = typer.confirm("No driver of this pipeline runs, and this is to be done?")
+    if not yes:
+        _say("Nothing was done yet. Stop every driver of the pipeline, then run this again with --yes.")
+        return 0
+    plan.carry_out()
+    _say("Done. Start the stream again.")
+    return 0
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")

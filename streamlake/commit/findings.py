@@ -1,0 +1,161 @@
+"""Findings about a table and a checkpoint directory that do not fit: what the committer and the sink compare.
+
+What one table says against itself is in `history`. Each function words one finding; none looks at anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from streamlake.checkpoint.identity import CheckpointIdentity
+from streamlake.commit.history import ADOPT_ROWS
+from streamlake.commit.lineage import Finding, Kind, Way, WayOut
+from streamlake.commit.marker import Marker
+
+_NEW = "start the stream into a new table with a new checkpoint directory, or restore the old table"
+
+
+def checkpoint_older(
+    location: str, identity: CheckpointIdentity, marker: Marker, digest: str | None
+) -> Finding:
+    """A checkpoint whose id the table has given to other offsets (`digest`; None: it no longer knows which)."""
+    held = (
+        f"it holds checkpoint {identity.checkpoint_id} with other source offsets (digest {digest[:8]}, here "
+        f"{identity.offsets_digest[:8]})"
+        if digest is not None
+        else f"it is at checkpoint {marker.checkpoint_id} and no longer knows what checkpoint {identity.checkpoint_id} held"
+    )
+    return Finding(
+        Kind.CHECKPOINT_OLDER,
+        f"{identity} does not belong to the state of {location}: {held}. The checkpoint directory is older than the table",
+        "lose rows (their checkpoint ids are taken) or write them twice",
+        (
+            WayOut(
+                Way.ROLLBACK,
+                "rolls the branch back to the snapshot of the checkpoint that the directory is at; the stream writes what is "
+                "newer again",
+            ),
+            WayOut(
+                Way.ADOPT,
+                f"{ADOPT_ROWS}: rows of newer checkpoints are written twice (upserts replace themselves)",
+            ),
+            _fork(),
+        ),
+        "restore the checkpoint directory that wrote the table last",
+    )
+
+
+def diverged(location: str, checkpoint_id: int, marker: Marker, own_digest: str) -> Finding:
+    """The table's last checkpoint is one of this job, but not the one that this directory has under its id."""
+    return Finding(
+        Kind.DIVERGED,
+        f"{location} holds checkpoint {marker.checkpoint_id} of job {marker.job_id} with other source offsets (digest "
+        f"{marker.offsets_digest[:8]}) than this checkpoint directory (digest {own_digest[:8]}), which is about to commit "
+        f"checkpoint {checkpoint_id}: the directory was copied and both were started, or it was restored from an older copy",
+        "leave out rows, or write those twice that both directories have read",
+        (
+            WayOut(
+                Way.ROLLBACK,
+                "rolls the branch back to the newest snapshot that belongs to this directory; the stream writes what is newer "
+                "again",
+            ),
+            WayOut(Way.ADOPT, f"{ADOPT_ROWS}: rows between the two are left out, or in the table twice"),
+            _fork(),
+        ),
+        "run only the directory that wrote the table last",
+    )
+
+
+def table_older(location: str, noted: int, marker: Marker | None) -> Finding:
+    """The table lacks checkpoints that this directory has seen in it."""
+    held = "none" if marker is None else f"nothing newer than checkpoint {marker.checkpoint_id}"
+    ways = [WayOut(Way.ADOPT, f"{ADOPT_ROWS}: the rows in between stay out")]
+    if marker is not None:
+        ways.insert(
+            0,
+            WayOut(
+                Way.REWIND,
+                f"puts the checkpoint directory back to checkpoint {marker.checkpoint_id}; the stream writes what came after "
+                "it again",
+                marker.checkpoint_id,
+            ),
+        )
+    return Finding(
+        Kind.TABLE_OLDER,
+        f"this checkpoint directory has committed checkpoint {noted} to {location}, but the table holds {held}: an older "
+        "state of the table was put in its place",
+        "leave out the rows in between",
+        tuple(ways),
+        "restore the newer state of the table",
+    )
+
+
+def staged_lost(location: str, staged_id: int, marker: Marker | None) -> Finding:
+    """A checkpoint that Spark was told to be done while it was only staged is neither in the table nor staged."""
+    held = (
+        "no checkpoint of it" if marker is None else f"nothing newer than checkpoint {marker.checkpoint_id}"
+    )
+    return replace(
+        table_older(location, staged_id, marker),
+        found=f"checkpoint {staged_id} was staged for {location}, and Spark went on before it was committed; now the table "
+        f"holds {held}, and what was staged is gone: somebody has deleted files below its metadata folder",
+        by_hand="put the staged checkpoints back from a copy of the table's metadata folder",
+    )
+
+
+def table_replaced(location: str, noted_uuid: str, now_uuid: str) -> Finding:
+    """Another table is where the directory's was."""
+    return Finding(
+        Kind.TABLE_REPLACED,
+        f"this checkpoint directory was written into another table at {location} (table uuid {noted_uuid}, now {now_uuid}): it "
+        "was dropped since and created anew, or replaced",
+        "leave out the rows of earlier checkpoints",
+        (
+            WayOut(Way.ADOPT, "goes on into the new table: rows of earlier checkpoints are left out of it"),
+            WayOut(
+                Way.REWIND,
+                "puts the checkpoint directory back to before its first checkpoint: the stream fills the new table from its "
+                "beginning, as far as the source still has it",
+                -1,
+            ),
+        ),
+        _NEW,
+    )
+
+
+def table_gone(location: str, noted_uuid: str) -> Finding:
+    """There is no table where the directory's was."""
+    return Finding(
+        Kind.TABLE_GONE,
+        f"this checkpoint directory was written into a table at {location} (table uuid {noted_uuid}) that was dropped since: "
+        "there is none now",
+        "create a table and leave the rows of earlier checkpoints out of it",
+        (),
+        f"{_NEW}; to go on all the same, create the table and run `streamlake recover`",
+    )
+
+
+def marks_lost(location: str) -> Finding:
+    """The table holds neither the property nor a snapshot of a directory that has written it."""
+    return Finding(
+        Kind.MARKS_LOST,
+        f"this checkpoint directory has written {location}, but the table no longer knows it: the snapshots have expired or "
+        "were rolled back, and the table property of the pipeline is gone",
+        "leave rows out or write them twice, because a replay cannot be told from new rows",
+        (
+            WayOut(
+                Way.ADOPT,
+                "sets the property again; the table is taken to hold all that the directory has committed",
+            ),
+        ),
+        "set the property to what an earlier metadata file of the table has, or start with the checkpoint directory that "
+        "belongs to the table's state",
+    )
+
+
+def _fork() -> WayOut:
+    return WayOut(
+        Way.FORK,
+        "goes on as a pipeline of its own, with a job id of its own, beside the one that wrote the table: rows that both "
+        "have read are in the table twice",
+    )

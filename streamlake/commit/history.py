@@ -1,0 +1,246 @@
+"""What a table says about a job's checkpoints, read from both of its marks: a branch's ancestry and the property.
+
+A property alone would lose rows after a rollback, ancestry alone would double them after snapshots expire. Both are of
+one commit, so they tell the same, or the ancestry's has expired; where they tell anything else, that is a Finding and
+the job stops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from streamlake.checkpoint.identity import CheckpointIdentity
+from streamlake.commit.lineage import Finding, Kind, RecoverCommand, Way, WayOut, lineage_error
+from streamlake.commit.marker import (
+    JOB_ID,
+    MAX_COMMITTED_CHECKPOINT_ID,
+    OFFSETS_DIGEST,
+    Marker,
+    Told,
+    property_name,
+    told_by_name,
+    told_of_job,
+)
+from streamlake.spec.snapshot import MAIN_BRANCH, Snapshot
+from streamlake.spec.table_metadata import TableMetadata
+
+ADOPT_ROWS = "keeps the table as it is and goes on after the checkpoint that the directory is at"
+
+
+@dataclass(frozen=True)
+class History:
+    """What one branch of a table tells of one job.
+
+    `named` is the pipeline's property, whatever job it is of; `told` the job's newest property on the branch; `seen`
+    its newest marker in the ancestry; `rolled_back`: the ancestry is certain to lack what `told` tells;
+    `is_told_elsewhere`: some property knows the job, if only on another branch.
+    """
+
+    location: str
+    pipeline: str
+    branch: str
+    job_id: str
+    named: Told | None
+    told: Told | None
+    seen: Marker | None
+    rolled_back: bool
+    is_told_elsewhere: bool
+
+    @staticmethod
+    def of(metadata: TableMetadata, branch: str, pipeline: str, job_id: str) -> History:
+        """Read it from the metadata. Raises DataInvalidError for a property that is damaged."""
+        named = told_by_name(metadata, property_name(pipeline, branch))
+        of_job = told_of_job(metadata, job_id)
+        here = [told for told in of_job if told.branch == branch]
+        told = max(here, key=lambda each: each.marker.checkpoint_id, default=None)
+        if named is not None and named.marker.job_id == job_id and told is not None:
+            told = named if named.marker.checkpoint_id == told.marker.checkpoint_id else told
+        # A branch that was published and removed is made anew from main, so its rows are looked for there.
+        gone = told is not None and metadata.head(branch) is None
+        seen, oldest = _from_ancestry(metadata, MAIN_BRANCH if gone else branch, job_id)
+        lacking = told is not None and (seen is None or seen.checkpoint_id < told.marker.checkpoint_id)
+        return History(
+            metadata.location,
+            pipeline,
+            branch,
+            job_id,
+            named,
+            told,
+            seen,
+            lacking
+            and (seen is not None or (told is not None and _is_missing(metadata, told.marker, oldest))),
+            bool(of_job),
+        )
+
+    @property
+    def marker(self) -> Marker | None:
+        """The last checkpoint of the job in the table; to be believed where there is no `finding`."""
+        if self.told is None or (
+            self.seen is not None and self.seen.checkpoint_id >= self.told.marker.checkpoint_id
+        ):
+            return self.seen
+        return self.told.marker
+
+    def finding(self) -> Finding | None:
+        """What is wrong with it."""
+        if self.named is not None and self.named.marker.job_id != self.job_id:
+            return self._other_job(self.named.marker)
+        if self.told is None:
+            return self._property_lost(self.seen) if self.seen and not self.is_told_elsewhere else None
+        if self.rolled_back:
+            return self._rolled_back(self.told)
+        if self.seen is None or _same(self.seen, self.told.marker):
+            return None
+        return self._property_behind(self.told, self.seen)
+
+    def _other_job(self, told: Marker) -> Finding:
+        return Finding(
+            Kind.OTHER_JOB,
+            f"pipeline '{self.pipeline}' last wrote {self.location} as job {told.job_id} ({_shown(told)}), but this "
+            f"checkpoint directory belongs to job {self.job_id}: it is new, or another one",
+            "read the source from where this directory begins, and so write rows twice or leave some out",
+            (
+                WayOut(
+                    Way.ADOPT,
+                    "makes this directory the pipeline's continuation: what is in the table stays, and this job's "
+                    "checkpoints count from here (right when the source begins where the old directory ended)",
+                ),
+                WayOut(
+                    Way.FORK,
+                    "goes on as a pipeline of its own beside the old one, which may go on as well: rows that both read are "
+                    "in the table twice",
+                ),
+            ),
+            "restore the old checkpoint directory, or start under another pipeline name to write the stream again on purpose",
+        )
+
+    def _property_lost(self, seen: Marker) -> Finding:
+        return Finding(
+            Kind.PROPERTY_LOST,
+            f"branch '{self.branch}' of {self.location} holds {_shown(seen)} of job {self.job_id}, but the table property "
+            f"'{property_name(self.pipeline, self.branch)}', which the same commit set, is gone",
+            "work until that snapshot expires, and then write rows twice, because nothing would tell what is in the table",
+            (
+                WayOut(
+                    Way.ADOPT,
+                    f"sets the property again; the table {ADOPT_ROWS.removeprefix('keeps the table ')}",
+                ),
+                _rewind(seen.checkpoint_id),
+            ),
+            "set the property to what an earlier metadata file of the table has",
+        )
+
+    def _rolled_back(self, told: Told) -> Finding:
+        at = "holds none" if self.seen is None else f"ends at checkpoint {self.seen.checkpoint_id}"
+        ways = [
+            WayOut(
+                Way.ROLLBACK,
+                "moves the branch to the snapshot of the checkpoint that the directory is at, where the table still has "
+                "it, so that nothing is missing",
+            ),
+            WayOut(Way.ADOPT, f"{ADOPT_ROWS}: the rows that were rolled back stay out"),
+        ]
+        if self.seen is not None:
+            ways.insert(0, _rewind(self.seen.checkpoint_id))
+        return Finding(
+            Kind.ROLLED_BACK,
+            f"{self.location} was rolled back: its property '{told.name}' says that checkpoint "
+            f"{told.marker.checkpoint_id} of job {self.job_id} is committed, but the history of branch '{self.branch}' {at}",
+            "leave out the rows in between",
+            tuple(ways),
+        )
+
+    def _property_behind(self, told: Told, seen: Marker) -> Finding:
+        return Finding(
+            Kind.PROPERTY_BEHIND,
+            f"branch '{self.branch}' of {self.location} holds {_shown(seen)} of job {self.job_id}, but the table property "
+            f"'{told.name}', which the same commit set, tells of {_shown(told.marker)}: the property was set by hand, or "
+            "the branch was moved to snapshots that had been given up",
+            "leave rows out or write them twice, depending on which of the two is right",
+            (
+                WayOut(
+                    Way.ROLLBACK,
+                    "moves the branch to the snapshot of the checkpoint that the directory is at; newer ones are replayed",
+                ),
+                _rewind(seen.checkpoint_id),
+                WayOut(Way.ADOPT, ADOPT_ROWS),
+            ),
+        )
+
+
+def last_committed(metadata: TableMetadata, branch: str, pipeline: str, job_id: str) -> Marker | None:
+    """The last checkpoint of this job in the table. Raises LineageError where the table contradicts itself, or where the
+    pipeline's last commit was made by another job id."""
+    history = History.of(metadata, branch, pipeline, job_id)
+    finding = history.finding()
+    if finding is not None:
+        raise lineage_error(finding, RecoverCommand(metadata.location, pipeline, branch))
+    return history.marker
+
+
+def committed_snapshot(metadata: TableMetadata, branch: str, identity: CheckpointIdentity) -> Snapshot | None:
+    """The snapshot in the branch's ancestry that committed exactly this checkpoint, if it has not expired."""
+    for snapshot in _ancestry(metadata, branch):
+        found = marker_of(snapshot, identity.job_id)
+        if found is not None:
+            if found.checkpoint_id == identity.checkpoint_id:
+                return snapshot
+            if found.checkpoint_id < identity.checkpoint_id:
+                return None
+    return None
+
+
+def marker_of(snapshot: Snapshot, job_id: str) -> Marker | None:
+    """The checkpoint of this job that a snapshot committed; None for any other snapshot."""
+    summary = snapshot.summary
+    if summary.get(JOB_ID) != job_id or MAX_COMMITTED_CHECKPOINT_ID not in summary:
+        return None
+    checkpoint_id = int(summary[MAX_COMMITTED_CHECKPOINT_ID])
+    return Marker(job_id, checkpoint_id, summary.get(OFFSETS_DIGEST, ""), snapshot.snapshot_id)
+
+
+def _rewind(checkpoint_id: int) -> WayOut:
+    return WayOut(
+        Way.REWIND,
+        f"puts the checkpoint directory, and the table where it is newer, back to checkpoint {checkpoint_id}; the stream "
+        "writes what came after it again",
+        checkpoint_id,
+    )
+
+
+def _from_ancestry(
+    metadata: TableMetadata, branch: str, job_id: str
+) -> tuple[Marker | None, Snapshot | None]:
+    """The newest marker of the job, and the last snapshot that was looked at."""
+    last: Snapshot | None = None
+    for last in _ancestry(metadata, branch):
+        found = marker_of(last, job_id)
+        if found is not None:
+            return found, last
+    return None, last
+
+
+def _is_missing(metadata: TableMetadata, told: Marker, oldest: Snapshot | None) -> bool:
+    """Whether a checkpoint that is not in the history is missing from it for certain, and has not just expired.
+
+    It is when the history is there down to its beginning, or down to a snapshot that is older than the checkpoint's.
+    """
+    if oldest is None or oldest.parent_snapshot_id is None:
+        return True
+    newer = (each for each in metadata.snapshots if each.sequence_number > oldest.sequence_number)
+    found = (marker_of(snapshot, told.job_id) for snapshot in newer)
+    return any(each is not None and each.checkpoint_id == told.checkpoint_id for each in found)
+
+
+def _same(one: Marker, other: Marker) -> bool:
+    return (one.checkpoint_id, one.offsets_digest) == (other.checkpoint_id, other.offsets_digest)
+
+
+def _shown(marker: Marker) -> str:
+    return f"checkpoint {marker.checkpoint_id} (offsets digest {marker.offsets_digest[:8]})"
+
+
+def _ancestry(metadata: TableMetadata, branch: str) -> Iterator[Snapshot]:
+    head = metadata.head(branch)
+    return metadata.ancestors(None if head is None else head.snapshot_id)

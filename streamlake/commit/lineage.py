@@ -1,0 +1,118 @@
+"""Disagreements between a table, a pipeline and a checkpoint directory, as values: what was found, and the ways out.
+
+Found by the committer (on every commit), by the sink (on start) and by commands; told to people as a LineageError.
+Invariant: a finding never leads to rows being skipped or written twice by itself; only a person chooses a way out.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from streamlake.errors import LineageError
+from streamlake.spec.snapshot import MAIN_BRANCH
+
+CatalogOption = str | Mapping[str, str] | None
+_SHOWN = {"type", "warehouse", "name"}
+
+
+class Kind(str, Enum):
+    """What can be wrong; the value is what doctor and tests call it."""
+
+    OTHER_JOB = "other-job"
+    ROLLED_BACK = "rolled-back"
+    PROPERTY_LOST = "property-lost"
+    PROPERTY_BEHIND = "property-behind"
+    CHECKPOINT_OLDER = "checkpoint-older"
+    DIVERGED = "diverged"
+    TABLE_OLDER = "table-older"
+    TABLE_REPLACED = "table-replaced"
+    TABLE_GONE = "table-gone"
+    MARKS_LOST = "marks-lost"
+
+
+class Way(str, Enum):
+    """What `streamlake recover` can do; the value is its option."""
+
+    ADOPT = "--adopt"
+    FORK = "--fork"
+    REWIND = "--rewind-to"
+    ROLLBACK = "--rollback-table"
+
+
+@dataclass(frozen=True)
+class WayOut:
+    """One way out of a finding: what it does to the rows, in words. `checkpoint_id` is for Way.REWIND."""
+
+    way: Way
+    effect: str
+    checkpoint_id: int | None = None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One disagreement. `found` says what is there, `consequence` what going on would do ("Going on would ..."),
+    `by_hand` what can be done without a command."""
+
+    kind: Kind
+    found: str
+    consequence: str
+    ways: tuple[WayOut, ...] = ()
+    by_hand: str = ""
+
+
+@dataclass(frozen=True)
+class RecoverCommand:
+    """The command line of `streamlake recover` for one pipeline; None for what is not known here."""
+
+    table: str
+    pipeline: str
+    branch: str = MAIN_BRANCH
+    catalog: CatalogOption = None
+    checkpoint_location: str | None = None
+
+    def text(self, way: WayOut) -> str:
+        """The command that takes `way`, to be pasted into a shell."""
+        words = ["streamlake", "recover", self.table]
+        if not self.pipeline.startswith(f"{self.table}:"):  # the name of a stream that was given none
+            words += ["--pipeline", self.pipeline]
+        if self.branch != MAIN_BRANCH:
+            words += ["--branch", self.branch]
+        if self.catalog is not None:
+            words += ["--catalog", catalog_text(self.catalog)]
+        words += ["--checkpoint-location", self.checkpoint_location or "DIRECTORY"]
+        if way.checkpoint_id is None:
+            words.append(way.way.value)
+        else:
+            words.append(f"{way.way.value}={way.checkpoint_id}")
+        return shlex.join(words)
+
+
+def catalog_text(catalog: str | Mapping[str, str]) -> str:
+    """A catalog as the command line takes it; properties that may be secret are left to the reader."""
+    if isinstance(catalog, str):
+        return catalog
+    parts = [f"{name}={value}" for name, value in catalog.items() if name in _SHOWN]
+    return ",".join([*parts, *(f"{name}=..." for name in catalog if name not in _SHOWN)])
+
+
+def explained(finding: Finding, command: RecoverCommand) -> str:
+    """What was found, what going on would do, and the ways out with their commands."""
+    ways = [f"`{command.text(way)}` {way.effect}" for way in finding.ways]
+    if finding.by_hand:
+        ways.append(finding.by_hand)
+    told = f"{finding.found}. Going on would {finding.consequence}."
+    if not ways:
+        return told
+    numbered = "; ".join(f"({number}) {way}" for number, way in enumerate(ways, 1))
+    return (
+        f"{told} Stop every driver of the pipeline, then take one of these ways out "
+        f"(each says what it will do first, and does it with --yes): {numbered}"
+    )
+
+
+def lineage_error(finding: Finding, command: RecoverCommand) -> LineageError:
+    """The error that stops the job."""
+    return LineageError(explained(finding, command))

@@ -1,0 +1,101 @@
+"""Putting a table's marks right after a person has chosen how: the only commits that are made for nobody's rows.
+
+Used by `streamlake recover`. Every change is one commit that sets the pipeline's property and takes its fence, so a
+driver that still runs is told to stop. Invariant: a change is made onto exactly the history that its plan was made for;
+where the table has moved on, nothing is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from streamlake.checkpoint.identity import CheckpointIdentity
+from streamlake.commit.history import History
+from streamlake.commit.marker import (
+    Fence,
+    Marker,
+    key_summary,
+    marker_property,
+    marker_summary,
+    next_fence,
+    property_name,
+    told_of_job,
+)
+from streamlake.errors import ConflictValidationError
+from streamlake.spec.snapshot import Snapshot, SnapshotRef
+from streamlake.spec.table_metadata import TableMetadata
+from streamlake.table.append_files import AppendFiles
+from streamlake.table.metadata_changes import with_properties, with_ref
+from streamlake.table.metadata_update import commit_metadata
+from streamlake.table.table import Table
+
+
+def adopt(table: Table, identity: CheckpointIdentity, planned: History, key_ids: Sequence[int]) -> Snapshot:
+    """Commit an empty snapshot that marks `identity` as the pipeline's last checkpoint: in the ancestry, so that a later
+    rollback is noticed, and in the property. Raises ConflictValidationError when the table has moved on."""
+    _forget_other_names(table, planned)
+    operation = AppendFiles(table, branch=planned.branch)
+    operation.set_summary(marker_summary(identity))
+    operation.set_summary(key_summary(key_ids, ()))
+    fence = next_fence(table.metadata)
+    operation.set_properties(
+        marker_property(identity.pipeline, planned.branch, Marker.of(identity), fence, key_ids)
+    )
+    operation.add_check(lambda base: _require(base, planned))
+    return operation.commit()
+
+
+def move_branch(
+    table: Table, snapshot_id: int | None, marker: Marker, planned: History, key_ids: Sequence[int]
+) -> TableMetadata:
+    """Point the branch at a snapshot (None: where it is) and put the pipeline's property at `marker`, in one commit.
+
+    Raises ConflictValidationError when the table has moved on.
+    """
+    fence = next_fence(table.metadata)
+    return commit_metadata(table, lambda base: _moved(base, snapshot_id, marker, planned, fence, key_ids))
+
+
+def _moved(
+    base: TableMetadata,
+    snapshot_id: int | None,
+    marker: Marker,
+    planned: History,
+    fence: Fence,
+    key_ids: Sequence[int],
+) -> TableMetadata:
+    wanted = marker_property(planned.pipeline, planned.branch, marker, fence, key_ids)
+    if wanted.items() <= base.properties.items():
+        return base
+    _require(base, planned)
+    own = property_name(planned.pipeline, planned.branch)
+    others = [
+        told.name
+        for told in told_of_job(base, planned.job_id)
+        if told.branch == planned.branch and told.name != own
+    ]
+    if snapshot_id is not None:
+        ref = base.refs.get(planned.branch, SnapshotRef(snapshot_id, "branch"))
+        base = with_ref(base, planned.branch, replace(ref, snapshot_id=snapshot_id))
+    return with_properties(base, wanted, others)
+
+
+def _forget_other_names(table: Table, planned: History) -> None:
+    """A job that was renamed has left its marker under the old name, which may tell of a later checkpoint."""
+    own = property_name(planned.pipeline, planned.branch)
+
+    def change(base: TableMetadata) -> TableMetadata:
+        names = [told.name for told in told_of_job(base, planned.job_id) if told.branch == planned.branch]
+        return with_properties(base, {}, [name for name in names if name != own])
+
+    commit_metadata(table, change)
+
+
+def _require(base: TableMetadata, planned: History) -> None:
+    now = History.of(base, planned.branch, planned.pipeline, planned.job_id)
+    if (now.named, now.seen) != (planned.named, planned.seen):
+        raise ConflictValidationError(
+            f"{base.location} has changed since the plan was made (pipeline '{planned.pipeline}', branch "
+            f"'{planned.branch}'): stop every driver of the pipeline, and run the command again"
+        )

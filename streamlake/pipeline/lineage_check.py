@@ -1,0 +1,90 @@
+"""A checkpoint directory against the table that it writes: one comparison for the sink, `streamlake recover` and doctor.
+
+What the table says against itself is `History.finding`; here its last checkpoint of the job meets the directory's note
+and offset log. No Spark: a running query hands its logs in, a command reads the directory's files. Invariant: a
+directory in any state that a crash of the driver leaves behind has no finding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from streamlake.checkpoint.identity import CheckpointIdentity, offsets_digest
+from streamlake.checkpoint.spark_directory import SparkDirectory
+from streamlake.checkpoint.table_note import Noted
+from streamlake.commit.findings import checkpoint_older, diverged, marks_lost, table_older, table_replaced
+from streamlake.commit.history import History, committed_snapshot
+from streamlake.commit.lineage import Finding
+from streamlake.commit.marker import OFFSETS_DIGEST, Marker
+from streamlake.table.table import Table
+
+LoggedOffsets = Callable[[int], tuple[str, ...] | None]
+"""The canonical end offsets of a checkpoint in a directory's offset log; None where it does not have it (any more)."""
+
+
+@dataclass(frozen=True)
+class KnownDirectory:
+    """What a directory says: its note about the table, the checkpoint that comes next, its offset log (None: not asked)."""
+
+    noted: Noted | None
+    next_checkpoint_id: int
+    logged: LoggedOffsets | None = None
+
+
+def directory_finding(table: Table, marker: Marker | None, directory: KnownDirectory) -> Finding | None:
+    """What is wrong between a directory and the table's last checkpoint of its job (`marker`), if anything.
+
+    A marker at or above the next checkpoint is no finding here: whether that is a replay is asked with its offsets.
+    """
+    noted = directory.noted
+    if noted is not None and noted.table_uuid != table.uuid:
+        return table_replaced(table.location, noted.table_uuid, table.uuid)
+    if marker is None:
+        return marks_lost(table.location) if noted is not None and noted.committed else None
+    if noted is not None and noted.checkpoint_id is not None and marker.checkpoint_id < noted.checkpoint_id:
+        return table_older(table.location, noted.checkpoint_id, marker)
+    if directory.logged is None or not 0 <= marker.checkpoint_id < directory.next_checkpoint_id:
+        return None
+    own = directory.logged(marker.checkpoint_id)
+    if own is not None and offsets_digest(own) != marker.offsets_digest:
+        return diverged(table.location, directory.next_checkpoint_id, marker, offsets_digest(own))
+    return None
+
+
+def lineage_findings(
+    table: Table, branch: str, pipeline: str, directory: SparkDirectory, noted: Noted | None
+) -> tuple[Finding, ...]:
+    """Every disagreement between a table and the directory of a stream into `branch` that does not run, most telling first.
+
+    `pipeline` is the stream's name, `noted` the directory's note about the table. Raises DataInvalidError for a damaged
+    property, FeatureUnsupportedError for an offset log of another version.
+    """
+    history = History.of(table.metadata, branch, pipeline, directory.job_id)
+    own = history.finding()
+    found = [] if own is None else [own]
+    marker = None if own is not None else history.marker
+    next_id = max(directory.last_completed + 1, directory.last_planned)
+    known = KnownDirectory(noted, next_id, directory.end_offsets)
+    if own is None or (noted is not None and noted.table_uuid != table.uuid):
+        between = directory_finding(table, marker, known)
+        found += [] if between is None else [between]
+    if not found and marker is not None and marker.checkpoint_id >= next_id:
+        older = _ahead(table, branch, marker, directory, pipeline, next_id)
+        found += [] if older is None else [older]
+    return tuple(found)
+
+
+def _ahead(
+    table: Table, branch: str, marker: Marker, directory: SparkDirectory, pipeline: str, next_id: int
+) -> Finding | None:
+    """The table holds the directory's next checkpoint already: a replay, when it ends where the directory's does."""
+    own = directory.end_offsets(next_id)
+    identity = CheckpointIdentity(pipeline, directory.job_id, next_id, (), own or ())
+    snapshot = committed_snapshot(table.metadata, branch, identity)
+    digest = marker.offsets_digest if marker.checkpoint_id == next_id else None
+    if snapshot is not None:
+        digest = snapshot.summary.get(OFFSETS_DIGEST)
+    if own is not None and digest == identity.offsets_digest:
+        return None
+    return checkpoint_older(table.location, identity, marker, digest)

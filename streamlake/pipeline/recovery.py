@@ -1,0 +1,404 @@
+"""The ways out of a lineage finding, as plans that are shown before they are carried out: what `streamlake recover` does.
+
+    adopt      the table takes the directory as the pipeline's continuation; its rows stay as they are
+    fork       the directory goes on as a pipeline of its own, beside the one that wrote the table
+    rewind     directory and table go back to one checkpoint; the stream writes what came after it again
+    rollback   the branch goes to the snapshot of the checkpoint that the directory is at
+
+No Spark. Invariants: the checkpoint directory is changed before the table, the table's marks last, so that a plan that was
+cut short leaves a finding with the same way out; no data file is touched; what was staged by the job and does not
+belong to the state that a plan leads to is forgotten, so that nobody commits it later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from streamlake.checkpoint.committable import Committable
+from streamlake.checkpoint.identity import CheckpointIdentity, offsets_digest
+from streamlake.checkpoint.spark_directory import SparkDirectory
+from streamlake.checkpoint.store import CommittableStore
+from streamlake.checkpoint.table_note import NO_CHECKPOINT, Noted
+from streamlake.commit import recovery as marks
+from streamlake.commit.history import History, marker_of
+from streamlake.commit.lineage import Finding, Kind
+from streamlake.commit.marker import JOB_ID, KEY_IDS, Marker
+from streamlake.errors import InvalidOptionError
+from streamlake.pipeline.lineage_check import lineage_findings
+from streamlake.spec.snapshot import Snapshot
+from streamlake.table.table import Table
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing that a plan does, in words, and the doing of it."""
+
+    text: str
+    act: Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Steps in their order, and what a person should know before."""
+
+    steps: tuple[Step, ...]
+    warnings: tuple[str, ...] = ()
+
+    def carry_out(self) -> None:
+        for step in self.steps:
+            step.act()
+
+
+class Recovery:
+    """The state of one pipeline, and plans to put it right. `noted_table` is the table as the sink names it in its note.
+
+    No driver of the pipeline may run: one that does is fenced as soon as a plan has changed the table.
+    """
+
+    def __init__(
+        self, table: Table, branch: str, pipeline: str | None, directory: SparkDirectory, noted_table: str
+    ) -> None:
+        self.table = table
+        self.branch = branch
+        self.directory = directory
+        self._noted_table = noted_table
+        self.noted = directory.note(noted_table, branch)
+        name = pipeline or f"{noted_table}:{directory.job_id}"
+        self._given = name
+        self.pipeline = name if self.noted is None else self.noted.pipelines.get(name, name)
+        self.findings: tuple[Finding, ...] = lineage_findings(
+            table, branch, self.pipeline, directory, self.noted
+        )
+        self._history = History.of(table.metadata, branch, self.pipeline, directory.job_id)
+        self._store = CommittableStore(table.io, table.locations, directory.job_id, branch)
+        self._staged = self._store.pending()
+
+    def adopt(self) -> Plan:
+        """Keep the table and the directory, and agree that the table holds what the directory has committed."""
+        at = self._adopted_checkpoint()
+        offsets = () if at == NO_CHECKPOINT else self._offsets(at)
+        identity = CheckpointIdentity(self.pipeline, self.directory.job_id, at, (), offsets)
+        text = (
+            f"commit an empty snapshot to branch '{self.branch}' that marks {_named(at)} of job {self.directory.job_id} as "
+            f"the last one of pipeline '{self.pipeline}', so that {_named(at + 1)} is the next to be committed"
+        )
+        key_ids = self._key_ids()
+        return Plan(
+            (
+                *self._forgetting(after=at, kept=self._due()),
+                Step(text, lambda: marks.adopt(self.table, identity, self._history, key_ids)),
+                self._noting(at),
+            ),
+            self._left_behind(),
+        )
+
+    def fork(self) -> Plan:
+        """Make the directory's job a pipeline of its own; what is in the table stays and is another pipeline's."""
+        steps = []
+        job_id = self.directory.job_id
+        if self._is_known(job_id):
+            text = f"give {self.directory.location} a query id of its own: {job_id} has written this table already"
+            steps.append(Step(text, self.directory.take_new_job_id))
+        name = f"{self._given}-fork-{max(self.directory.last_completed, 0)}"
+        while f"streamlake.pipeline.{name}" in self.table.properties:
+            name += "x"
+        pipelines = {**({} if self.noted is None else self.noted.pipelines), self._given: name}
+        noted = Noted(self.table.uuid, committed=False, pipelines=pipelines)
+        text = (
+            f"note in {self.directory.location} that its pipeline '{self._given}' is '{name}' from here on; "
+            f"{_named(self.directory.last_completed + 1)} is the next to be committed, and rows that are in the table already "
+            "are written again where the source still has them after it"
+        )
+        steps.append(Step(text, lambda: self.directory.write_note(noted, self._noted_table, self.branch)))
+        return Plan(tuple(steps))
+
+    def rewind(self, checkpoint_id: int) -> Plan:
+        """Put directory and table back to a checkpoint. Raises InvalidOptionError when one of them cannot go there."""
+        self._require_in_directory(checkpoint_id)
+        marker, snapshot = self._table_at(checkpoint_id)
+        gone = [number for number in self.directory.planned if number > checkpoint_id]
+        steps = []
+        if gone:
+            text = (
+                f"delete the entries of {_range(gone)} from Spark's commit log and offset log in "
+                f"{self.directory.location}, so that Spark plans {_named(checkpoint_id + 1)} anew from the source"
+            )
+            steps.append(Step(text, lambda: self.directory.go_back_to(checkpoint_id)))
+        kept = [staged for staged in self._due() if staged.identity.checkpoint_id <= checkpoint_id]
+        steps += self._forgetting(after=checkpoint_id, kept=kept)
+        at = NO_CHECKPOINT if marker is None else marker.checkpoint_id
+        steps.append(self._noting(at))
+        if marker is not None:
+            steps.append(self._moving(marker, snapshot))
+        return Plan(tuple(steps), self._undone(snapshot))
+
+    def rollback(self) -> Plan:
+        """Put the branch at the checkpoint that the directory is at. Raises InvalidOptionError when the table no longer has
+        a snapshot that belongs to it."""
+        found = self._newest_of_directory()
+        if found is None:
+            raise InvalidOptionError(
+                f"{self.table.location} has no snapshot of a checkpoint that {self.directory.location} (job "
+                f"{self.directory.job_id}, at {_named(self.directory.last_completed)}) has: it has expired, or was never "
+                "there. Adopt the directory, or restore one that fits the table"
+            )
+        marker, snapshot = found
+        floor = self._floor()
+        if floor > marker.checkpoint_id:
+            raise InvalidOptionError(
+                f"the newest snapshot of {self.table.location} that belongs to {self.directory.location} is of checkpoint "
+                f"{marker.checkpoint_id}, but the directory has committed checkpoint {floor}: rows in between would be "
+                f"missing. Use --rewind-to={marker.checkpoint_id}"
+            )
+        target = None if self._head_id() == snapshot.snapshot_id else snapshot
+        if self._is_at(marker):
+            target = None  # what other writers have added since stays
+        return Plan(
+            (
+                *self._forgetting(after=marker.checkpoint_id, kept=[]),
+                self._noting(marker.checkpoint_id),
+                self._moving(marker, target),
+            ),
+            self._undone(target),
+        )
+
+    def _adopted_checkpoint(self) -> int:
+        """The last checkpoint that need not be committed any more."""
+        due = self._due()
+        if due:
+            return due[0].identity.checkpoint_id - 1
+        seen = self._history.seen
+        holds_planned = seen is not None and self._fits(seen) and seen.checkpoint_id
+        return max(self.directory.last_completed, holds_planned or NO_CHECKPOINT)
+
+    def _due(self) -> list[Committable]:
+        """What the job has staged for this table and not committed, and the directory does not plan any more or still has."""
+        floor = self._floor()
+        return [
+            staged
+            for staged in self._staged
+            if staged.table_uuid == self.table.uuid
+            and floor < staged.identity.checkpoint_id <= self.directory.last_planned
+            and self._logged_digest(staged.identity.checkpoint_id) == staged.identity.offsets_digest
+        ]
+
+    def _floor(self) -> int:
+        """The newest checkpoint of the directory that is known to have been committed at some time."""
+        known = [NO_CHECKPOINT]
+        if self.noted is not None and self.noted.table_uuid == self.table.uuid:
+            known.append(NO_CHECKPOINT if self.noted.checkpoint_id is None else self.noted.checkpoint_id)
+        told = None if self._history.told is None else self._history.told.marker
+        known += [
+            marker.checkpoint_id
+            for marker in (told, self._history.seen)
+            if marker is not None and self._fits(marker)
+        ]
+        return max(known)
+
+    def _fits(self, marker: Marker) -> bool:
+        """Whether a checkpoint in the table is the directory's own of that id."""
+        return self._logged_digest(marker.checkpoint_id) == marker.offsets_digest
+
+    def _logged_digest(self, checkpoint_id: int) -> str | None:
+        if checkpoint_id == NO_CHECKPOINT:
+            return offsets_digest(())
+        offsets = self.directory.end_offsets(checkpoint_id)
+        return None if offsets is None else offsets_digest(offsets)
+
+    def _offsets(self, checkpoint_id: int) -> tuple[str, ...]:
+        offsets = self.directory.end_offsets(checkpoint_id)
+        if offsets is None:
+            raise InvalidOptionError(
+                f"the offset log of {self.directory.location} does not have checkpoint {checkpoint_id}, so it cannot be "
+                "marked in the table; restore the directory from a copy that has it"
+            )
+        return offsets
+
+    def _require_in_directory(self, checkpoint_id: int) -> None:
+        known = sorted({*self.directory.completed} & {*self.directory.planned})
+        if checkpoint_id not in known and checkpoint_id != NO_CHECKPOINT:
+            has = f"it has {known[0]} to {known[-1]}" if known else "it has none"
+            raise InvalidOptionError(
+                f"{self.directory.location} cannot go back to checkpoint {checkpoint_id}: {has} in both of Spark's logs"
+            )
+
+    def _table_at(self, checkpoint_id: int) -> tuple[Marker | None, Snapshot | None]:
+        """The table's marker once it is at a checkpoint of the directory, and the snapshot that the branch has to move to
+        (None: it stays). No marker: the table never held anything of the job."""
+        history = self._history
+        if history.named is not None and history.named.marker.job_id != self.directory.job_id:
+            raise InvalidOptionError(
+                f"pipeline '{self.pipeline}' of {self.table.location} belongs to job {history.named.marker.job_id}: adopt this "
+                "directory, or fork it"
+            )
+        told = None if history.told is None else history.told.marker
+        held = history.seen or (None if history.rolled_back else told)
+        if checkpoint_id == NO_CHECKPOINT:
+            if held is not None or told is not None:
+                raise InvalidOptionError(
+                    f"{self.table.location} holds checkpoints of job {self.directory.job_id}, so going back to before the first "
+                    "one would write their rows twice: rewind to one of its checkpoints, or start into an empty table"
+                )
+            return None, None
+        if held is None:
+            raise InvalidOptionError(
+                f"{self.table.location} holds no checkpoint of job {self.directory.job_id} that could be gone back to: adopt "
+                "the directory as it is, or rewind to -1 for an empty table"
+            )
+        if held.checkpoint_id <= checkpoint_id:
+            if min(self._floor(), checkpoint_id) > held.checkpoint_id:
+                raise InvalidOptionError(
+                    f"{self.table.location} is at checkpoint {held.checkpoint_id} and lacks rows of later ones: use "
+                    f"--rewind-to={held.checkpoint_id}, or an earlier checkpoint"
+                )
+            return self._own(held), None
+        for snapshot in self._ancestry():
+            found = marker_of(snapshot, self.directory.job_id)
+            if found is not None and found.checkpoint_id <= checkpoint_id:
+                return self._own(found), snapshot
+        raise InvalidOptionError(
+            f"the snapshot of checkpoint {checkpoint_id} has expired from branch '{self.branch}' of {self.table.location}, so "
+            "the table cannot go back to it; rewind to a later one"
+        )
+
+    def _own(self, marker: Marker) -> Marker:
+        digest = self._logged_digest(marker.checkpoint_id)
+        if digest is not None and digest != marker.offsets_digest:
+            raise InvalidOptionError(
+                f"checkpoint {marker.checkpoint_id} of {self.directory.location} ends at other source offsets than the one in "
+                f"{self.table.location}: the two have gone different ways before it; rewind to an earlier checkpoint"
+            )
+        return marker
+
+    def _newest_of_directory(self) -> tuple[Marker, Snapshot] | None:
+        """The newest snapshot whose checkpoint is one of the directory's, on the branch first and then anywhere."""
+        own = [snapshot.snapshot_id for snapshot in self._ancestry()]
+        found = [
+            (marker, snapshot)
+            for snapshot in self.table.metadata.snapshots
+            if (marker := marker_of(snapshot, self.directory.job_id)) is not None
+            and marker.checkpoint_id <= self.directory.last_planned
+            and self._fits(marker)
+        ]
+        return max(
+            found,
+            key=lambda each: (
+                each[0].checkpoint_id,
+                each[1].snapshot_id in own,
+                each[1].sequence_number,
+            ),
+            default=None,
+        )
+
+    def _is_at(self, marker: Marker) -> bool:
+        seen = self._history.seen
+        return seen is not None and seen.snapshot_id == marker.snapshot_id
+
+    def _ancestry(self) -> list[Snapshot]:
+        return list(self.table.metadata.ancestors(self._head_id()))
+
+    def _head_id(self) -> int | None:
+        head = self.table.metadata.head(self.branch)
+        return None if head is None else head.snapshot_id
+
+    def _is_known(self, job_id: str) -> bool:
+        told = any(job_id in text for name, text in self.table.properties.items() if "pipeline" in name)
+        made = any(each.summary.get(JOB_ID) == job_id for each in self.table.metadata.snapshots)
+        return told or made or bool(self._staged)
+
+    def _key_ids(self) -> tuple[int, ...]:
+        for told in (self._history.named, self._history.told):
+            if told is not None and told.key_ids:
+                return told.key_ids
+        for snapshot in self._ancestry():
+            if snapshot.summary.get(JOB_ID) == self.directory.job_id and KEY_IDS in snapshot.summary:
+                return tuple(int(part) for part in snapshot.summary[KEY_IDS].split(","))
+        return ()
+
+    def _moving(self, marker: Marker, snapshot: Snapshot | None) -> Step:
+        mark = f"set the property of pipeline '{self.pipeline}' to {_named(marker.checkpoint_id)} of job {marker.job_id}"
+        if snapshot is not None:
+            mark = (
+                f"move branch '{self.branch}' from snapshot {self._head_id()} to snapshot {snapshot.snapshot_id} "
+                f"({_named(marker.checkpoint_id)}), and {mark}, in one commit"
+            )
+        key_ids = self._key_ids()
+        target = None if snapshot is None else snapshot.snapshot_id
+        return Step(mark, lambda: marks.move_branch(self.table, target, marker, self._history, key_ids))
+
+    def _forgetting(self, *, after: int, kept: list[Committable]) -> list[Step]:
+        """Forget what is staged and would be committed by mistake."""
+        wanted = {staged.identity.checkpoint_id for staged in kept}
+        gone = [
+            staged.identity
+            for staged in self._staged
+            if staged.identity.checkpoint_id > after and staged.identity.checkpoint_id not in wanted
+        ]
+        if not gone:
+            return []
+        named = _range([identity.checkpoint_id for identity in gone])
+        text = (
+            f"forget what is staged for {named} of job {self.directory.job_id}: its data files become orphans"
+        )
+
+        def forget() -> None:
+            for identity in gone:
+                self._store.remove(identity)
+
+        return [Step(text, forget)]
+
+    def _noting(self, checkpoint_id: int) -> Step:
+        noted = self.noted or Noted(self.table.uuid, committed=False)
+        noted = replace(
+            noted,
+            table_uuid=self.table.uuid,
+            committed=checkpoint_id != NO_CHECKPOINT,
+            checkpoint_id=None if checkpoint_id == NO_CHECKPOINT else checkpoint_id,
+        )
+        text = f"note in {self.directory.location} that the table (uuid {self.table.uuid}) holds {_named(checkpoint_id)}"
+        return Step(text, lambda: self.directory.write_note(noted, self._noted_table, self.branch))
+
+    def _undone(self, target: Snapshot | None) -> tuple[str, ...]:
+        """Commits of other writers that a move of the branch takes back."""
+        if target is None:
+            return ()
+        above = []
+        for snapshot in self._ancestry():
+            if snapshot.snapshot_id == target.snapshot_id:
+                break
+            above.append(snapshot)
+        others = [each for each in above if each.summary.get(JOB_ID) != self.directory.job_id]
+        if not others:
+            return ()
+        listed = ", ".join(str(each.snapshot_id) for each in others[:5]) + (
+            ", ..." if len(others) > 5 else ""
+        )
+        return (
+            f"{len(others)} snapshots of other writers are undone as well and must be made again: {listed}",
+        )
+
+    def _left_behind(self) -> tuple[str, ...]:
+        if not any(finding.kind is Kind.OTHER_JOB for finding in self.findings):
+            return ()
+        named = self._history.named
+        assert named is not None
+        old = CommittableStore(self.table.io, self.table.locations, named.marker.job_id, self.branch)
+        after = [each for each in old.pending() if each.identity.checkpoint_id > named.marker.checkpoint_id]
+        if not after:
+            return ()
+        numbers = _range([each.identity.checkpoint_id for each in after])
+        return (
+            f"{numbers} of the old job {named.marker.job_id} are staged and not committed: their rows "
+            "come only if the new directory reads them",
+        )
+
+
+def _named(checkpoint_id: int) -> str:
+    return "no checkpoint" if checkpoint_id == NO_CHECKPOINT else f"checkpoint {checkpoint_id}"
+
+
+def _range(numbers: list[int]) -> str:
+    if len(numbers) == 1:
+        return f"checkpoint {numbers[0]}"
+    return f"checkpoints {min(numbers)} to {max(numbers)}"
