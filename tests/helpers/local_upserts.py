@@ -23,13 +23,15 @@ from streamlake.pipeline.key_lineage import require_same_key
 from streamlake.pipeline.upsert_options import UpsertOptions
 from streamlake.pipeline.upsert_run import UpsertRun
 from streamlake.records import ROW_ORDER
+from streamlake.table.table import Table
 from streamlake.write.result import WriteResult
 from streamlake.write.upsert_target import UpsertTarget
 from streamlake.write.upsert_task import write_changes
 
 
 class LocalUpserts:
-    """One stream of changes into the table at `location`, which exists. `restart()` forgets all that is not durable."""
+    """One stream of changes into the table at `location`, which exists. `restart()` forgets all that is not durable.
+    `opened` opens the table."""
 
     def __init__(
         self,
@@ -44,6 +46,7 @@ class LocalUpserts:
         branch: str = "main",
         job_id: str = "job",
         pipeline: str = "pipeline",
+        opened: Callable[[str], Table] = open_table,
     ) -> None:
         self.location = location
         self._key = tuple(key)
@@ -55,13 +58,14 @@ class LocalUpserts:
         self._branch = branch
         self._job_id = job_id
         self._pipeline = pipeline
+        self._opened = opened
         self.checkpoint_id = 0
         self._attempts = 0
         self.restart()
 
     def restart(self) -> None:
         """A new driver on the same table and checkpoint."""
-        table = open_table(self.location)
+        table = self._opened(self.location)
         options = UpsertOptions.of(
             table,
             key=self._key,
@@ -105,11 +109,22 @@ class LocalUpserts:
         self.run.forget_before(committable.identity)
         return receipt
 
+    def replay(self, changes: pa.Table) -> CommitReceipt | None:
+        """A checkpoint that the table may hold already, as Spark replays it."""
+        receipt = self.run.committer.receipt_if_committed(self._identity)
+        if receipt is None:
+            return self.checkpoint(changes)
+        self.checkpoint_id += 1
+        return receipt
+
+    @property
+    def _identity(self) -> CheckpointIdentity:
+        end = (str(self.checkpoint_id),)
+        return CheckpointIdentity(self._pipeline, self._job_id, self.checkpoint_id, end_offsets=end)
+
     def stage(self, changes: pa.Table) -> tuple[Committable, list[WriteResult]] | None:
         """All of a checkpoint up to its commit."""
-        identity = CheckpointIdentity(
-            self._pipeline, self._job_id, self.checkpoint_id, end_offsets=(str(self.checkpoint_id),)
-        )
+        identity = self._identity
         self.checkpoint_id += 1
         self.run.table.refresh()
         results = self.run.resolve(identity, lambda target: self.write(target, changes))
