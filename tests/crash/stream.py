@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ import pyarrow.parquet as pq
 from streamlake import IcebergSink
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 DDL = "id bigint, part int, payload string"
 ROWS_PER_FILE = 80_000
@@ -35,9 +34,7 @@ def land(home: Path, first: int = 0, files: int = FILES) -> None:
         pq.write_table(table, folder / f"{number:04d}.parquet")
 
 
-def run(
-    spark: SparkSession, home: Path, change: Callable[[DataFrame], DataFrame] | None = None
-) -> IcebergSink:
+def run(spark: SparkSession, home: Path) -> IcebergSink:
     """Stream everything that has landed, from the checkpoint on; small data files and little memory, so that a task
     finishes files while it still reads."""
     frame = spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1).parquet(str(home / "landing"))
@@ -55,5 +52,5 @@ def run(
         "checkpoint_location": str(home / "checkpoint"),
         "trigger": {"availableNow": True},
     }
-    sink.start(frame if change is None else change(frame), **start).awaitTermination()
+    sink.start(frame, **start).awaitTermination()
     return sink

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from pyspark import TaskContext
 
 from streamlake.pipeline import upsert_run
-from tests.crash.crash_points import CRASHING_CHECKPOINT
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,17 +59,6 @@ class HarmedTask:
         (folder / f"{self.checkpoint_id}-{task}").touch()
 
 
-@dataclass(frozen=True)
-class KillGroup:
-    """SIGKILL to a process group, the driver's."""
-
-    group: int
-
-    def __call__(self) -> None:
-        os.killpg(self.group, signal.SIGKILL)
-        time.sleep(60)
-
-
 def kill_worker() -> None:
     """SIGKILL to the process that runs the task."""
     os.kill(os.getpid(), signal.SIGKILL)
@@ -92,8 +80,3 @@ def install(table: Path, harms: dict[int, Harm]) -> None:
         return task if harm is None else HarmedTask(task, table, target.table.checkpoint_id, harm)
 
     upsert_run.upsert_task = harmed
-
-
-def die_while_writing(table: Path) -> None:
-    """The driver dies when a task of the crashing checkpoint has finished a file."""
-    install(table, {CRASHING_CHECKPOINT: KillGroup(os.getpgrp())})

@@ -1,0 +1,144 @@
+"""The input of the crash matrix: numbered checkpoints of changes, where they land, and what a table must hold of them.
+
+Everything follows from a checkpoint's number, so the oracle needs no record of what was sent.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streamlake.table.table import Table
+
+if TYPE_CHECKING:
+    from tests.helpers.broker import KafkaBroker
+
+DDL = "op string, id bigint, part int, payload string"
+ROWS = 200
+KEYS = 90
+PARTS = 2
+FOREIGN = "crash-matrix.foreign"
+"""In the summary of another writer's snapshot: the checkpoint during which it was made."""
+APPEND = "append"
+
+Row = tuple[int, int, str]
+"""id, part, payload."""
+
+
+class Change(NamedTuple):
+    """One change; `part` is the key's, because equality deletes reach no other partition."""
+
+    op: str
+    id: int
+    part: int
+    payload: str
+
+
+def changes(checkpoint: int, mode: str) -> list[Change]:
+    """The changes of a checkpoint in their order, as many in each part; a key comes several times, unless it is one
+    that is appended."""
+    return list(_changes(checkpoint, mode))
+
+
+def _changes(checkpoint: int, mode: str) -> Iterator[Change]:
+    for at in range(ROWS):
+        payload = f"{checkpoint}-{at}-{(checkpoint * ROWS + at) * 2654435761 % 2**32:x}"
+        if mode == APPEND:
+            yield Change("+I", checkpoint * ROWS + at, at % PARTS, payload)
+            continue
+        key = (checkpoint * 31 + at * 7) % (KEYS // PARTS) * PARTS + at % PARTS
+        kind = "-D" if (key + checkpoint + at) % 7 == 0 else "+U"
+        yield Change(kind, key, at % PARTS, payload)
+
+
+def foreign_rows(checkpoint: int) -> list[Row]:
+    """What another writer appends while a checkpoint waits to be committed: a row that nobody else touches, and one of
+    a key that the checkpoint changes."""
+    changed = changes(checkpoint, "upsert")[0]
+    return [(-1 - checkpoint, 0, f"foreign {checkpoint}"), (changed.id, changed.part, f"stale {checkpoint}")]
+
+
+def committed_ids(table: Table) -> list[int]:
+    """The checkpoints in a table's history, oldest snapshot first."""
+    name = "streamlake.max-committed-checkpoint-id"
+    return [int(each.summary[name]) for each in table.snapshots if name in each.summary]
+
+
+def expected_rows(table: Table, mode: str) -> list[Row]:
+    """What a table with this history holds, sorted: its snapshots' changes, one after the other."""
+    rows: dict[int, list[Row]] = {}
+    for snapshot in table.snapshots:
+        if FOREIGN in snapshot.summary:
+            for row in foreign_rows(int(snapshot.summary[FOREIGN])):
+                rows.setdefault(row[0], []).append(row)
+            continue
+        checkpoint = int(snapshot.summary["streamlake.max-committed-checkpoint-id"])
+        for change in changes(checkpoint, mode):
+            rows.pop(change.id, None)
+            if change.op != "-D":
+                rows[change.id] = [(change.id, change.part, change.payload)]
+    return sorted(row for of_key in rows.values() for row in of_key)
+
+
+@dataclass
+class FileInput:
+    """A folder of Parquet files, one a checkpoint."""
+
+    folder: Path
+    mode: str
+    landed: int = 0
+
+    def land(self, until: int) -> None:
+        """See to it that the checkpoints before `until` are there."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for number in range(self.landed, until):
+            target = self.folder / f"{number:05d}.parquet"
+            hidden = target.with_name(f".{target.name}")
+            pq.write_table(_table(changes(number, self.mode)), hidden)
+            hidden.rename(target)
+        self.landed = max(self.landed, until)
+
+    def to_json(self) -> dict[str, str]:
+        return {"landing": str(self.folder)}
+
+
+@dataclass
+class KafkaInput:
+    """A topic with one partition per part; a checkpoint takes as many records from each."""
+
+    broker: KafkaBroker
+    topic: str
+    mode: str
+    landed: int = 0
+
+    def land(self, until: int) -> None:
+        for number in range(self.landed, until):
+            for part in range(PARTS):
+                records = [
+                    json.dumps(each._asdict()).encode()
+                    for each in changes(number, self.mode)
+                    if each.part == part
+                ]
+                self.broker.produce(self.topic, records, partition=part)
+        self.landed = max(self.landed, until)
+
+    def to_json(self) -> dict[str, str]:
+        return {"servers": self.broker.bootstrap_servers, "topic": self.topic}
+
+
+def _table(rows: Iterable[Change]) -> pa.Table:
+    kinds, keys, parts, payloads = zip(*rows, strict=True)
+    return pa.table(
+        {
+            "op": kinds,
+            "id": pa.array(keys, pa.int64()),
+            "part": pa.array(parts, pa.int32()),
+            "payload": payloads,
+        }
+    )
