@@ -25,6 +25,14 @@ class MicroBatchInterruptedError(Exception):
     """The query was stopped while the micro-batch was written; it is written again when the query goes on."""
 
 
+def stopped_error(name: str = _INTERRUPTIONS[0]) -> MicroBatchInterruptedError:
+    """The error that tells Spark of an interruption, whose Java class is `name`."""
+    return MicroBatchInterruptedError(
+        "the query was stopped while it wrote this checkpoint, which is written again, or taken from where it is staged, "
+        f"when the query goes on (py4j.protocol.Py4JJavaError: An error occurred while calling the sink: {name})"
+    )
+
+
 @contextmanager
 def short_interruptions() -> Iterator[None]:
     """Raise MicroBatchInterruptedError in place of an interruption's long error; other errors pass."""
@@ -34,10 +42,7 @@ def short_interruptions() -> Iterator[None]:
         name = interruption(str(error))
         if name is None:
             raise
-        raise MicroBatchInterruptedError(
-            "the query was stopped while it wrote this checkpoint, which is written again when the query goes on "
-            f"(py4j.protocol.Py4JJavaError: An error occurred while calling the sink: {name})"
-        ) from None
+        raise stopped_error(name) from None
 
 
 def interruption(text: str) -> str | None:

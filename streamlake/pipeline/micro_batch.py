@@ -1,11 +1,13 @@
 """The story of one checkpoint, on one page.
 
 Spark calls the sink with a micro-batch; when this function returns, Spark writes its commit log and moves on.
-Everything before the swap can be done again; the swap happens once; everything after it can be skipped.
+Everything before the swap can be done again; the swap happens once; everything after it can be skipped. Where writing may
+run ahead of committing, what is staged stands for what is committed: it is as durable, and nobody commits past it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pyspark.sql import DataFrame
@@ -17,19 +19,27 @@ from streamlake.commit.receipt import CommitReceipt, Outcome
 from streamlake.errors import IndexDamagedError
 from streamlake.failpoints import failpoint
 from streamlake.pipeline.sink_run import Reader, SinkRun, elapsed_ms
+from streamlake.write.result import WriteResult
 
 
 def run_micro_batch(
     run: SinkRun, frame: DataFrame, identity: CheckpointIdentity, read: Reader | None = None
-) -> CommitReceipt:
+) -> CommitReceipt | None:
     """Bring one checkpoint into the table exactly once.
 
     `read` turns rows of offset ranges into records on the executors (direct sources); None for a frame of rows.
+    Returns None when the checkpoint is staged and the run's queue commits it, and delivers its receipt.
     """
-    receipt = _recover(run, identity) or run.committer.receipt_if_committed(identity)
-    if receipt is not None:
-        run.note_commit()
-        return receipt
+    queue = run.queue
+    if queue is not None:
+        queue.check()
+    if queue is None or not queue.is_used:
+        receipt = _recover(run, identity) or run.patience.through(
+            lambda: run.committer.receipt_if_committed(identity)
+        )
+        if receipt is not None:
+            run.note_commit()
+            return receipt
 
     started = clock.monotonic()
     failpoint("before-tasks")
@@ -38,13 +48,29 @@ def run_micro_batch(
     committable = run.stage(identity, results)
     write_ms = elapsed_ms(started)
     if committable is None:
-        return CommitReceipt(identity.job_id, identity.checkpoint_id, Outcome.EMPTY, None, write_ms=write_ms)
+        run.forget_superseded(identity)
+        empty = CommitReceipt(identity.job_id, identity.checkpoint_id, Outcome.EMPTY, None, write_ms=write_ms)
+        if queue is None or not queue.is_used:
+            return empty
+        queue.put(lambda: empty)
+        return None
+    if queue is not None:
+        run.note_staged(identity)
+        queue.put(lambda: _commit(run, committable, results, write_ms))
+        return None
+    receipt = _commit(run, committable, results, write_ms)
+    failpoint("before-return")
+    return receipt
 
+
+def _commit(
+    run: SinkRun, committable: Committable, results: Sequence[WriteResult], write_ms: int
+) -> CommitReceipt:
     receipt = replace(run.commit(committable, results), write_ms=write_ms)
     failpoint("before-commit-note")
-    run.note_commit()
-    run.forget_before(identity)
-    failpoint("before-return")
+    if run.queue is None:
+        run.note_commit()
+    run.forget_before(committable.identity)
     return receipt
 
 
@@ -74,5 +100,10 @@ def _is_due(run: SinkRun, committable: Committable, identity: CheckpointIdentity
         return False
     if staged.checkpoint_id == identity.checkpoint_id and not staged.covers_the_same(identity):
         return False
-    marker = run.committer.marker(staged)
-    return marker is None or marker.checkpoint_id < staged.checkpoint_id
+    if staged.checkpoint_id == identity.checkpoint_id - 1 and staged.end_offsets != identity.start_offsets:
+        return False  # of a copy of the directory, which went on differently
+    marker = run.patience.through(lambda: run.committer.marker(staged))
+    if marker is not None and marker.checkpoint_id >= staged.checkpoint_id:
+        return False
+    run.require_predecessor(committable, marker)
+    return True

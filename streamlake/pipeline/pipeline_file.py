@@ -191,6 +191,7 @@ def _sink(sink: _Section) -> SinkSettings:
         "delete-mode": sink.text,
         "branch": sink.text,
         "max-continuous-empty-commits": sink.integer,
+        "max-pending-checkpoints": sink.integer,
     }
     sink.only("table", "catalog", *readers)
     arguments: dict[str, Any] = {}

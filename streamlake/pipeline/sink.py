@@ -27,6 +27,7 @@ from streamlake.pipeline.commit_queue import CommitQueue, queue_limit
 from streamlake.pipeline.direct_query import DirectQuery, direct_stream
 from streamlake.pipeline.direct_reader import range_reader
 from streamlake.pipeline.interruption import MicroBatchInterruptedError, short_interruptions
+from streamlake.pipeline.lineage_check import binding_note
 from streamlake.pipeline.micro_batch import run_micro_batch
 from streamlake.pipeline.query_identity import QueryRun, checkpoint_identity, query_run
 from streamlake.pipeline.sampled_schema import with_inferred_schema
@@ -238,9 +239,7 @@ class IcebergSink:
     ) -> SinkRun:
         """A run on the table, unless the checkpoint directory remembers a table that this one cannot be."""
         noted = note.read()
-        if noted is not None and identity.checkpoint_id == 0:
-            noted = replace(noted, committed=False, checkpoint_id=None, table_uuid="")
-        elif noted is not None and self.create:
+        if noted is not None and identity.checkpoint_id and self.create:
             try:
                 open_table(self.table, self.catalog)
             except TableNotFoundError:
@@ -248,7 +247,7 @@ class IcebergSink:
                 raise lineage_error(gone, replace(note.command, pipeline=identity.pipeline)) from None
         table = self._table(schema)
         if noted is not None:
-            noted = replace(noted, table_uuid=noted.table_uuid or table.uuid)
+            noted = binding_note(noted, identity.checkpoint_id, table.uuid)
             identity = replace(identity, pipeline=noted.pipelines.get(identity.pipeline, identity.pipeline))
         run = self._new_run(table, note, query.run_id, identity, session)
         run.remember(noted, identity, query.end_offsets)

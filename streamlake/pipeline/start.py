@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
@@ -11,6 +11,23 @@ from pyspark.sql import DataFrame
 from streamlake.errors import InvalidOptionError
 
 ProcessBatch = Callable[[DataFrame, int], None]
+
+
+class SinkState(Protocol):
+    """What the query object asks of the sink."""
+
+    @property
+    def error(self) -> BaseException | None:
+        """The sink's own error, once the query has failed."""
+        ...
+
+    def interrupt(self, job_id: str) -> None:
+        """The query is about to be stopped. Nobody waits for commits or for the end of an outage any more."""
+        ...
+
+    def finish(self, job_id: str) -> BaseException | None:
+        """The query has ended: wait until what is staged is committed, or cannot be; returns why not."""
+        ...
 
 
 def start_query(
@@ -21,9 +38,9 @@ def start_query(
     trigger: Mapping[str, Any] | None,
     query_name: str | None,
     output_mode: str,
-    error: Callable[[], BaseException | None],
+    sink: SinkState,
 ) -> SinkQuery:
-    """Start `frame` into `process`. `error` tells the sink's own error once the query has failed."""
+    """Start `frame` into `process`, which writes to `sink`."""
     if not frame.isStreaming:
         raise InvalidOptionError(
             "the DataFrame is not a stream: read it with spark.readStream, so that there is a checkpoint to restart from"
@@ -34,28 +51,40 @@ def start_query(
         writer = writer.trigger(**trigger)
     if query_name:
         writer = writer.queryName(query_name)
-    return SinkQuery(writer.start(), error)
+    return SinkQuery(writer.start(), sink)
 
 
 class SinkQuery:
-    """A StreamingQuery that raises the sink's own error rather than Spark's wrapping of it."""
+    """A StreamingQuery that raises the sink's own error rather than Spark's wrapping of it, and that has only ended when
+    nothing of it is on its way into the table."""
 
-    def __init__(self, query: Any, error: Callable[[], BaseException | None]) -> None:
+    def __init__(self, query: Any, sink: SinkState) -> None:
         self._query = query
-        self._error = error
+        self._sink = sink
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._query, name)
+
+    def stop(self) -> None:
+        """Stop the query, as StreamingQuery does. What is staged is committed, unless that takes waiting: then the next
+        start commits it."""
+        self._sink.interrupt(str(self._query.id))
+        self._query.stop()
+        self._sink.finish(str(self._query.id))
 
     def awaitTermination(self, timeout: float | None = None) -> bool | None:  # noqa: N802
         """Wait for the end, as StreamingQuery does. Raises the sink's error when that is why the query ended."""
         try:
             if timeout is None:
                 self._query.awaitTermination()
-                return None
-            return bool(self._query.awaitTermination(timeout))
+            elif not self._query.awaitTermination(timeout):
+                return False
         except StreamingQueryException as failure:
-            own = self._error()
-            if own is None:
+            self._sink.finish(str(self._query.id))
+            if self._sink.error is None:
                 raise
-            raise own from failure
+            raise self._sink.error from failure
+        error = self._sink.finish(str(self._query.id))
+        if error is not None:
+            raise error
+        return None if timeout is None else True

@@ -1,7 +1,8 @@
 """Optimistic retry: run an attempt, and on a conflict wait and run it again.
 
-The one loop behind every commit. Invariant: only CommitConflictError is retried, because only it says that
-nothing was committed and that a fresh look at the table may help.
+The one loop behind every commit. Invariant: only CommitConflictError is retried here, because only it says that
+nothing was committed and that a fresh look at the table may help. `retry_through_outage` is for callers whose attempt
+finds out by itself whether an earlier one went through after all.
 """
 
 from __future__ import annotations
@@ -11,7 +12,13 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from streamlake import clock
-from streamlake.errors import CommitConflictError, StreamlakeError
+from streamlake.errors import (
+    CommitConflictError,
+    CommitStateUnknownError,
+    MissingFileError,
+    StorageError,
+    StreamlakeError,
+)
 from streamlake.spec.table_metadata import TableMetadata
 from streamlake.table.operations import TableOperations
 from streamlake.table.options import RetryOptions
@@ -41,6 +48,30 @@ def retry_on_conflict(options: RetryOptions, attempt: Callable[[], T]) -> T:
                     " often or raise commit.retry.num-retries)"
                 ) from conflict
             clock.sleep(min(wait_seconds(options, failures), max(0.0, deadline - clock.monotonic())))
+
+
+def retry_through_outage(
+    options: RetryOptions, attempt: Callable[[], T], wait: Callable[[float], None] = clock.sleep
+) -> T:
+    """The first result of `attempt`, which is run again while the storage or the catalog fails, within `options`.
+
+    For attempts that may be repeated although the outcome of the last one is not known. A file that is missing is no
+    outage. `wait` sleeps so many seconds, or raises to give up. Raises the last error when the budget is used up.
+    """
+    deadline = clock.monotonic() + options.total_timeout_ms / 1000
+    failures = 0
+    while True:
+        try:
+            return attempt()
+        except (StorageError, CommitStateUnknownError) as error:
+            failures += 1
+            if (
+                isinstance(error, MissingFileError)
+                or failures > options.num_retries
+                or clock.monotonic() >= deadline
+            ):
+                raise
+            wait(min(wait_seconds(options, failures), max(0.0, deadline - clock.monotonic())))
 
 
 def found_after_unknown_state(

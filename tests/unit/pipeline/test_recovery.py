@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -20,8 +21,18 @@ class Run:
     def __init__(self, held: int | None, *staged: CheckpointIdentity) -> None:
         self.held = held
         self.staged = [Committable(identity, "uuid", "main", "append", (), 0, 0, 0) for identity in staged]
-        self.committer = self
+        self.committer = self.patience = self
+        self.queue = None
         self.calls: list[tuple[str, int]] = []
+
+    def through(self, attempt: Callable[[], Any]) -> Any:
+        return attempt()
+
+    def require_predecessor(self, committable: Committable, marker: Any) -> None:
+        pass
+
+    def forget_superseded(self, identity: CheckpointIdentity) -> None:
+        pass
 
     def pending(self) -> list[Committable]:
         return self.staged
@@ -66,6 +77,8 @@ def at(number: int, start: str | None = None, end: str | None = None) -> Checkpo
         (5, [at(5)], [("written", 5), ("committed", 5)]),
         (4, [at(6)], [("written", 5), ("committed", 5)]),
         (4, [at(5, end="elsewhere")], [("written", 5), ("committed", 5)]),
+        # A copy of the directory staged it, and went on differently from here on.
+        (3, [at(4, end="elsewhere")], [("written", 5), ("committed", 5)]),
         # Rolled back, and read again in other portions: it ends where the old one ended, but began later.
         (4, [at(5, start="5b")], [("written", 5), ("committed", 5)]),
         (None, [], [("written", 5), ("committed", 5)]),

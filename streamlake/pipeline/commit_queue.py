@@ -1,0 +1,130 @@
+"""Checkpoints that are staged and wait for their commit, which a thread of its own does, one after the other.
+
+Place in the flow: between stage and commit, where a stream may write ahead of its commits (`max_pending_checkpoints` above
+1). What is in the queue is durable already, so Spark may go on. Invariants: commits happen in the order of checkpoints;
+after an error nothing is committed any more, and what is left stays staged for the next start; at most `limit`
+checkpoints are staged and not committed, and whoever adds one more waits.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+
+from streamlake.commit.receipt import CommitReceipt
+from streamlake.errors import InvalidOptionError
+from streamlake.options import int_property
+from streamlake.pipeline.interruption import stopped_error
+from streamlake.write.upsert_target import COPY_ON_WRITE, POSITION
+
+MAX_PENDING = "commit.max-pending-checkpoints"
+
+Work = Callable[[], CommitReceipt]
+
+
+def queue_limit(given: int | None, properties: Mapping[str, str], delete_mode: str | None) -> int:
+    """How many checkpoints may be staged and not yet committed: `given`, else the table property, else 1.
+
+    `delete_mode` is None for streams that only add rows. Raises InvalidOptionError for a number below 1, and for one above
+    it where a checkpoint has to know where the rows of the one before it are.
+    """
+    limit = int_property(properties, MAX_PENDING, 1, minimum=1) if given is None else given
+    where = f"table property {MAX_PENDING}" if given is None else "max_pending_checkpoints"
+    if limit < 1:
+        raise InvalidOptionError(f"{where} is {limit}; it must be at least 1")
+    if limit > 1 and delete_mode in (POSITION, COPY_ON_WRITE):
+        raise InvalidOptionError(
+            f"{where} is {limit}, but delete_mode '{delete_mode}' resolves each checkpoint against the table that the one before "
+            f"it has left, so only 1 is possible: leave it at 1, or use delete_mode 'equality'"
+        )
+    return limit
+
+
+class CommitQueue:
+    """The commits of one run of a query. `deliver` gets every receipt, in order, in the thread that commits.
+
+    The thread lives as long as there is something to commit, and the interpreter does not end before it: so a program
+    that forgets its query commits all the same what that has staged.
+    """
+
+    def __init__(self, limit: int, deliver: Callable[[CommitReceipt], None]) -> None:
+        self._limit = limit
+        self._deliver = deliver
+        self._waiting: deque[Work] = deque()
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+        self._interrupted = False
+        self._used = False
+
+    @property
+    def is_used(self) -> bool:
+        """Whether a checkpoint has gone through it: from then on its thread decides what is committed."""
+        return self._used
+
+    def put(self, work: Work) -> None:
+        """Add a checkpoint, and wait until less than `limit` are pending.
+
+        Raises the error that a commit ended with, this one's or an earlier one's, and MicroBatchInterruptedError when
+        the query is stopped meanwhile; the checkpoint stays staged in both cases.
+        """
+        with self._changed:
+            self._check()
+            self._used = True
+            self._waiting.append(work)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._commit_all, name="streamlake-commits")
+                self._thread.start()
+            while self._error is None and not self._interrupted and len(self._waiting) >= self._limit:
+                self._changed.wait()
+            self._check()
+
+    def check(self) -> None:
+        """Raise the error that a commit has ended with."""
+        with self._changed:
+            self._check()
+
+    def interrupt(self) -> None:
+        """The query is being stopped: nobody waits for room any more."""
+        with self._changed:
+            self._interrupted = True
+            self._changed.notify_all()
+
+    def drain(self) -> BaseException | None:
+        """Wait until everything is committed, or a commit has failed; returns its error."""
+        with self._changed:
+            while self._thread is not None:
+                self._changed.wait()
+            return self._error
+
+    @property
+    def pending(self) -> int:
+        """How many checkpoints are staged and not committed."""
+        return len(self._waiting)
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
+        if self._interrupted:
+            raise stopped_error()
+
+    def _commit_all(self) -> None:
+        while True:
+            with self._changed:
+                if not self._waiting:
+                    self._thread = None
+                    self._changed.notify_all()
+                    return
+                work = self._waiting[0]
+            try:
+                self._deliver(work())
+            except BaseException as error:
+                with self._changed:
+                    self._error = error
+                    self._thread = None
+                    self._changed.notify_all()
+                return
+            with self._changed:
+                self._waiting.popleft()
+                self._changed.notify_all()
