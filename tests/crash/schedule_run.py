@@ -22,6 +22,7 @@ from streamlake import failpoints, load_table
 from streamlake.catalog.open import open_table
 from streamlake.checkpoint.store import staged_by_all_jobs
 from streamlake.errors import TableNotFoundError
+from streamlake.pipeline.diagnosis import diagnose
 from streamlake.table.table import Table
 from tests.crash.change_log import FileInput, KafkaInput, Row, committed_ids, expected_rows
 from tests.crash.schedules import APPEND, DRIVER, PHASES, RANDOM, TASK, WORKER, Death, Schedule
@@ -140,6 +141,14 @@ class ScheduleRun:
         self._check_receipts(self.home / f"receipts-{number}", death, committed, expected)
         return code, death is not None and (mark.exists() or (death.who == RANDOM and code != 0))
 
+    def _check_by_doctor(self, orphans: set[str]) -> None:
+        """`streamlake doctor` finds these files, and nothing else that is wrong."""
+        found = diagnose(str(self.table), checkpoint=str(self.home / "checkpoint"), orphan_age_ms=0)
+        listed = {Path(each.path).relative_to(self.table).as_posix() for each in found.orphans}
+        assert listed == orphans, f"doctor sees {sorted(listed ^ orphans)[:5]} in another way"
+        other = [each for each in found.violations if not each.check.startswith(("orphan-", "temporary-"))]
+        assert not other, f"doctor finds {other}"
+
     def _first_outcome(self, committed: int) -> str:
         """How the checkpoint ends that Spark's log asks for next, as what is durable has it now."""
         log = self.home / "checkpoint" / "commits"
@@ -207,6 +216,7 @@ class ScheduleRun:
         orphans = written_files(self.table) - referenced_files(table, self.table)
         assert orphans <= before, f"the last driver leaves {sorted(orphans - before)[:5]}"
         self.orphans = Counter(map(kind_of, orphans))
+        self._check_by_doctor(orphans)
         disturbed = any(death.foreign or death.loses_index for death in self.schedule.deaths)
         for path in orphans:
             death = self._left.get(path)

@@ -51,8 +51,8 @@ PHASES: dict[str, tuple[str, ...]] = {
     "index": ("before-indexing", "after-indexing", "before-resolution", "after-resolution"),
 }
 """Every failpoint, by what a checkpoint is at."""
-FIRST_ONLY = ("table-created", "checkpoint-noted")
-"""Passed by the first driver alone."""
+FIRST_ONLY = ("table-created", "checkpoint-noted", "commit-noted")
+"""Passed once in the life of a checkpoint directory, in this order."""
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ def _death(name: str, chance: random.Random) -> Death:
     where, _ = REGISTERED[name]
     who = chance.choice((WORKER, TASK)) if where in (EXECUTOR, BOTH) else DRIVER
     how = chance.choices(HOWS, (8, 1, 1))[0] if who == DRIVER else "kill"
-    if any(name in PHASES[phase] for phase in ("start", "recovery", "index")):
+    if name in FIRST_ONLY or any(name in PHASES[phase] for phase in ("start", "recovery", "index")):
         nth = 1
     else:
         nth = chance.choice((1, 1, 2)) if who == DRIVER else 1
@@ -213,7 +213,7 @@ def _connected(deaths: Sequence[Death]) -> tuple[Death, ...]:
     """The deaths, in an order and with what they need to come about: a first death that leaves something to recover
     from, a table before an index is lost."""
     staged = Death(DRIVER, "committable-recorded")
-    found: list[Death] = sorted(deaths, key=lambda each: each.failpoint not in FIRST_ONLY)
+    found: list[Death] = sorted(deaths, key=lambda each: _turn(each.failpoint))
     connected: list[Death] = []
     for death in found:
         before = connected[-1] if connected else None
@@ -221,6 +221,10 @@ def _connected(deaths: Sequence[Death]) -> tuple[Death, ...]:
             connected.append(staged)
         connected.append(death)
     return tuple(connected)
+
+
+def _turn(failpoint: str) -> int:
+    return FIRST_ONLY.index(failpoint) if failpoint in FIRST_ONLY else len(FIRST_ONLY)
 
 
 def _leaves_staged(death: Death) -> bool:
