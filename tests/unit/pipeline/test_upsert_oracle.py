@@ -6,12 +6,14 @@ import os
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tests.helpers.oracle_plans import Plan, plans
 from tests.helpers.oracle_run import OracleRun
 
 EXAMPLES = int(os.environ.get("STREAMLAKE_ORACLE_EXAMPLES", "60"))
+SECONDS_PER_EXAMPLE = 5
 
 
 def run(plan: Plan) -> None:
@@ -19,6 +21,7 @@ def run(plan: Plan) -> None:
         OracleRun(plan, Path(home, "table")).run()
 
 
+@pytest.mark.timeout(SECONDS_PER_EXAMPLE * EXAMPLES)
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), print_blob=False)
 @given(plans())
 def test_tables_hold_what_the_stream_says(plan: Plan) -> None:
