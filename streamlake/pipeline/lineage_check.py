@@ -8,7 +8,7 @@ directory in any state that a crash of the driver leaves behind has no finding.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from streamlake.checkpoint.identity import CheckpointIdentity, offsets_digest
 from streamlake.checkpoint.spark_directory import SparkDirectory
@@ -30,6 +30,13 @@ class KnownDirectory:
     noted: Noted | None
     next_checkpoint_id: int
     logged: LoggedOffsets | None = None
+
+
+def binding_note(noted: Noted, next_checkpoint_id: int, table_uuid: str) -> Noted:
+    """What of a note binds a query that starts: before its first checkpoint is done, the table may still be another one."""
+    if next_checkpoint_id:
+        return noted
+    return replace(noted, table_uuid=table_uuid, committed=False, checkpoint_id=None)
 
 
 def directory_finding(table: Table, marker: Marker | None, directory: KnownDirectory) -> Finding | None:

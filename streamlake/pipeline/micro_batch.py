@@ -38,7 +38,7 @@ def run_micro_batch(
             lambda: run.committer.receipt_if_committed(identity)
         )
         if receipt is not None:
-            run.note_commit()
+            run.note_commit(identity)
             return receipt
 
     started = clock.monotonic()
@@ -69,7 +69,7 @@ def _commit(
     receipt = replace(run.commit(committable, results), write_ms=write_ms)
     failpoint("before-commit-note")
     if run.queue is None:
-        run.note_commit()
+        run.note_commit(committable.identity)
     run.forget_before(committable.identity)
     return receipt
 

@@ -12,7 +12,7 @@ belong to the state that a plan leads to is forgotten, so that nobody commits it
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from streamlake.checkpoint.committable import Committable
@@ -84,11 +84,12 @@ class Recovery:
             f"the last one of pipeline '{self.pipeline}', so that {_named(at + 1)} is the next to be committed"
         )
         key_ids = self._key_ids()
+        due = self._due()
         return Plan(
             (
-                *self._forgetting(after=at, kept=self._due()),
+                *self._forgetting(after=at, kept=due),
                 Step(text, lambda: marks.adopt(self.table, identity, self._history, key_ids)),
-                self._noting(at),
+                self._noting(at, due),
             ),
             self._left_behind(),
         )
@@ -128,7 +129,7 @@ class Recovery:
         kept = [staged for staged in self._due() if staged.identity.checkpoint_id <= checkpoint_id]
         steps += self._forgetting(after=checkpoint_id, kept=kept)
         at = NO_CHECKPOINT if marker is None else marker.checkpoint_id
-        steps.append(self._noting(at))
+        steps.append(self._noting(at, kept))
         if marker is not None:
             steps.append(self._moving(marker, snapshot))
         return Plan(tuple(steps), self._undone(snapshot))
@@ -175,11 +176,15 @@ class Recovery:
     def _due(self) -> list[Committable]:
         """What the job has staged for this table and not committed, and the directory does not plan any more or still has."""
         floor = self._floor()
+        # Spark has finished a checkpoint that is not committed only where it was told so; then the note says which.
+        told = NO_CHECKPOINT if self.noted is None or self.noted.staged_id is None else self.noted.staged_id
+        completed = self.directory.last_completed
         return [
             staged
             for staged in self._staged
             if staged.table_uuid == self.table.uuid
             and floor < staged.identity.checkpoint_id <= self.directory.last_planned
+            and (staged.identity.checkpoint_id > completed or staged.identity.checkpoint_id <= told)
             and self._logged_digest(staged.identity.checkpoint_id) == staged.identity.offsets_digest
         ]
 
@@ -348,13 +353,15 @@ class Recovery:
 
         return [Step(text, forget)]
 
-    def _noting(self, checkpoint_id: int) -> Step:
+    def _noting(self, checkpoint_id: int, kept: Sequence[Committable] = ()) -> Step:
+        staged = [each.identity.checkpoint_id for each in kept]
         noted = self.noted or Noted(self.table.uuid, committed=False)
         noted = replace(
             noted,
             table_uuid=self.table.uuid,
             committed=checkpoint_id != NO_CHECKPOINT,
             checkpoint_id=None if checkpoint_id == NO_CHECKPOINT else checkpoint_id,
+            staged_id=max((each for each in staged if each <= self.directory.last_completed), default=None),
         )
         text = f"note in {self.directory.location} that the table (uuid {self.table.uuid}) holds {_named(checkpoint_id)}"
         return Step(text, lambda: self.directory.write_note(noted, self._noted_table, self.branch))

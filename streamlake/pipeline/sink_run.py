@@ -107,7 +107,10 @@ class SinkRun:
         self._require_staged(known, marker, identity)
         if known.staged_id is not None and known.staged_id >= identity.checkpoint_id:
             known = replace(known, staged_id=None)  # Spark runs it again
-        self._noted = known if marker is None else _with_checkpoint(known, marker.checkpoint_id)
+        passed = marker is not None and marker.checkpoint_id < identity.checkpoint_id
+        self._noted = (
+            _with_checkpoint(known, marker.checkpoint_id) if marker is not None and passed else known
+        )
         if noted != self._noted:
             self._write_note()
             failpoint("checkpoint-noted")
@@ -142,9 +145,10 @@ class SinkRun:
         other = self._noted.pipelines.get(identity.pipeline)
         return identity if other is None else replace(identity, pipeline=other)
 
-    def note_commit(self) -> None:
+    def note_commit(self, identity: CheckpointIdentity) -> None:
         """The table holds a checkpoint of this directory now. Which one is noted now and then, as it costs a file."""
-        checkpoint_id = self.committer.last_checkpoint_id
+        last = self.committer.last_checkpoint_id
+        checkpoint_id = None if last is None else min(last, identity.checkpoint_id)
         due = clock.monotonic() - self._noted_at >= _NOTE_EVERY_S
         if checkpoint_id is not None and (due or not self._noted.committed):
             self._noted = _with_checkpoint(self._noted, checkpoint_id)

@@ -41,8 +41,8 @@ class Landing:
         self.rows += rows
         self.files += 1
 
-    def frame(self) -> DataFrame:
-        reader = self.spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1)
+    def frame(self, files_at_once: int = 1) -> DataFrame:
+        reader = self.spark.readStream.schema(DDL).option("maxFilesPerTrigger", files_at_once)
         return reader.option("pathGlobFilter", "*.parquet").parquet(str(self.folder))
 
     def run(self, sink: IcebergSink, frame: DataFrame | None = None) -> None:

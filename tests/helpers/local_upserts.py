@@ -23,6 +23,7 @@ from streamlake.pipeline.key_lineage import require_same_key
 from streamlake.pipeline.upsert_options import UpsertOptions
 from streamlake.pipeline.upsert_run import UpsertRun
 from streamlake.records import ROW_ORDER
+from streamlake.spec.schema import Schema
 from streamlake.table.table import Table
 from streamlake.write.result import WriteResult
 from streamlake.write.upsert_target import UpsertTarget
@@ -142,17 +143,36 @@ class LocalUpserts:
         return receipts
 
     def write(self, target: UpsertTarget, changes: pa.Table) -> list[WriteResult]:
-        """The writer tasks: one per bucket, with the changes of its keys in small batches."""
-        order = pa.array(range(changes.num_rows), pa.int64())
-        changes = changes.append_column(ROW_ORDER, order)
-        arrow_schema = schema_to_arrow(self.table.schema, field_ids=False)
-        columns = [changes.column(name).cast(arrow_schema.field(name).type) for name in self._key]
-        keys = self.options.key.codec.encode([column.combine_chunks() for column in columns])
-        buckets = pa.array(bucket_of(keys.hashes, target.buckets))
-        results = []
-        for bucket in range(target.buckets):
-            part = changes.filter(pc.equal(buckets, bucket))
-            self._attempts += 1
-            batches = part.combine_chunks().to_batches(max_chunksize=self._batch_rows)
-            results.append(write_changes(target, batches, bucket, self._attempts, 0))
-        return results
+        """The writer tasks."""
+        self._attempts += target.buckets
+        return bucketed_results(
+            target,
+            changes,
+            self.table.schema,
+            self.options,
+            batch_rows=self._batch_rows,
+            attempt=self._attempts,
+        )
+
+
+def bucketed_results(
+    target: UpsertTarget,
+    changes: pa.Table,
+    schema: Schema,
+    options: UpsertOptions,
+    *,
+    batch_rows: int = 1_000_000,
+    attempt: int = 0,
+) -> list[WriteResult]:
+    """The writer tasks of a checkpoint: one per bucket, with the changes of its keys in small batches."""
+    changes = changes.append_column(ROW_ORDER, pa.array(range(changes.num_rows), pa.int64()))
+    arrow_schema = schema_to_arrow(schema, field_ids=False)
+    columns = [changes.column(name).cast(arrow_schema.field(name).type) for name in options.key.columns]
+    keys = options.key.codec.encode([column.combine_chunks() for column in columns])
+    buckets = pa.array(bucket_of(keys.hashes, target.buckets))
+    results = []
+    for bucket in range(target.buckets):
+        part = changes.filter(pc.equal(buckets, bucket))
+        batches = part.combine_chunks().to_batches(max_chunksize=batch_rows)
+        results.append(write_changes(target, batches, bucket, attempt + bucket, 0))
+    return results

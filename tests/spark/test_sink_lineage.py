@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from streamlake import IcebergSink, create_table, load_table
 from streamlake.catalog.open import open_table
+from streamlake.cli.main import main
 from streamlake.commit.receipt import Outcome
 from streamlake.errors import (
     DataInvalidError,
@@ -25,6 +28,7 @@ from streamlake.errors import (
 from streamlake.spec.ddl import parse_ddl
 from streamlake.spec.schema import Schema
 from streamlake.table.append_files import AppendFiles
+from streamlake.table.manage_refs import ManageRefs
 from tests.helpers.invariants import check_table
 from tests.helpers.landing import DDL, Landing
 
@@ -145,10 +149,70 @@ def test_a_table_that_was_created_anew_is_not_taken_for_the_old_one(landing: Lan
         with pytest.raises(LineageError, match="dropped since") as refusal:
             landing.run(sink)
     assert load_table(landing.location).snapshots == ()
-    note = str(refusal.value).rpartition(" delete ")[2]
-    Path(note.removeprefix("file:")).unlink()
+    recover(str(refusal.value), "--adopt")
     landing.run(landing.sink())
     assert landing.ids() == list(range(100, 200))
+
+
+def test_a_table_that_was_created_anew_is_filled_from_the_beginning(landing: Landing):
+    for _ in range(2):
+        landing.land()
+        landing.run(landing.sink())
+    shutil.rmtree(landing.location)
+    create_table(landing.location, DDL)
+    landing.land()
+    with pytest.raises(LineageError, match="dropped since") as refusal:
+        landing.run(landing.sink())
+    recover(str(refusal.value), "--rewind-to=-1")
+    landing.run(landing.sink())
+    landing.land()
+    landing.run(landing.sink())
+    assert landing.ids() == list(range(400))
+
+
+def recover(message: str, way: str) -> None:
+    """Take a way out by the command that the message names."""
+    [words] = [text for text in re.findall(r"`streamlake ([^`]*)`", message) if f" {way}" in text]
+    with pytest.raises(SystemExit) as ended:
+        main([*shlex.split(words), "--yes"])
+    assert ended.value.code == 0
+
+
+@pytest.mark.parametrize("upserts", [False, True])
+def test_a_rolled_back_table_is_rewound_and_written_again(landing: Landing, upserts: bool):
+    """Spark plans the checkpoints after the one that it was put back to anew, from the source's own log of files."""
+    mode = {"mode": "upsert", "key": ["id"]} if upserts else {}
+    first = None
+    for _ in range(3):
+        landing.land()
+        landing.run(landing.sink(pipeline="p", **mode))
+        first = first or load_table(landing.location).current_snapshot.snapshot_id
+    ManageRefs(open_table(landing.location)).set_branch("main", first).commit()
+    landing.land()
+    with pytest.raises(LineageError, match="was rolled back") as refusal:
+        landing.run(landing.sink(pipeline="p", **mode))
+    recover(str(refusal.value), "--rewind-to=0")
+    landing.run(landing.sink(pipeline="p", **mode))
+    assert landing.ids() == list(range(400))
+    check_table(open_table(landing.location), files_exist=True)
+
+
+def test_an_older_directory_is_forked(landing: Landing, tmp_path: Path):
+    """With a query id of its own; Spark goes on from there."""
+    landing.land()
+    landing.run(landing.sink(pipeline="p"))
+    shutil.copytree(landing.checkpoint, tmp_path / "old")
+    for _ in range(2):
+        landing.land()
+    landing.run(landing.sink(pipeline="p"))
+    landing.land()
+    landing.checkpoint = str(tmp_path / "old")
+    with pytest.raises(LineageError, match="older than the table") as refusal:
+        landing.run(landing.sink(pipeline="p"), landing.frame(files_at_once=3))
+    recover(str(refusal.value), "--fork")
+    landing.run(landing.sink(pipeline="p"))
+    assert landing.ids() == sorted([*range(400), *range(100, 300)])
+    check_table(open_table(landing.location), files_exist=True)
 
 
 def test_a_table_that_lost_both_its_marks_is_not_written_on(landing: Landing):

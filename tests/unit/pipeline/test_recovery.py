@@ -57,7 +57,7 @@ class Run:
     def stage(self, identity: CheckpointIdentity, results: Any) -> Committable | None:
         return Committable(identity, "uuid", "main", "append", (), 0, 0, 0)
 
-    def note_commit(self) -> None:
+    def note_commit(self, identity: CheckpointIdentity) -> None:
         pass
 
     def forget_before(self, identity: CheckpointIdentity) -> None:
