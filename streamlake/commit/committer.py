@@ -141,11 +141,21 @@ class Committer:
         operation.set_summary(key_summary(committable.key_ids, committable.sequence_ids))
         if committable.index_state is not None:
             operation.set_summary({INDEX_STATE: committable.index_state})
-        marker = Marker.of(identity)
-        operation.set_properties(
-            marker_property(identity.pipeline, self._branch, marker, self._fence, committable.key_ids)
-        )
-        operation.add_check(lambda metadata: self._check(metadata, committable))
+
+        def check(metadata: TableMetadata) -> None:
+            self._check(metadata, committable)
+            operation.set_properties(
+                marker_property(
+                    identity.pipeline,
+                    self._branch,
+                    Marker.of(identity),
+                    self._fence,
+                    committable.key_ids,
+                    metadata.last_sequence_number + 1,
+                )
+            )
+
+        operation.add_check(check)
         return operation.commit()
 
     def _operation(

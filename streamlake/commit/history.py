@@ -68,8 +68,7 @@ class History:
             named,
             told,
             seen,
-            lacking
-            and (seen is not None or (told is not None and _is_missing(metadata, told.marker, oldest))),
+            lacking and (seen is not None or (told is not None and _is_missing(metadata, told, oldest))),
             bool(of_job),
         )
 
@@ -221,16 +220,18 @@ def _from_ancestry(
     return None, last
 
 
-def _is_missing(metadata: TableMetadata, told: Marker, oldest: Snapshot | None) -> bool:
+def _is_missing(metadata: TableMetadata, told: Told, oldest: Snapshot | None) -> bool:
     """Whether a checkpoint that is not in the history is missing from it for certain, and has not just expired.
 
     It is when the history is there down to its beginning, or down to a snapshot that is older than the checkpoint's.
     """
     if oldest is None or oldest.parent_snapshot_id is None:
         return True
+    if told.sequence_number is not None and oldest.sequence_number < told.sequence_number:
+        return True
     newer = (each for each in metadata.snapshots if each.sequence_number > oldest.sequence_number)
-    found = (marker_of(snapshot, told.job_id) for snapshot in newer)
-    return any(each is not None and each.checkpoint_id == told.checkpoint_id for each in found)
+    found = (marker_of(snapshot, told.marker.job_id) for snapshot in newer)
+    return any(each is not None and each.checkpoint_id == told.marker.checkpoint_id for each in found)
 
 
 def _same(one: Marker, other: Marker) -> bool:

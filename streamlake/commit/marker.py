@@ -59,13 +59,15 @@ class Fence:
 
 @dataclass(frozen=True)
 class Told:
-    """A pipeline's property: the table property's `name`, the branch it is of, and what it tells."""
+    """A pipeline's property: the table property's `name`, the branch it is of, and what it tells. `sequence_number` is
+    that of the snapshot which holds the checkpoint (None: not told)."""
 
     name: str
     branch: str
     marker: Marker
     fence: Fence
     key_ids: tuple[int, ...]
+    sequence_number: int | None = None
 
 
 def property_name(pipeline: str, branch: str) -> str:
@@ -95,9 +97,14 @@ def key_summary(key_ids: Sequence[int], sequence_ids: Sequence[int]) -> dict[str
 
 
 def marker_property(
-    pipeline: str, branch: str, marker: Marker, fence: Fence, key_ids: Sequence[int] = ()
+    pipeline: str,
+    branch: str,
+    marker: Marker,
+    fence: Fence,
+    key_ids: Sequence[int] = (),
+    sequence_number: int | None = None,
 ) -> dict[str, str]:
-    """The table property of the same commit."""
+    """The table property of the same commit, whose snapshot has this sequence number."""
     value: dict[str, str | int | list[int]] = {
         "job-id": marker.job_id,
         "checkpoint-id": marker.checkpoint_id,
@@ -105,6 +112,8 @@ def marker_property(
         "epoch": fence.epoch,
         "holder": fence.holder,
     }
+    if sequence_number is not None:
+        value["sequence-number"] = sequence_number
     if key_ids:
         value["key-ids"] = list(key_ids)
     if branch != MAIN_BRANCH:
@@ -119,12 +128,14 @@ def told_by_name(metadata: TableMetadata, name: str) -> Told | None:
         return None
     try:
         obj = json.loads(text)
+        number = obj.get("sequence-number")
         return Told(
             name,
             str(obj.get("branch", MAIN_BRANCH)),
             Marker(obj["job-id"], int(obj["checkpoint-id"]), obj["offsets-digest"], None),
             Fence(int(obj.get("epoch", 0)), str(obj.get("holder", ""))),
             tuple(int(field_id) for field_id in obj.get("key-ids", ())),
+            None if number is None else int(number),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataInvalidError(

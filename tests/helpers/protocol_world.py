@@ -5,6 +5,9 @@ empty and still move on. `check` holds after everything that happens: no row is 
 told to be done is live, except what an operator took (a rollback, a dropped table). And a checkpoint may only end well
 when everything up to its end is there once, whatever an operator took: else the driver has to refuse. Where writing runs
 `ahead` of committing, what is staged counts as there; `finish` sees to it that it comes into the table.
+
+One thing nobody can know (`blind`): a rollback after which another writer has committed, and all snapshots from before
+that commit have expired, looks like a history that is merely short.
 """
 
 from __future__ import annotations
@@ -92,6 +95,8 @@ class World:
         """Spark was told that the stream is done up to here."""
         self.taken: set[int] = set()
         """Rows of it that an operator's action took."""
+        self.blind: set[int] = set()
+        """Those of which the table's history no longer tells that they were taken."""
         self.suspect = False
         """Whether an operator did what may have to be refused."""
         self.rivals = False
@@ -99,6 +104,7 @@ class World:
         self.receipts: list[CommitReceipt] = []
         self.heads: list[int] = []
         self.late: list[Callable[[], None]] = []
+        self._before_rollback: set[int] = set()
         self._foreign = 0
         self._tables = 0
         self._entries: dict[str, list[tuple[bool, DataFile]]] = {}
@@ -178,7 +184,7 @@ class World:
     def _receive(self, directory: Directory, receipt: CommitReceipt) -> None:
         """A driver says that everything up to this checkpoint is in the table."""
         self.receipts.append(receipt)
-        missing = due(directory.ends[receipt.checkpoint_id]) - self.live().keys()
+        missing = due(directory.ends[receipt.checkpoint_id]) - self.live().keys() - self.blind
         assert not missing, f"{receipt} was given, and the rows {sorted(missing)} are lost"
 
     def _roll_back_one(self) -> None:
@@ -277,6 +283,8 @@ class World:
         self.suspect = True
         self._change(lambda base: with_ref(base, MAIN_BRANCH, SnapshotRef(snapshot_id, "branch")))
         self._note_what_is_taken()
+        metadata = self.metadata
+        self._before_rollback = {s.snapshot_id for s in metadata.ancestors(metadata.current_snapshot_id)}
 
     def expire(self, keep: int, *, unreferenced: bool = True) -> None:
         """Expire all but the last `keep` snapshots of the branch, and delete files as Iceberg does."""
@@ -294,6 +302,8 @@ class World:
         log = metadata.snapshot_log
         cut = max((at for at, entry in enumerate(log) if entry.snapshot_id in gone), default=-1) + 1
         self._change(lambda base: dataclasses.replace(base, snapshots=kept, snapshot_log=log[cut:]))
+        if unreferenced and self._before_rollback.isdisjoint(s.snapshot_id for s in chain[:keep]):
+            self.blind |= self.taken
         for path in before - {path for s in kept for path in self._files_of(table, s)}:
             self.files.content.pop(path, None)
 
@@ -387,6 +397,7 @@ class World:
         return {
             row
             for committable in staged
+            if all(manifest.manifest_path in self.files.content for manifest in committable.manifests)
             for file in self._files_in(committable.manifests)
             for row in self.rows_of[file.file_path]
         }

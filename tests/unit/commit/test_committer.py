@@ -71,6 +71,7 @@ def test_a_checkpoint_becomes_one_snapshot_with_its_marker(table: Table):
     assert told == {
         "job-id": "job",
         "checkpoint-id": 0,
+        "sequence-number": 1,
         "offsets-digest": identity(0).offsets_digest,
         "epoch": 1,
     }

@@ -1,0 +1,98 @@
+"""Schedules that once broke the protocol or its model, as the model has shrunk them. See test_protocol_model.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from unittest.mock import patch
+
+import pytest
+
+from streamlake import clock
+from tests.helpers.memory_files import Fault
+from tests.helpers.protocol_world import World
+
+CASES: list[Callable[[World], object]] = []
+
+
+def case(function: Callable[[World], object]) -> Callable[[World], object]:
+    CASES.append(function)
+    return function
+
+
+@case
+def rolled_back_while_the_driver_cleans_up(world: World) -> None:
+    """The checkpoint ends well, the next one does not."""
+    world.checkpoint(1)
+    world.overtaken(1, 4, "roll back")
+    assert world.checkpoint(2) in ("refused", "staged", "committed")
+
+
+@case
+def rolled_back_to_a_history_that_has_lost_its_beginning(world: World) -> None:
+    """The checkpoint has expired, and so has the beginning; the head is older than the property says."""
+    world.append_foreign()
+    world.append_foreign()
+    world.checkpoint(3)
+    world.catch_up()
+    world.roll_back(1)
+    world.expire(1)
+    world.restart()
+    assert world.checkpoint(3) == "refused"
+
+
+@case
+def dropped_and_created_while_a_driver_runs(world: World) -> None:
+    world.checkpoint(1)
+    world.recreate()
+    world.checkpoint(1)
+
+
+@case
+def staged_by_a_copy_of_the_directory_that_went_on_differently(world: World) -> None:
+    """Of the other copy's checkpoint nothing may come in once this one has ended it without rows."""
+    world.checkpoint(3)
+    world.catch_up()
+    world.copy_directory()
+    world.checkpoint(4, fault=Fault(1, "die-after"))
+    world.switch_directory(1)
+    world.checkpoint(0)
+    world.restart()
+    world.checkpoint(2)
+    world.restart()
+    world.checkpoint(2)
+
+
+@case
+def the_answer_is_lost_and_the_swap_arrives_after_the_successor_has_looked(world: World) -> None:
+    world.checkpoint(2)
+    world.checkpoint(2, fault=Fault(3, "late"))
+    world.restart()
+    world.overtaken(2, 1, "append")
+    world.arrive()
+    world.checkpoint(2)
+
+
+@case
+def it_dies_in_the_recovery_of_the_recovery(world: World) -> None:
+    world.checkpoint(2)
+    for at in range(6):
+        world.checkpoint(2, fault=Fault(at, "die-after"))
+    for at in range(6):
+        world.checkpoint(2, fault=Fault(at, "die-before"))
+    world.checkpoint(2)
+
+
+@pytest.fixture(autouse=True)
+def _no_waits() -> Iterator[None]:
+    with patch.object(clock, "sleep", lambda seconds: None):
+        yield
+
+
+@pytest.mark.parametrize("ahead", [1, 3])
+@pytest.mark.parametrize("service", [False, True])
+@pytest.mark.parametrize("schedule", CASES, ids=lambda each: each.__name__)
+def test_case(schedule: Callable[[World], object], service: bool, ahead: int) -> None:
+    world = World(service=service, ahead=ahead)
+    schedule(world)
+    world.check()
+    world.finish()
