@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.data import events, write_files
+from tests.bench.recovery import bench_recovery
 from tests.bench.report import Figure, print_table, write_report
 from tests.bench.upsert import ENGINES, Sizes, bench_upsert
 from tests.helpers.broker import KafkaBroker
@@ -73,6 +74,20 @@ def bench_append(work: Path, repeat: int, rows: int) -> tuple[list[Figure], dict
             "append, file size", "bytes", median(ours, "bytes"), median(peer, "bytes"), name, "lower", 1.05
         ),
     ], {"append": runs}
+
+
+def bench_guards(work: Path, repeat: int, rows: int) -> tuple[list[Figure], dict[str, Any]]:
+    """Many checkpoints, because guards cost by the checkpoint."""
+    source = work / "guards-input"
+    write_files(source, files=20, rows_per_file=rows // 20)
+    runs: dict[str, list[dict[str, Any]]] = {"streamlake": [], "unguarded": []}
+    for number in range(repeat):
+        for engine, results in runs.items():
+            results.append(run("append_run.py", engine, source, work / f"guards-{engine}-{number}"))
+    steady = "steady_rows_per_second"
+    ours, peer = (median(runs[engine], steady) for engine in runs)
+    figure = Figure("append with all guards, steady", "rows/s", ours, peer, "without guards", "higher", 0.97)
+    return [figure], {"guards": runs}
 
 
 def bench_kafka(work: Path, repeat: int, rows: int) -> tuple[list[Figure], dict[str, Any]]:
@@ -169,7 +184,9 @@ def bench_demo(work: Path) -> tuple[list[Figure], dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "which", nargs="*", default=["append", "upsert", "delete-scan", "kafka", "commit", "demo"]
+        "which",
+        nargs="*",
+        default=["append", "upsert", "delete-scan", "kafka", "commit", "guards", "recovery", "demo"],
     )
     parser.add_argument("--rows", type=int, default=5_000_000, help="rows of the append benchmark")
     parser.add_argument("--messages", type=int, default=2_000_000, help="messages of the Kafka benchmark")
@@ -199,6 +216,8 @@ def main() -> None:
             ),
             "delete-scan": lambda: bench_delete_scan(work, options.repeat),
             "kafka": lambda: bench_kafka(work, options.repeat, options.messages),
+            "guards": lambda: bench_guards(work, options.repeat, options.rows),
+            "recovery": lambda: bench_recovery(work, options.repeat, options.snapshots, run),
             "commit": lambda: bench_commit(work, options.repeat, options.snapshots),
             "demo": lambda: bench_demo(work),
         }

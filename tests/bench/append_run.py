@@ -1,7 +1,7 @@
 """One append run in a process of its own: `python append_run.py ENGINE INPUT HOME`; prints one JSON object.
 
-ENGINE is streamlake or iceberg (Spark's own sink with Iceberg's runtime). Both stream the same files, one per
-checkpoint, into a fresh table.
+ENGINE is streamlake, unguarded (streamlake without what makes it exactly once), or iceberg (Spark's own sink with
+Iceberg's runtime). All stream the same files, one per checkpoint, into a fresh table.
 """
 
 from __future__ import annotations
@@ -32,6 +32,10 @@ def main() -> None:
     else:
         from streamlake import IcebergSink
 
+        if engine == "unguarded":
+            from tests.bench.unguarded import remove_guards
+
+            remove_guards()
         location = home / "t"
         sink = IcebergSink(str(location), create=True)
         query = sink.start(frame, checkpoint_location=checkpoint, trigger={"availableNow": True})
