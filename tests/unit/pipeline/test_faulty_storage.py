@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import fnmatch
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,89 +18,10 @@ import pytest
 from streamlake import load_table
 from streamlake.catalog import hadoop_operations
 from streamlake.catalog.open import open_table
-from streamlake.errors import StreamlakeError
-from streamlake.records import ROW_KIND, RowKind
 from tests.helpers.batch_write import append
-from tests.helpers.faulty_io import FAIL, HALF, LATE, LOST, WRITING, Fault, FaultyIO, faulty_table
+from tests.helpers.faulty_io import FAIL, HALF, LATE, LOST, WRITING, Fault
 from tests.helpers.invariants import check_table
-from tests.helpers.local_upserts import LocalUpserts
-from tests.helpers.tables import make_table
-
-DDL = "id long, v string"
-CHECKPOINTS = 3
-ROWS = 40
-KEYS = 60
-MODES = {"position/3": ("position", 3), "position/2": ("position", 2), "equality": ("equality", 2)}
-MODES["copy-on-write"] = ("copy-on-write", 3)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a stream with faults came to: how often a driver died, and every call of the storage."""
-
-    deaths: int
-    calls: Sequence[tuple[str, str]]
-
-
-def changes(checkpoint: int) -> pa.Table:
-    keys = [(checkpoint * 17 + at * 7) % KEYS for at in range(ROWS)]
-    kinds = [RowKind.DELETE if (key + checkpoint) % 5 == 0 else RowKind.UPDATE_AFTER for key in keys]
-    return pa.table(
-        {
-            "id": pa.array(keys, pa.int64()),
-            "v": [f"{checkpoint}-{at}" for at in range(ROWS)],
-            ROW_KIND: pa.array(kinds, pa.int8()),
-        }
-    )
-
-
-def model() -> dict[int, str]:
-    rows: dict[int, str] = {}
-    for checkpoint in range(CHECKPOINTS):
-        for change in changes(checkpoint).to_pylist():
-            if change[ROW_KIND] == RowKind.DELETE:
-                rows.pop(change["id"], None)
-            else:
-                rows[change["id"]] = change["v"]
-    return rows
-
-
-def stream(location: Path, mode: str, faults: Sequence[Fault]) -> Outcome:
-    """Three checkpoints into a new table; a driver that meets an error ends, and another one takes over."""
-    delete_mode, version = MODES[mode]
-    make_table(location, DDL, format_version=version)
-    io = FaultyIO(faults)
-    deaths = 0
-    upserts: LocalUpserts | None = None
-    for checkpoint in range(CHECKPOINTS):
-        while True:
-            try:
-                if upserts is None:
-                    upserts = LocalUpserts(
-                        str(location),
-                        key=["id"],
-                        delete_mode=delete_mode,
-                        opened=lambda path: faulty_table(path, io),
-                    )
-                    upserts.recover()
-                upserts.checkpoint_id = checkpoint
-                upserts.replay(changes(checkpoint))
-                break
-            except StreamlakeError:
-                deaths += 1
-                assert deaths < 5, "one fault costs one driver"
-                upserts = None
-    return Outcome(deaths, io.calls)
-
-
-def check(location: Path) -> None:
-    table = open_table(str(location))
-    check_table(table, files_exist=True)
-    ids = [snapshot.summary["streamlake.max-committed-checkpoint-id"] for snapshot in table.snapshots]
-    assert ids == [str(number) for number in range(CHECKPOINTS)]
-    found = load_table(str(location)).scan().to_arrow()
-    assert found.num_rows == len(model())
-    assert dict(zip(found["id"].to_pylist(), found["v"].to_pylist(), strict=True)) == model()
+from tests.helpers.mortal_stream import CHECKPOINTS, MODES, check, model, stream
 
 
 def test_the_stream_without_a_fault(tmp_path: Path) -> None:
