@@ -25,7 +25,7 @@ from streamlake.cli.rendering import facts, grid, human_count
 from streamlake.failpoints import REGISTERED
 from tests.crash.change_log import PARTS, FileInput, KafkaInput
 from tests.crash.schedule_run import ScheduleRun
-from tests.crash.schedules import RANDOM, Schedule, whole_matrix
+from tests.crash.schedules import RANDOM, Schedule, pairwise, whole_matrix
 from tests.helpers.broker import KafkaBroker
 from tests.helpers.jars import iceberg_runtime, jars
 from tests.helpers.readers import SparkReader
@@ -192,6 +192,7 @@ def main(
         int | None,
         typer.Option(min=1, help="So many of them (default: all); the first ones are a fair sample."),
     ] = None,
+    subset: Annotated[bool, typer.Option("--pairwise", help="The subset that pytest runs.")] = False,
     only: Annotated[
         str | None, typer.Option(metavar="NAME", help="One schedule, by its name in the output.")
     ] = None,
@@ -204,7 +205,8 @@ def main(
 ) -> None:
     """Kill drivers and workers of streams at every failpoint, and compare every table with what it should hold."""
     os.environ.update(spark_environment())
-    chosen = [each for each in whole_matrix(seed) if only in (None, each.name)][:schedules]
+    known = pairwise() if subset else whole_matrix(seed)
+    chosen = [each for each in known if only in (None, each.name)][:schedules]
     if not chosen:
         raise typer.BadParameter(f"there is no schedule '{only}' of seed {seed}")
     place = home or Path(tempfile.mkdtemp(prefix="streamlake-matrix-"))

@@ -31,12 +31,11 @@ MASTER = "local[2,4]"
 LIGHT = {
     "spark.driver.memory": "768m",
     "spark.driver.extraJavaOptions": "-Duser.timezone=UTC -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto",
-    "spark.sql.streaming.numRecentProgressUpdates": "1",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 """Half of what a driver of so few rows costs is Spark's compiler, which is none of our business here."""
-WAIT_SECONDS = 120
+WAIT_SECONDS = 300
 
 
 def main(home: Path, settings: dict[str, Any]) -> None:

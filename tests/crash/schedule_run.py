@@ -34,7 +34,7 @@ from tests.helpers.spark import started_driver
 SCRIPT = Path(__file__).with_name("matrix_driver.py")
 BACKLOG = 3
 """Checkpoints that wait for each driver."""
-LONGEST_RUN_SECONDS = 150
+LONGEST_RUN_SECONDS = 330
 COLUMNS = ("id", "part", "payload")
 LEAVES_NO_DATA = (
     *PHASES["start"],
@@ -232,7 +232,7 @@ def _armed(death: Death, mark: Path) -> str:
     if death.who == RANDOM:
         return ""
     worker = f"{death.worker}=kill,once={mark}-worker;" if death.worker else ""
-    action = "delay:100" if death.who == TASK else death.how
+    action = "delay:300" if death.who == TASK else death.how
     nth = f",nth={death.nth}" if death.nth > 1 else ""
     return f"{worker}{death.failpoint}={action}{nth},once={mark}"
 

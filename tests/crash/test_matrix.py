@@ -20,6 +20,7 @@ SCHEDULES = schedules.pairwise()
 
 
 @pytest.mark.crash
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda each: each.name)
 def test_the_stream_ends_with_the_table_that_it_should(
     schedule: Schedule, tmp_path: Path, spark_reader: SparkReader, request: pytest.FixtureRequest
