@@ -1,7 +1,7 @@
 """A driver of the crash matrix: `matrix_driver.py HOME SETTINGS`. It dies of what STREAMLAKE_FAILPOINTS says.
 
-SETTINGS is a JSON object: mode, format-version, the input's own (landing, or servers and topic), and `foreign`: whether
-another writer commits while the first checkpoint of this run waits to be committed. The file HOME/started appears when
+SETTINGS is a JSON object: mode, format-version, ahead (how far writing runs ahead of committing), the input's own
+(landing, or servers and topic), and `foreign`: whether another writer commits while the first checkpoint of this run waits to be committed. The file HOME/started appears when
 the query runs, `receipts` gets a line of JSON per receipt.
 """
 
@@ -66,7 +66,7 @@ def main(home: Path, settings: dict[str, Any]) -> None:
         with open(receipts, "a") as file:
             file.write(json.dumps(told) + "\n")
 
-    query = _sink(home, mode, settings["format-version"], noted).start(
+    query = _sink(home, mode, settings["format-version"], settings.get("ahead", 1), noted).start(
         source, checkpoint_location=str(home / "checkpoint"), trigger={"availableNow": True}
     )
     (home / "started").touch()
@@ -74,8 +74,11 @@ def main(home: Path, settings: dict[str, Any]) -> None:
     spark.stop()
 
 
-def _sink(home: Path, mode: str, version: int, noted: Callable[[CommitReceipt], None]) -> IcebergSink:
+def _sink(
+    home: Path, mode: str, version: int, ahead: int, noted: Callable[[CommitReceipt], None]
+) -> IcebergSink:
     table: dict[str, Any] = {
+        "max_pending_checkpoints": ahead,
         "on_commit": noted,
         "create": True,
         "format_version": version,

@@ -117,7 +117,7 @@ class ScheduleRun:
     def _start(self, number: int, death: Death | None) -> tuple[int | None, bool]:
         """Run one driver to its end; its exit code, and whether it met its death."""
         committed = self._committed()
-        self.input.land(committed + BACKLOG)
+        self.input.land(max(committed, self._done_by_spark()) + BACKLOG)
         expected = self._first_outcome(committed)
         (self.home / "started").unlink(missing_ok=True)
         mark = self.home / f"mark-{number}"
@@ -125,6 +125,7 @@ class ScheduleRun:
             "mode": self.schedule.mode,
             "format-version": self.schedule.version,
             "foreign": death is not None and death.foreign,
+            "ahead": self.schedule.ahead,
             "receipts": str(self.home / f"receipts-{number}"),
             **self.input.to_json(),
         }
@@ -151,9 +152,7 @@ class ScheduleRun:
 
     def _first_outcome(self, committed: int) -> str:
         """How the checkpoint ends that Spark's log asks for next, as what is durable has it now."""
-        log = self.home / "checkpoint" / "commits"
-        done = sum(path.name.isdigit() for path in log.iterdir()) if log.exists() else 0
-        if done < committed:
+        if self._done_by_spark() < committed:
             return "skipped"
         try:
             table = open_table(str(self.table))
@@ -162,9 +161,14 @@ class ScheduleRun:
         staged = {each.identity.checkpoint_id for each in staged_by_all_jobs(table.io, table.locations)}
         return "recovered" if committed in staged else "committed"
 
+    def _done_by_spark(self) -> int:
+        """Checkpoints in Spark's commit log."""
+        log = self.home / "checkpoint" / "commits"
+        return sum(path.name.isdigit() for path in log.iterdir()) if log.exists() else 0
+
     def _check_receipts(self, path: Path, death: Death | None, committed: int, expected: str) -> None:
         """Nothing was done again that was done; a restart reads no data file to know where keys are."""
-        if not path.exists():
+        if not path.exists() or self.schedule.ahead > 1:
             return
         receipts = [json.loads(line) for line in path.read_text().splitlines()]
         first = committed - (expected == "skipped")
@@ -217,7 +221,9 @@ class ScheduleRun:
         assert orphans <= before, f"the last driver leaves {sorted(orphans - before)[:5]}"
         self.orphans = Counter(map(kind_of, orphans))
         self._check_by_doctor(orphans)
-        disturbed = any(death.foreign or death.loses_index for death in self.schedule.deaths)
+        disturbed = self.schedule.ahead > 1 or any(
+            death.foreign or death.loses_index for death in self.schedule.deaths
+        )
         for path in orphans:
             death = self._left.get(path)
             assert death is not None, f"nobody has left {path}"

@@ -51,6 +51,15 @@ PHASES: dict[str, tuple[str, ...]] = {
     "index": ("before-indexing", "after-indexing", "before-resolution", "after-resolution"),
 }
 """Every failpoint, by what a checkpoint is at."""
+STREAMS = (
+    *((mode, version, source, 1) for mode, version, source in product(MODES, VERSIONS, INPUTS)),
+    *(
+        (mode, version, source, 3)
+        for mode in (APPEND, EQUALITY)
+        for version, source in ((2, "kafka"), (3, "file"))
+    ),
+)
+"""Mode, format version, input, and how far writing runs ahead of committing."""
 FIRST_ONLY = ("table-created", "checkpoint-noted", "commit-noted")
 """Passed once in the life of a checkpoint directory, in this order."""
 
@@ -81,17 +90,20 @@ class Death:
 
 @dataclass(frozen=True)
 class Schedule:
-    """A stream and its deaths; `name` tells schedules of one run apart."""
+    """A stream and its deaths; `name` tells schedules of one run apart. `ahead`: so many checkpoints may be staged and
+    not yet committed."""
 
     name: str
     mode: str
     version: int
     input: str
     deaths: tuple[Death, ...]
+    ahead: int = 1
 
     @property
     def stream(self) -> str:
-        return f"{self.mode}/v{self.version}/{self.input}"
+        ahead = f"/ahead {self.ahead}" if self.ahead > 1 else ""
+        return f"{self.mode}/v{self.version}/{self.input}{ahead}"
 
     def __str__(self) -> str:
         return f"{self.name} {self.stream}: {'; '.join(map(str, self.deaths))}"
@@ -120,14 +132,14 @@ def whole_matrix(seed: int, deaths_per_schedule: int = 5) -> list[Schedule]:
     that the first so many of them are a fair sample."""
     chance = random.Random(seed)
     by_stream = []
-    for mode, version, source in product(MODES, VERSIONS, INPUTS):
+    for mode, version, source, ahead in STREAMS:
         deaths = list(_deaths(mode, chance))
         chance.shuffle(deaths)
         first = [each for each in deaths if each.failpoint in FIRST_ONLY]
         rest = [each for each in deaths if each.failpoint not in FIRST_ONLY]
         walks = [rest[at : at + deaths_per_schedule] for at in range(0, len(rest), deaths_per_schedule)]
         walks = [[*first[at : at + 1], *walk] for at, walk in enumerate(walks)]
-        by_stream.append([(mode, version, source, _connected(walk)) for walk in walks])
+        by_stream.append([(mode, version, source, _connected(walk), ahead) for walk in walks])
     longest = max(map(len, by_stream))
     spread = [
         each[at]
@@ -135,10 +147,7 @@ def whole_matrix(seed: int, deaths_per_schedule: int = 5) -> list[Schedule]:
         for each in chance.sample(by_stream, len(by_stream))
         if at < len(each)
     ]
-    return [
-        Schedule(f"{seed}.{number}", mode, version, source, walk)
-        for number, (mode, version, source, walk) in enumerate(spread)
-    ]
+    return [Schedule(f"{seed}.{number}", *stream) for number, stream in enumerate(spread)]
 
 
 def pairwise(seed: int = 1) -> list[Schedule]:
@@ -168,7 +177,8 @@ def pairwise(seed: int = 1) -> list[Schedule]:
     schedules = []
     for mode, version, source, deaths in walks:
         walk = _with_workers(_connected(deaths), mode, chance)
-        schedules.append(Schedule(f"{mode}-{version}-{source}", mode, version, source, walk))
+        ahead = 3 if (mode, version) == (EQUALITY, 3) else 1
+        schedules.append(Schedule(f"{mode}-{version}-{source}", mode, version, source, walk, ahead))
     return schedules
 
 
