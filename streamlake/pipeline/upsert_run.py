@@ -112,6 +112,7 @@ class UpsertRun(SinkRun):
         self._options = options
         self._index = TableIndex(table, branch, options.key, options.buckets)
         self._changed: Changed | None = None
+        self._superseded: set[str] = set()
         self._indexed: Indexed | None = None
 
     def remember(
@@ -230,7 +231,10 @@ class UpsertRun(SinkRun):
 
     def _advance(self, receipt: CommitReceipt, changed: Changed | None) -> None:
         indexed, self._changed = self._indexed, None
+        superseded, self._superseded = self._superseded, set()
         committed = receipt.outcome in (Outcome.COMMITTED, Outcome.RECOVERED)
+        if committed:
+            self._discard(superseded)
         if not committed or changed is None or indexed is None or changed.state is None:
             self._index.forget()
             return
@@ -347,9 +351,14 @@ class UpsertRun(SinkRun):
         if committable.index_state is not None:
             self._index.files.adopt(committable.index_state)
         kept = {file.file_path for file in changed.files}
-        self._discard(path for path in {file.file_path for file in files} if path not in kept)
-        self._discard(manifest.manifest_path for manifest in committable.manifests)
+        self._supersede(path for path in {file.file_path for file in files} if path not in kept)
+        self._supersede(manifest.manifest_path for manifest in committable.manifests)
         return recorded, changed
+
+    def _supersede(self, paths: Iterable[str]) -> None:
+        """Remove files once the checkpoint is committed without them, and no earlier: until then a driver that believes
+        this one dead may be committing just these."""
+        self._superseded.update(paths)
 
 
 def _summed(results: Iterable[WriteResult]) -> Counter[str]:

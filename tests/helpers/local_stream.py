@@ -181,7 +181,7 @@ class LocalStream:
             noted = binding_note(noted, identity.checkpoint_id, table.uuid)
             identity = replace(identity, pipeline=noted.pipelines.get(identity.pipeline, identity.pipeline))
         settings: dict[str, Any] = {
-            "job_id": directory.job_id,
+            "job_id": identity.job_id,
             "run_id": new_uuid(),
             "branch": self.branch,
             "mode": self.mode,
