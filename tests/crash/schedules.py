@@ -46,8 +46,8 @@ PHASES: dict[str, tuple[str, ...]] = {
     ),
     "staged": ("committable-recorded", "manifest-list-written", "before-swap", "metadata-written"),
     "swapped": ("after-create", "after-swap", "before-clean-up", "before-commit-note", "commit-noted"),
-    "end": ("committable-removed", "index-files-pruned", "before-return"),
     "recovery": ("before-recommit", "after-recommit"),
+    "end": ("committable-removed", "index-files-pruned", "before-return"),
     "index": ("before-indexing", "after-indexing", "before-resolution", "after-resolution"),
 }
 """Every failpoint, by what a checkpoint is at."""
@@ -177,7 +177,7 @@ def pairwise(seed: int = 1) -> list[Schedule]:
     schedules = []
     for mode, version, source, deaths in walks:
         walk = _with_workers(_connected(deaths), mode, chance)
-        ahead = 3 if (mode, version) == (EQUALITY, 3) else 1
+        ahead = 3 if (mode, version) == (EQUALITY, 2) else 1
         schedules.append(Schedule(f"{mode}-{version}-{source}", mode, version, source, walk, ahead))
     return schedules
 
@@ -211,6 +211,8 @@ def _death(name: str, chance: random.Random) -> Death:
     where, _ = REGISTERED[name]
     who = chance.choice((WORKER, TASK)) if where in (EXECUTOR, BOTH) else DRIVER
     how = chance.choices(HOWS, (8, 1, 1))[0] if who == DRIVER else "kill"
+    if name in PHASES["staged"] and how == "raise":
+        how = "kill"  # an error there may be tried again, and then nothing is left to recover
     if name in FIRST_ONLY or any(name in PHASES[phase] for phase in ("start", "recovery", "index")):
         nth = 1
     else:
@@ -238,4 +240,4 @@ def _turn(failpoint: str) -> int:
 
 
 def _leaves_staged(death: Death) -> bool:
-    return death.who == DRIVER and death.how == "kill" and death.failpoint in PHASES["staged"]
+    return death.who == DRIVER and death.how != "raise" and death.failpoint in PHASES["staged"]
