@@ -16,9 +16,10 @@ _PUBLIC = {
     "KafkaSource": "streamlake.source.kafka_source",
     "create_table": "streamlake.tables",
     "load_table": "streamlake.tables",
+    "verify": "streamlake.pipeline.verification",
 }
 
-__all__ = ["IcebergSink", "KafkaSource", "__version__", "create_table", "load_table"]
+__all__ = ["IcebergSink", "KafkaSource", "__version__", "create_table", "load_table", "verify"]
 
 
 def __getattr__(name: str) -> Any:

@@ -242,6 +242,85 @@ def recover(
     )
 
 
+@app.command()
+def verify(
+    table: Annotated[
+        str | None, typer.Argument(metavar="[TABLE]", help="A table's directory, or a catalog's name.")
+    ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SOURCE", help="kafka://SERVERS/TOPIC, Parquet files (path or glob), or another table."
+        ),
+    ] = None,
+    pipeline: Annotated[
+        str | None, typer.Option(metavar="FILE.yaml", help="Take table, source, key and mode from this file.")
+    ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B", help="Columns that tell rows apart (default: identifier fields; '' for none)."
+        ),
+    ] = None,
+    mode: Annotated[
+        str | None, typer.Option(help="append (default), or upsert or changelog: the source holds changes.")
+    ] = None,
+    sequence_by: Annotated[
+        str | None, typer.Option(metavar="A,B", help="Columns that order the changes of a key.")
+    ] = None,
+    row_kind: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="The source's column with the kind of a change.")
+    ] = None,
+    columns: Annotated[
+        str | None, typer.Option(metavar="A,B", help="Compare these columns only (default: all).")
+    ] = None,
+    branch: Annotated[str | None, typer.Option(metavar="NAME", help="The branch to verify.")] = None,
+    until: Annotated[
+        str | None,
+        typer.Option(help="A topic up to the offsets that are committed (default), or to the latest."),
+    ] = None,
+    schema: Annotated[str | None, typer.Option(metavar="DDL", help="Columns of the topic's records.")] = None,
+    option: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="An option of the topic, as in pipelines.")
+    ] = None,
+    catalog: Annotated[
+        str | None, typer.Option(help="A catalog's name, or its properties: type=hadoop,warehouse=DIR.")
+    ] = None,
+    against_catalog: Annotated[str | None, typer.Option(help="The catalog of the other table.")] = None,
+    examples: Annotated[int, typer.Option(metavar="N", min=0, help="Examples of each problem.")] = 5,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Compare a table with its source, key by key; exit code 1 when they are not equal."""
+    command = _command("verify")
+    raise typer.Exit(
+        _judged(
+            lambda: command(
+                table,
+                against=against,
+                pipeline=pipeline,
+                as_json=json,
+                catalog=catalog,
+                against_catalog=against_catalog,
+                schema=schema,
+                options=tuple(option or ()),
+                key=_names(key),
+                mode=mode,
+                sequence_by=_names(sequence_by),
+                row_kind=row_kind,
+                columns=_names(columns),
+                branch=branch,
+                until=until,
+                examples=examples,
+            )
+        )
+    )
+
+
+def _names(text: str | None) -> tuple[str, ...] | None:
+    """The names in "a,b"; one empty name for an empty text."""
+    return None if text is None else tuple(part.strip() for part in text.split(","))
+
+
 index_app = typer.Typer(help="Look after the key index of a table that is upserted into.")
 app.add_typer(index_app, name="index")
 

@@ -160,10 +160,13 @@ def _tell_orphans(orphans: tuple[Orphan, ...], findings: Findings) -> None:
         findings.warning(
             check,
             files[0].path if len(files) == 1 else f"{files[0].path} and {len(files) - 1:,} more",
-            f"{len(files):,} {kind} files with {size:,} bytes that nothing refers to",
-            "they cost space and nothing else: delete what `streamlake doctor --json` lists under orphans, while no writer "
-            "that is not Iceberg's shares the folder",
+            f"{_counted(len(files), kind)} of {size:,} bytes that nothing refers to",
+            "they cost space and nothing else: delete those that `streamlake doctor --json` lists as orphans",
         )
+
+
+def _counted(files: int, kind: str) -> str:
+    return f"1 {kind} file" if files == 1 else f"{files:,} {kind} files"
 
 
 def _metadata_path(table: Table) -> str:

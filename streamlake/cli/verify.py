@@ -1,0 +1,206 @@
+"""`streamlake verify`: a table against its source, key by key."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+
+from pyspark.sql import SparkSession
+from rich.console import Console, Group, RenderableType
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from streamlake.catalog.open import open_table
+from streamlake.cli.inspect import parse_catalog
+from streamlake.cli.rendering import facts, grid, human_count, human_value, json_text, terminal
+from streamlake.errors import InvalidOptionError
+from streamlake.pipeline.comparison import PROBLEMS, Example
+from streamlake.pipeline.pipeline_file import load_pipeline
+from streamlake.pipeline.session import spark_session
+from streamlake.pipeline.verification import Verification, verify
+from streamlake.pipeline.verified_source import named_source, pipeline_arguments, pipeline_source
+from streamlake.read.metadata_tables import Row
+
+_POLL_SECONDS = 0.3
+_WORDS = {
+    "missing": "in the source, not in the table",
+    "extra": "in the table, not in the source",
+    "different": "in both, with other values",
+    "duplicate": "more often in the table than in the source",
+}
+
+
+def run(
+    location: str | None,
+    *,
+    against: str | None,
+    pipeline: str | None,
+    as_json: bool,
+    catalog: str | None,
+    against_catalog: str | None,
+    schema: str | None,
+    options: Sequence[str],
+    **given: Any,
+) -> int:
+    """Compare, print, and return 0 when the table holds what the source says, else 1. `given` are those arguments of
+    `verify` that were named on the command line. Raises what hinders the comparison."""
+    if (against is None) == (pipeline is None):
+        raise InvalidOptionError("give either --against SOURCE or --pipeline FILE.yaml")
+    arguments: dict[str, Any] = {name: value for name, value in given.items() if value not in (None, ())}
+    if "key" in arguments and arguments["key"] == ("",):
+        arguments["key"] = ()
+    started: list[SparkSession] = []
+
+    def session() -> SparkSession:
+        if not started:
+            started.append(spark_session("streamlake verify", master=master, config=config))
+        return started[0]
+
+    master, config = None, None
+    source: Callable[[], Any]
+    if pipeline is not None:
+        loaded = load_pipeline(pipeline)
+        master, config = loaded.spark.master, loaded.spark.config
+        arguments = {**pipeline_arguments(loaded, pipeline), **arguments}
+        source = lambda: pipeline_source(loaded, session, pipeline)  # noqa: E731
+    else:
+        assert against is not None
+        named: dict[str, Any] = {
+            "catalog": parse_catalog(against_catalog),
+            "schema": schema,
+            "options": _pairs(options),
+        }
+        source = lambda: named_source(against, session, **named)  # noqa: E731
+        arguments.setdefault("name", against)
+    if location is not None:
+        arguments["table"] = location
+    if "table" not in arguments:
+        raise InvalidOptionError("name the table to verify")
+    if catalog is not None:
+        arguments["catalog"] = parse_catalog(catalog)
+    table = open_table(arguments.pop("table"), arguments.pop("catalog", None))
+    try:
+        opened = source()
+        with _progress(session()):
+            found = verify(table, opened, **arguments)
+    finally:
+        for each in started:
+            each.stop()
+    if as_json:
+        sys.stdout.write(json_text(content(found)) + "\n")
+    else:
+        terminal().print(view(found))
+    return 0 if found.is_equal else 1
+
+
+def content(found: Verification) -> Row:
+    """A verification, JSON-ready."""
+    return {"is_equal": found.is_equal, **asdict(found)}
+
+
+def view(found: Verification) -> RenderableType:
+    """A verification for a terminal: the verdict, then examples of each problem."""
+    counts = {
+        "missing": found.missing,
+        "extra": found.extra,
+        "different": found.different,
+        "duplicate": found.duplicates,
+    }
+    pairs = [
+        ("table", found.table),
+        ("snapshot", "none" if found.snapshot_id is None else str(found.snapshot_id)),
+        ("source", found.source),
+        ("compared by", ", ".join(found.key) or "whole rows"),
+        ("columns", ", ".join(found.columns)),
+        (
+            "rows",
+            f"{human_count(found.source_rows)} in the source, {human_count(found.table_rows)} in the table",
+        ),
+        *((problem, f"{human_count(counts[problem])}  {_WORDS[problem]}") for problem in PROBLEMS),
+    ]
+    if found.differing_columns:
+        told = ", ".join(f"{name} ({human_count(count)})" for name, count in found.differing_columns.items())
+        pairs.append(("differ in", told))
+    if found.source_duplicates:
+        pairs.append(("source", f"has {human_count(found.source_duplicates)} keys more than once"))
+    pairs += [("note", note) for note in found.notes]
+    verdict = "equal" if found.is_equal else "NOT EQUAL"
+    parts: list[RenderableType] = [facts([*pairs, ("verdict", verdict)])]
+    for problem in PROBLEMS:
+        if found.examples.get(problem):
+            parts += [Text(), _examples(problem, found.examples[problem])]
+    return Group(*parts)
+
+
+def _examples(problem: str, examples: Sequence[Example]) -> RenderableType:
+    title = f"{problem.capitalize()}: {_WORDS[problem]}"
+    if problem == "different":
+        rows = [
+            (_values(each["key"]), name, human_value(values["source"]), human_value(values["table"]))
+            for each in examples
+            for name, values in each["columns"].items()
+        ]
+        columns = [("key", "left"), ("column", "left"), ("source", "left"), ("table", "left")]
+        return grid(title, columns, rows)
+    return grid(
+        title,
+        [("key", "left"), ("row", "left"), ("in source", "right"), ("in table", "right")],
+        [
+            (
+                _values(each.get("key", {})),
+                _values(each.get("row", {})),
+                human_count(each["source_rows"]),
+                human_count(each["table_rows"]),
+            )
+            for each in examples
+        ],
+    )
+
+
+def _values(values: Row) -> str:
+    return " ".join(f"{name}={human_value(value)}" for name, value in values.items())
+
+
+def _pairs(options: Sequence[str]) -> dict[str, str]:
+    wrong = [text for text in options if "=" not in text]
+    if wrong:
+        raise InvalidOptionError(f"--option '{wrong[0]}' is not of the form name=value")
+    return {name.strip(): value.strip() for name, _, value in (text.partition("=") for text in options)}
+
+
+@contextmanager
+def _progress(session: SparkSession) -> Iterator[None]:
+    """Spark's tasks, done and in all, on stderr where that is a terminal."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    done = threading.Event()
+    with Progress(*columns, console=console, transient=True) as bars:
+        task = bars.add_task("reading both sides", total=None)
+
+        def poll() -> None:
+            while not done.wait(_POLL_SECONDS):
+                tracker = session.sparkContext.statusTracker()
+                stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+                known = [stage for stage in stages if stage is not None]
+                if known:
+                    bars.update(
+                        task,
+                        description=f"{len(known)} stages, {sum(stage.numTasks for stage in known)} tasks",
+                        completed=sum(stage.numCompletedTasks for stage in known),
+                        total=sum(stage.numTasks for stage in known),
+                    )
+
+        thread = threading.Thread(target=poll, name="streamlake-progress", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()

@@ -1,0 +1,263 @@
+"""Rows of a source and of a table, in Spark tasks, as what they are compared by: the bytes of key and row, and an order.
+
+Place in the flow: first step of `comparison`. Both sides become SIDE_COLUMNS, whatever they are read from: live rows of a
+table's data files, records of a Kafka topic through the pipeline's decoder, or the rows of any DataFrame. Invariant: the
+values of a source are converted as the sink converts them, so what is equal here is what the sink would have written.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamlake.decode.row_kinds import row_kinds
+from streamlake.errors import InvalidOptionError
+from streamlake.formats.name_mapping import NAME_MAPPING_PROPERTY, NameMapping
+from streamlake.formats.row_bytes import encode_rows
+from streamlake.index.guards import GuardCodec
+from streamlake.pipeline.direct_reader import row_decoder
+from streamlake.pipeline.worker_paths import keep_archive_directories
+from streamlake.read.column_selection import select_columns
+from streamlake.read.deletes import DeleteReader
+from streamlake.read.file_rows import FileRows
+from streamlake.read.planning import FileScanTask
+from streamlake.records import RowKind
+from streamlake.source.fetcher import fetch_range
+from streamlake.source.kafka_source import KafkaSource
+from streamlake.source.offsets import OffsetRange
+from streamlake.spec.schema import Schema
+from streamlake.spec.types import NestedField
+from streamlake.storage.file_io import FileIO
+from streamlake.table.table import Table
+from streamlake.write.row_check import RowCheck
+
+Array = Any  # numpy array
+Batches = Iterator[pa.RecordBatch]
+
+SIDE_SCHEMA = "key binary, row binary, guard binary, at bigint, partition int, removes boolean"
+_ARROW_SCHEMA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("row", pa.binary()),
+        ("guard", pa.binary()),
+        ("at", pa.int64()),
+        ("partition", pa.int32()),
+        ("removes", pa.bool_()),
+    ]
+)
+_READ_ROWS = 65_536
+_SENT_ROWS = 10_000
+_SIGN = np.int64(-(2**63))
+
+
+@dataclass(frozen=True)
+class RowForm:
+    """What of a row is compared. `fields` are the compared columns, the key's first; without a key a row is its own.
+
+    `sequence_by` and `row_kind` are for a source of changes; `keeps_before` tells whether -U takes a row out
+    (changelog) or is left out (upsert). `table` is for messages.
+    """
+
+    table: str
+    fields: tuple[NestedField, ...]
+    key: tuple[str, ...] = ()
+    sequence: tuple[NestedField, ...] = ()
+    row_kind: str | None = None
+    keeps_before: bool = False
+
+    @property
+    def key_fields(self) -> tuple[NestedField, ...]:
+        return self.fields[: len(self.key)]
+
+    @property
+    def value_fields(self) -> tuple[NestedField, ...]:
+        return self.fields[len(self.key) :]
+
+    @cached_property
+    def _check(self) -> RowCheck:
+        """Takes rows of a source; a null where the table requires a value is a difference, not an error."""
+        needed = dict.fromkeys((*self.fields, *self.sequence))
+        fields = tuple(replace(part, required=False) for part in needed)
+        return RowCheck(Schema(tuple(sorted(fields, key=lambda part: part.field_id))), self.table)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that a source has to have, or may lack and then is null in; without the row kind's."""
+        return tuple(dict.fromkeys(part.name for part in (*self.fields, *self.sequence)))
+
+    def of_source(self, rows: pa.Table, at: Array | None = None, partition: int = 0) -> pa.RecordBatch:
+        """n rows of a source in the form of SIDE_SCHEMA; `at` (n,) int64 is their place in its order.
+
+        Raises SchemaMismatchError for a value that cannot be one of the table.
+        """
+        removes: Array = np.zeros(rows.num_rows, dtype=bool)
+        if self.row_kind is not None:
+            kinds = row_kinds(rows.column(self.row_kind), f"the source's column '{self.row_kind}'").to_numpy()
+            removes = (kinds == RowKind.DELETE) | (kinds == RowKind.UPDATE_BEFORE)
+            if not self.keeps_before:
+                kept = kinds != RowKind.UPDATE_BEFORE
+                rows, removes = rows.filter(pa.array(kept)), removes[kept]
+                at = None if at is None else at[kept]
+        aligned = self._check.align(rows.select([name for name in self.columns if name in rows.column_names]))
+        return self._batch(aligned, self._guards(aligned), at, partition, removes)
+
+    def of_table(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """n live rows of the table."""
+        removes: Array = np.zeros(rows.num_rows, dtype=bool)
+        return self._batch(pa.Table.from_batches([rows]), None, None, 0, removes)
+
+    def _batch(
+        self, rows: pa.Table, guards: pa.Array | None, at: Array | None, partition: int, removes: Array
+    ) -> pa.RecordBatch:
+        count = rows.num_rows
+        key, value = self.key_fields, self.value_fields
+        if not key:
+            key, value = value, ()
+        empty = pa.repeat(pa.scalar(b"", pa.binary()), count)
+        return pa.record_batch(
+            [
+                _encoded(rows, key, as_key=bool(self.key)),
+                _encoded(rows, value, as_key=False) if value else empty,
+                empty if guards is None else guards,
+                pa.array(np.zeros(count, dtype=np.int64) if at is None else at),
+                pa.repeat(pa.scalar(partition, pa.int32()), count),
+                pa.array(removes),
+            ],
+            schema=_ARROW_SCHEMA,
+        )
+
+    def _guards(self, rows: pa.Table) -> pa.Array | None:
+        """Bytes that order as the columns of `sequence_by` do."""
+        if not self.sequence:
+            return None
+        codec = GuardCodec(self.sequence)
+        values = codec.encode([rows.column(part.name) for part in self.sequence], self.table).values
+        if not isinstance(values, np.ndarray):
+            return values.cast(pa.binary())
+        flipped = (values.astype(np.int64) ^ _SIGN).astype(">i8")
+        return pa.FixedSizeBinaryArray.from_buffers(
+            pa.binary(8), len(values), [None, pa.py_buffer(flipped)]
+        ).cast(pa.binary())
+
+
+def _encoded(rows: pa.Table, fields: Sequence[NestedField], *, as_key: bool) -> pa.BinaryArray:
+    columns = [rows.column(part.name).combine_chunks() for part in fields]
+    columns = [each.combine_chunks() if isinstance(each, pa.ChunkedArray) else each for each in columns]
+    return encode_rows(columns, [part.type for part in fields], as_key=as_key)
+
+
+@dataclass(frozen=True)
+class TableRows:
+    """Reads the live rows of some data files: a `mapInArrow` function over pickled lists of FileScanTasks."""
+
+    form: RowForm
+    io: FileIO
+    schemas: tuple[Schema, ...]
+    name_mapping: str | None
+    is_source: bool = False
+
+    @staticmethod
+    def of(table: Table, form: RowForm, *, is_source: bool = False) -> TableRows:
+        """`is_source`: the rows are those of the other table, whose columns may have other types."""
+        others = sorted(table.schemas.values(), key=lambda each: -each.schema_id)
+        mapping = table.properties.get(NAME_MAPPING_PROPERTY)
+        return TableRows(form, table.io, (table.schema, *others), mapping, is_source)
+
+    def __call__(self, batches: Batches) -> Batches:
+        keep_archive_directories()
+        for batch in batches:
+            for part in batch.column(0):
+                yield from self._read(pickle.loads(part.as_py()))
+
+    def _read(self, tasks: Sequence[FileScanTask]) -> Batches:
+        mapping = None if self.name_mapping is None else NameMapping.from_json(self.name_mapping)
+        deletes = DeleteReader(self.io, self.schemas, mapping)
+        names = [name for name in self.form.columns if self.schemas[0].find(name) is not None]
+        rows = FileRows(self.io, select_columns(self.schemas[0], names), deletes, mapping, _READ_ROWS)
+        for task in tasks:
+            for batch in rows.read(task):
+                if self.is_source:
+                    yield from _sent(self.form.of_source(pa.Table.from_batches([batch])))
+                else:
+                    yield from _sent(self.form.of_table(batch))
+
+
+@dataclass(frozen=True)
+class RecordRows:
+    """Reads offset ranges of Kafka: a `mapInArrow` function over batches of the schema OFFSET_RANGES."""
+
+    form: RowForm
+    source: KafkaSource
+
+    def __call__(self, batches: Batches) -> Batches:
+        keep_archive_directories()
+        decoder = row_decoder(self.source)
+        wanted = {"value", *self.source.metadata_columns.values()}
+        for batch in batches:
+            for piece in batch.to_pylist():
+                for raw in fetch_range(self.source, OffsetRange(**piece), wanted):
+                    rows = decoder.decode(raw)
+                    if rows.num_rows != raw.num_rows:
+                        raw = raw.filter(pc.is_valid(raw.column("value")))
+                    at = raw.column("offset").to_numpy()
+                    yield from _sent(
+                        self.form.of_source(pa.Table.from_batches([rows]), at, int(piece["partition"]))
+                    )
+
+
+@dataclass(frozen=True)
+class FrameRows:
+    """Takes the rows of a DataFrame: a `mapInArrow` function over its batches."""
+
+    form: RowForm
+
+    def __call__(self, batches: Batches) -> Batches:
+        keep_archive_directories()
+        for batch in batches:
+            if batch.num_rows:
+                yield from _sent(self.form.of_source(pa.Table.from_batches([batch])))
+
+
+Reader = Callable[[Batches], Batches]
+
+
+def _sent(batch: pa.RecordBatch) -> Batches:
+    """Spark takes many small batches faster than few large ones."""
+    for start in range(0, batch.num_rows, _SENT_ROWS):
+        yield batch.slice(start, _SENT_ROWS)
+
+
+def row_form(
+    table: Table,
+    *,
+    key: Sequence[str],
+    sequence_by: Sequence[str] = (),
+    row_kind: str | None = None,
+    keeps_before: bool = False,
+    columns: Sequence[str] | None = None,
+) -> RowForm:
+    """What of the rows of `table` is compared: the key and `columns` (None: all). Raises InvalidOptionError for a
+    column that the table does not have."""
+    by_name = {part.name: part for part in table.schema.fields}
+    for name in (*key, *sequence_by, *(columns or ())):
+        if name not in by_name:
+            raise InvalidOptionError(
+                f"{table.location} has no column '{name}' that could be compared; its columns are "
+                f"{', '.join(by_name)} (whole columns only)"
+            )
+    others = [name for name in (by_name if columns is None else columns) if name not in key]
+    return RowForm(
+        table.location,
+        tuple(by_name[name] for name in (*key, *dict.fromkeys(others))),
+        tuple(key),
+        tuple(by_name[name] for name in sequence_by),
+        row_kind,
+        keeps_before,
+    )

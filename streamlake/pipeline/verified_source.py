@@ -1,0 +1,103 @@
+"""What `streamlake verify` compares a table with, from the words of a command line or from a pipeline file.
+
+kafka://broker:9092/orders      a topic            parquet:/exports/2024, /exports/*.parquet   Parquet files
+table:db.orders, /lake/orders   another table      --pipeline orders.yaml                      the pipeline's source
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from streamlake.catalog.open import CatalogOption
+from streamlake.errors import InvalidOptionError, TableNotFoundError
+from streamlake.formats.arrow_schema import schema_to_arrow
+from streamlake.pipeline.pipeline_file import FilesSettings, KafkaSettings, Pipeline
+from streamlake.pipeline.running import first_line, kafka_source
+from streamlake.pipeline.verification import MODES
+from streamlake.source.kafka_source import KafkaSource
+from streamlake.spec.ddl import parse_ddl
+from streamlake.tables import LoadedTable, load_table
+
+_KAFKA = re.compile(r"kafka://([^/]+)/(.+)")
+_GLOB = re.compile(r"[*?\[{]")
+
+
+def named_source(
+    text: str,
+    session: Callable[[], SparkSession],
+    *,
+    catalog: CatalogOption = None,
+    schema: str | None = None,
+    options: Mapping[str, str] | None = None,
+) -> KafkaSource | LoadedTable | DataFrame:
+    """The source of this name; `session` is asked for only where Spark reads it. `schema` and `options` are a topic's,
+    `catalog` another table's. Raises InvalidOptionError, TableNotFoundError."""
+    kafka = _KAFKA.fullmatch(text)
+    if kafka is not None:
+        return KafkaSource(kafka[1], kafka[2], schema=schema, options=options or {})
+    if schema is not None or options:
+        raise InvalidOptionError(f"--schema and --option belong to a topic, not to {text}")
+    if catalog is not None or text.startswith("table:"):
+        return load_table(text.removeprefix("table:"), catalog)
+    path = text.removeprefix("parquet:")
+    if path == text and not path.endswith(".parquet") and not _GLOB.search(path):
+        try:
+            return load_table(path)
+        except TableNotFoundError:
+            if "://" not in path and not os.path.exists(path):
+                raise InvalidOptionError(
+                    f"there is neither a table nor a file at {path}; a source is kafka://SERVERS/TOPIC, a table's "
+                    "location, table:NAME with --against-catalog, or parquet:PATH"
+                ) from None
+    absolute = path if "://" in path else os.path.abspath(path)
+    try:
+        frame: DataFrame = session().read.parquet(absolute)
+        return frame
+    except AnalysisException as error:
+        raise InvalidOptionError(f"{path} cannot be read as Parquet: {first_line(error)}") from error
+
+
+def pipeline_arguments(pipeline: Pipeline, path: str) -> dict[str, Any]:
+    """What a pipeline file says to `verify`, but for the source: table, catalog, mode, key and so on."""
+    given = pipeline.sink.arguments
+    mode = given.get("mode", "append")
+    if mode not in MODES:
+        raise InvalidOptionError(
+            f"{path}: a table in mode '{mode}' holds its last checkpoint only; it cannot be verified"
+        )
+    arguments = {"table": pipeline.sink.table, "mode": mode, "name": f"the source of {path}"}
+    for name in ("catalog", "key", "sequence_by", "row_kind", "branch"):
+        if given.get(name):
+            arguments[name] = given[name]
+    return arguments
+
+
+def pipeline_source(
+    pipeline: Pipeline, session: Callable[[], SparkSession], path: str
+) -> KafkaSource | DataFrame:
+    """All that the pipeline's source has ever delivered, as far as it is still there."""
+    source = pipeline.source
+    if isinstance(source, KafkaSettings):
+        return kafka_source(source)
+    if not isinstance(source, FilesSettings):
+        raise InvalidOptionError(
+            f"{path}: a rate source makes up its rows, so there is nothing to compare with"
+        )
+    reader = session().read.format(source.format).options(**source.options)
+    if source.schema is not None:
+        reader = reader.schema(from_arrow_schema(schema_to_arrow(parse_ddl(source.schema))))
+    files = source.path if "://" in source.path else str(Path(source.path).absolute())
+    try:
+        frame: DataFrame = reader.load(files)
+        frame = frame.where(pipeline.where) if pipeline.where else frame
+        return frame.selectExpr(*pipeline.select) if pipeline.select else frame
+    except AnalysisException as error:
+        raise InvalidOptionError(f"{path}: {first_line(error)}") from error
