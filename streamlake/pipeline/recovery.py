@@ -344,7 +344,7 @@ class Recovery:
             return []
         named = _range([identity.checkpoint_id for identity in gone])
         text = (
-            f"forget what is staged for {named} of job {self.directory.job_id}: its data files become orphans"
+            f"forget what is staged for {named} of job {self.directory.job_id}, so that nobody commits it again"
         )
 
         def forget() -> None:

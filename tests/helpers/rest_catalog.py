@@ -1,0 +1,103 @@
+"""A REST catalog in this process: the routes that PyIceberg's client needs, served on 127.0.0.1 from a SQL catalog.
+
+`lose_next` makes the next commit's answer get lost: the connection is closed without a word, after the commit was done
+(`arrives=True`) or without it.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from pydantic import TypeAdapter
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+from pyiceberg.table.update import TableRequirement, TableUpdate
+
+
+class RestServer:
+    """Serves the tables of `client`, a PyIceberg catalog, at `uri`."""
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+        self.lose_next: bool | None = None
+        """What happens to the next commit: None (it is answered), True (done, not answered), False (neither)."""
+        self.lost = 0
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                server.handle(self, None)
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers.get("content-length", 0)))
+                server.handle(self, json.loads(body or b"{}"))
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.uri = f"http://127.0.0.1:{self._http.server_port}"
+        self._thread = threading.Thread(target=self._http.serve_forever, daemon=True)
+
+    @contextmanager
+    def running(self) -> Iterator[RestServer]:
+        self._thread.start()
+        try:
+            yield self
+        finally:
+            self._http.shutdown()
+            self._http.server_close()
+            self._thread.join()
+
+    def handle(self, request: BaseHTTPRequestHandler, body: Any) -> None:
+        parts = request.path.partition("?")[0].strip("/").split("/")[1:]
+        if parts == ["config"]:
+            return _answer(request, 200, {"defaults": {}, "overrides": {}})
+        try:
+            if body is None:
+                return _answer(request, 200, _loaded(self.client.load_table(f"{parts[1]}.{parts[3]}")))
+            return self._commit(request, f"{parts[1]}.{parts[3]}", body)
+        except NoSuchTableError as error:
+            return _refuse(request, 404, "NoSuchTableException", error)
+        except CommitFailedException as error:
+            return _refuse(request, 409, "CommitFailedException", error)
+
+    def _commit(self, request: BaseHTTPRequestHandler, name: str, body: Any) -> None:
+        lose, self.lose_next = self.lose_next, None
+        answer = None
+        if lose is not False:
+            requirements = tuple(
+                TypeAdapter(TableRequirement).validate_python(each) for each in body["requirements"]
+            )
+            updates = tuple(TypeAdapter(TableUpdate).validate_python(each) for each in body["updates"])
+            answer = _loaded(self.client.commit_table(self.client.load_table(name), requirements, updates))
+        if lose is None:
+            return _answer(request, 200, answer)
+        self.lost += 1
+        request.close_connection = True
+        return None
+
+
+def _loaded(table: Any) -> Any:
+    return {
+        "metadata-location": table.metadata_location,
+        "metadata": json.loads(table.metadata.model_dump_json()),
+        "config": {},
+    }
+
+
+def _answer(request: BaseHTTPRequestHandler, code: int, obj: Any) -> None:
+    data = json.dumps(obj).encode()
+    request.send_response(code)
+    request.send_header("content-type", "application/json")
+    request.send_header("content-length", str(len(data)))
+    request.end_headers()
+    request.wfile.write(data)
+
+
+def _refuse(request: BaseHTTPRequestHandler, code: int, kind: str, error: Exception) -> None:
+    _answer(request, code, {"error": {"message": str(error), "type": kind, "code": code}})
