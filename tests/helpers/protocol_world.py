@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from streamlake.catalog.hadoop_operations import HadoopTableOperations
 from streamlake.catalog.new_tables import TableDefinition, initial_metadata
@@ -31,7 +32,9 @@ from streamlake.errors import (
     TableNotFoundError,
 )
 from streamlake.formats.manifests import read_manifest
+from streamlake.pipeline.commit_queue import CommitQueue
 from streamlake.pipeline.micro_batch import run_micro_batch
+from streamlake.pipeline.sink_run import SinkRun
 from streamlake.spec.data_file import DataFile
 from streamlake.spec.ddl import parse_ddl
 from streamlake.spec.manifest import ManifestFile
@@ -76,13 +79,15 @@ class Driver:
 
     directory: Directory
     io: MemoryFileIO
-    run: AppendRun | None = None
+    run: SinkRun | None = None
     failed: bool = False
 
 
 class World:
     """One table (`service`: of a catalog service, else of the Hadoop catalog) and everything around it. Streams may have
     `ahead` checkpoints pending."""
+
+    definition = TableDefinition(parse_ddl("id long"))
 
     def __init__(self, *, service: bool = False, ahead: int = 1) -> None:
         self.files = MemoryFiles()
@@ -146,7 +151,7 @@ class World:
         try:
             if driver.run is None:
                 driver.run = self._opened(driver, checkpoint_id)
-            receipt = run_micro_batch(driver.run, _split(due(end) - due(start), files), identity)  # type: ignore[arg-type]
+            receipt = run_micro_batch(driver.run, self.rows(start, end, files), identity)
             succeeded = True
         except Died:
             ending = "died"
@@ -184,7 +189,7 @@ class World:
     def _receive(self, directory: Directory, receipt: CommitReceipt) -> None:
         """A driver says that everything up to this checkpoint is in the table."""
         self.receipts.append(receipt)
-        missing = due(directory.ends[receipt.checkpoint_id]) - self.live().keys() - self.blind
+        missing = self.due(directory.ends[receipt.checkpoint_id]) - self.live().keys() - self.blind
         assert not missing, f"{receipt} was given, and the rows {sorted(missing)} are lost"
 
     def _roll_back_one(self) -> None:
@@ -213,7 +218,7 @@ class World:
         if self.drivers.get(at) is driver:
             del self.drivers[at]
 
-    def _opened(self, driver: Driver, checkpoint_id: int) -> AppendRun:
+    def _opened(self, driver: Driver, checkpoint_id: int) -> SinkRun:
         """As IcebergSink opens a run."""
         directory = driver.directory
         noted = directory.note if checkpoint_id else None
@@ -223,12 +228,25 @@ class World:
             if self._ahead > 1
             else None
         )
-        run = AppendRun(table, directory, driver.io, self._tell, queue)
+        run = self.run_on(table, directory, driver.io, queue)
         run.remember(noted, directory.identity(checkpoint_id), directory.logged)
         return run
 
+    def run_on(
+        self, table: Table, directory: Directory, io: MemoryFileIO, queue: CommitQueue | None
+    ) -> SinkRun:
+        return AppendRun(table, directory, io, self._tell, queue)
+
     def _tell(self, path: str, rows: Sequence[int]) -> None:
         self.rows_of[path] = tuple(rows)
+
+    def due(self, end: int) -> set[int]:
+        """What is in the table when the stream is done up to `end`."""
+        return due(end)
+
+    def rows(self, start: int, end: int, files: int) -> Any:
+        """What a checkpoint brings, as the run takes it."""
+        return _split(due(end) - due(start), files)
 
     def catch_up(self) -> None:
         """The driver has time to commit all that it has staged."""
@@ -322,10 +340,8 @@ class World:
 
     def _create(self) -> None:
         self._tables += 1
-        definition = TableDefinition(
-            parse_ddl("id long"), properties={**_PROPERTIES, "number": "x" * self._tables}
-        )
-        metadata = initial_metadata(definition, LOCATION)
+        properties = {**_PROPERTIES, "number": "x" * self._tables}
+        metadata = initial_metadata(dataclasses.replace(self.definition, properties=properties), LOCATION)
         if self._service:
             if self.pointer is None:
                 self.pointer = Pointer(metadata)
@@ -335,7 +351,7 @@ class World:
         self._reader = self._table()
 
     def _note_what_is_taken(self) -> None:
-        self.taken = due(self.done) - self.live().keys()
+        self.taken = self.due(self.done) - self.live().keys()
 
     # Other writers
 
@@ -386,7 +402,7 @@ class World:
         return live
 
     def check(self) -> None:
-        missing = due(self.done) - self.taken - self.live().keys() - self.staged()
+        missing = self.due(self.done) - self.taken - self.live().keys() - self.staged()
         assert not missing, f"the rows {sorted(missing)} are lost"
 
     def staged(self) -> set[int]:
@@ -412,7 +428,7 @@ class World:
         assert ended, "the stream does not go on"
         self.check()
         if not self.suspect:
-            missing = due(self.done) - self.live().keys()
+            missing = self.due(self.done) - self.live().keys()
             assert not missing, f"the rows {sorted(missing)} were only staged"
         check_table(self._table())
 

@@ -17,8 +17,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from streamlake import clock
 from tests.helpers.memory_files import KINDS, Fault
 from tests.helpers.protocol_world import MEANWHILE, World
+from tests.helpers.upsert_world import UpsertWorld
 
-EXAMPLES = int(os.environ.get("STREAMLAKE_MODEL_EXAMPLES", "500"))
+EXAMPLES = int(os.environ.get("STREAMLAKE_MODEL_EXAMPLES", "400"))
 STEPS = 12
 SETTINGS = settings(
     max_examples=EXAMPLES,
@@ -37,6 +38,7 @@ troubles = st.builds(
 class Protocol(RuleBasedStateMachine):
     """Rules are what may happen next; the world does it, and checks what its drivers tell."""
 
+    world_class = World
     service = False
     ahead = 1
 
@@ -44,7 +46,7 @@ class Protocol(RuleBasedStateMachine):
         super().__init__()
         self._no_waits = patch.object(clock, "sleep", lambda seconds: None)
         self._no_waits.start()
-        self.world = World(service=self.service, ahead=self.ahead)
+        self.world = self.world_class(service=self.service, ahead=self.ahead)
 
     @rule(rows=rows, files=files)
     def checkpoint(self, rows: int, files: int) -> None:
@@ -127,6 +129,12 @@ class ProtocolAhead(Protocol):
     ahead = 3
 
 
+class UpsertProtocol(Protocol):
+    """The same with row deltas by position, which have to be resolved again whenever somebody else commits."""
+
+    world_class = UpsertWorld
+
+
 def test_protocol_on_a_file_system_catalog() -> None:
     run_state_machine_as_test(Protocol, settings=SETTINGS)
 
@@ -137,3 +145,7 @@ def test_protocol_on_a_catalog_service() -> None:
 
 def test_protocol_where_writing_runs_ahead() -> None:
     run_state_machine_as_test(ProtocolAhead, settings=SETTINGS)
+
+
+def test_protocol_of_upserts() -> None:
+    run_state_machine_as_test(UpsertProtocol, settings=settings(SETTINGS, max_examples=EXAMPLES // 8))
