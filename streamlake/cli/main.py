@@ -157,12 +157,23 @@ def failpoints(
     raise typer.Exit(_command("failpoints")(as_json=json))
 
 
+class _NoVerdict(Exception):
+    """What hindered a command that judges: its exit code is 2, because 1 is for what such a command finds."""
+
+    exit_code = WRONG_USAGE
+
+    def format_message(self) -> str:
+        return describe(self.__cause__ or self)
+
+
 def _judged(verdict: Callable[[], int]) -> int:
-    """The exit code of a command that judges: 1 is for what it found, so what hindered it is 2, as wrong usage is."""
+    """The exit code of a command that judges. Raises _NoVerdict for whatever else it ends with."""
     try:
         return verdict()
-    except StreamlakeError as error:
-        return _fail(describe(error), WRONG_USAGE)
+    except (BrokenPipeError, typer.Exit, typer.Abort):
+        raise
+    except Exception as error:
+        raise _NoVerdict from error
 
 
 @app.command()

@@ -93,6 +93,19 @@ def test_what_cannot_be_looked_at_is_exit_code_2(
     assert call(location, "--catalog", "nonsense,type=hadoop") == 2
 
 
+def test_what_nobody_foresaw_is_no_verdict(
+    location: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*arguments: object, **more: object) -> None:
+        raise RuntimeError("out of order")
+
+    monkeypatch.setattr("streamlake.cli.doctor.diagnose", broken)
+    assert call(location) == 2
+    assert capsys.readouterr().err == "error: RuntimeError: out of order (--debug shows where)\n"
+    assert call(location, "--debug") == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
 def test_it_only_reads(location: str) -> None:
     before = {path: path.stat().st_mtime_ns for path in Path(location).rglob("*")}
     version = open_table(location).operations.current().last_updated_ms
