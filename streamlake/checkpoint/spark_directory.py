@@ -13,6 +13,7 @@ import json
 
 from streamlake import ids
 from streamlake.checkpoint.identity import canonical_offset
+from streamlake.checkpoint.source_logs import reader, with_files
 from streamlake.checkpoint.table_note import NO_CHECKPOINT, Noted, note_from_text, note_path, note_to_bytes
 from streamlake.errors import DataInvalidError, FeatureUnsupportedError, InvalidOptionError, MissingFileError
 from streamlake.storage.file_io import FileIO, file_io_for
@@ -74,7 +75,8 @@ class SparkDirectory:
             raise FeatureUnsupportedError(
                 f"{path} is an offset log of version {lines[0][:20]!r}; {_VERSION} is the one that is known here"
             )
-        return tuple("" if line == _NO_OFFSET else canonical_offset(line) for line in lines[2:])
+        offsets = ["" if line == _NO_OFFSET else canonical_offset(line) for line in lines[2:]]
+        return with_files(reader(self._io), self.location, offsets)
 
     def note(self, table: str, branch: str) -> Noted | None:
         """What the directory remembers of a table and branch."""

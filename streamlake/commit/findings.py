@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from streamlake.checkpoint.identity import CheckpointIdentity
-from streamlake.commit.history import ADOPT_ROWS
+from streamlake.commit.history import ADOPT_ROWS, rewind
 from streamlake.commit.lineage import Finding, Kind, Way, WayOut
 from streamlake.commit.marker import Marker
 
@@ -45,8 +45,11 @@ def checkpoint_older(
     )
 
 
-def diverged(location: str, checkpoint_id: int, marker: Marker, own_digest: str) -> Finding:
-    """The table's last checkpoint is one of this job, but not the one that this directory has under its id."""
+def diverged(
+    location: str, checkpoint_id: int, marker: Marker, own_digest: str, common: int | None = None
+) -> Finding:
+    """The table's last checkpoint is one of this job, but not the one that this directory has under its id. `common` is
+    the last checkpoint that both have, where it is known."""
     return Finding(
         Kind.DIVERGED,
         f"{location} holds checkpoint {marker.checkpoint_id} of job {marker.job_id} with other source offsets (digest "
@@ -59,6 +62,7 @@ def diverged(location: str, checkpoint_id: int, marker: Marker, own_digest: str)
                 "rolls the branch back to the newest snapshot that belongs to this directory; the stream writes what is newer "
                 "again",
             ),
+            *([] if common is None else [rewind(common)]),
             WayOut(Way.ADOPT, f"{ADOPT_ROWS}: rows between the two are left out, or in the table twice"),
             _fork(),
         ),
@@ -66,20 +70,12 @@ def diverged(location: str, checkpoint_id: int, marker: Marker, own_digest: str)
     )
 
 
-def table_older(location: str, noted: int, marker: Marker | None) -> Finding:
-    """The table lacks checkpoints that this directory has seen in it."""
+def table_older(location: str, noted: int, marker: Marker | None, common: int | None = None) -> Finding:
+    """The table lacks checkpoints that this directory has seen in it. `common` is as in `diverged`."""
     held = "none" if marker is None else f"nothing newer than checkpoint {marker.checkpoint_id}"
-    ways = [WayOut(Way.ADOPT, f"{ADOPT_ROWS}: the rows in between stay out")]
-    if marker is not None:
-        ways.insert(
-            0,
-            WayOut(
-                Way.REWIND,
-                f"puts the checkpoint directory back to checkpoint {marker.checkpoint_id}; the stream writes what came after "
-                "it again",
-                marker.checkpoint_id,
-            ),
-        )
+    back = common if common is not None else None if marker is None else marker.checkpoint_id
+    ways = [] if back is None else [rewind(back)]
+    ways.append(WayOut(Way.ADOPT, f"{ADOPT_ROWS}: the rows in between stay out"))
     return Finding(
         Kind.TABLE_OLDER,
         f"this checkpoint directory has committed checkpoint {noted} to {location}, but the table holds {held}: an older "

@@ -125,7 +125,7 @@ class History:
                     Way.ADOPT,
                     f"sets the property again; the table {ADOPT_ROWS.removeprefix('keeps the table ')}",
                 ),
-                _rewind(seen.checkpoint_id),
+                rewind(seen.checkpoint_id),
             ),
             "set the property to what an earlier metadata file of the table has",
         )
@@ -141,7 +141,7 @@ class History:
             WayOut(Way.ADOPT, f"{ADOPT_ROWS}: the rows that were rolled back stay out"),
         ]
         if self.seen is not None:
-            ways.insert(0, _rewind(self.seen.checkpoint_id))
+            ways.insert(0, rewind(self.seen.checkpoint_id))
         return Finding(
             Kind.ROLLED_BACK,
             f"{self.location} was rolled back: its property '{told.name}' says that checkpoint "
@@ -162,7 +162,7 @@ class History:
                     Way.ROLLBACK,
                     "moves the branch to the snapshot of the checkpoint that the directory is at; newer ones are replayed",
                 ),
-                _rewind(seen.checkpoint_id),
+                rewind(seen.checkpoint_id),
                 WayOut(Way.ADOPT, ADOPT_ROWS),
             ),
         )
@@ -199,7 +199,8 @@ def marker_of(snapshot: Snapshot, job_id: str) -> Marker | None:
     return Marker(job_id, checkpoint_id, summary.get(OFFSETS_DIGEST, ""), snapshot.snapshot_id)
 
 
-def _rewind(checkpoint_id: int) -> WayOut:
+def rewind(checkpoint_id: int) -> WayOut:
+    """The way back to a checkpoint that table and directory have in common."""
     return WayOut(
         Way.REWIND,
         f"puts the checkpoint directory, and the table where it is newer, back to checkpoint {checkpoint_id}; the stream "

@@ -14,7 +14,7 @@ from streamlake.checkpoint.identity import CheckpointIdentity, offsets_digest
 from streamlake.checkpoint.spark_directory import SparkDirectory
 from streamlake.checkpoint.table_note import Noted
 from streamlake.commit.findings import checkpoint_older, diverged, marks_lost, table_older, table_replaced
-from streamlake.commit.history import History, committed_snapshot
+from streamlake.commit.history import History, committed_snapshot, marker_of
 from streamlake.commit.lineage import Finding
 from streamlake.commit.marker import OFFSETS_DIGEST, Marker
 from streamlake.table.table import Table
@@ -39,7 +39,24 @@ def binding_note(noted: Noted, next_checkpoint_id: int, table_uuid: str) -> Note
     return replace(noted, table_uuid=table_uuid, committed=False, checkpoint_id=None)
 
 
-def directory_finding(table: Table, marker: Marker | None, directory: KnownDirectory) -> Finding | None:
+def common_checkpoint(
+    table: Table, branch: str, job_id: str, logged: LoggedOffsets, before: int
+) -> int | None:
+    """The newest checkpoint below `before` that a branch and a directory both hold, with the same offsets."""
+    head = table.metadata.head(branch)
+    for snapshot in table.metadata.ancestors(None if head is None else head.snapshot_id):
+        marker = marker_of(snapshot, job_id)
+        if marker is None or not 0 <= marker.checkpoint_id < before:
+            continue
+        offsets = logged(marker.checkpoint_id)
+        if offsets is not None and offsets_digest(offsets) == marker.offsets_digest:
+            return marker.checkpoint_id
+    return None
+
+
+def directory_finding(
+    table: Table, branch: str, job_id: str, marker: Marker | None, directory: KnownDirectory
+) -> Finding | None:
     """What is wrong between a directory and the table's last checkpoint of its job (`marker`), if anything.
 
     A marker at or above the next checkpoint is no finding here: whether that is a replay is asked with its offsets.
@@ -50,13 +67,22 @@ def directory_finding(table: Table, marker: Marker | None, directory: KnownDirec
     if marker is None:
         return marks_lost(table.location) if noted is not None and noted.committed else None
     if noted is not None and noted.checkpoint_id is not None and marker.checkpoint_id < noted.checkpoint_id:
-        return table_older(table.location, noted.checkpoint_id, marker)
+        common = _common(table, branch, job_id, directory)
+        return table_older(table.location, noted.checkpoint_id, marker, common)
     if directory.logged is None or not 0 <= marker.checkpoint_id < directory.next_checkpoint_id:
         return None
     own = directory.logged(marker.checkpoint_id)
     if own is not None and offsets_digest(own) != marker.offsets_digest:
-        return diverged(table.location, directory.next_checkpoint_id, marker, offsets_digest(own))
+        next_id = directory.next_checkpoint_id
+        common = _common(table, branch, job_id, directory)
+        return diverged(table.location, next_id, marker, offsets_digest(own), common)
     return None
+
+
+def _common(table: Table, branch: str, job_id: str, directory: KnownDirectory) -> int | None:
+    if directory.logged is None:
+        return None
+    return common_checkpoint(table, branch, job_id, directory.logged, directory.next_checkpoint_id)
 
 
 def lineage_findings(
@@ -74,7 +100,7 @@ def lineage_findings(
     next_id = max(directory.last_completed + 1, directory.last_planned)
     known = KnownDirectory(noted, next_id, directory.end_offsets)
     if own is None or (noted is not None and noted.table_uuid != table.uuid):
-        between = directory_finding(table, marker, known)
+        between = directory_finding(table, branch, directory.job_id, marker, known)
         found += [] if between is None else [between]
     if not found and marker is not None and marker.checkpoint_id >= next_id:
         older = _ahead(table, branch, marker, directory, pipeline, next_id)

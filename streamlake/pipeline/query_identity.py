@@ -12,7 +12,9 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from streamlake.checkpoint.identity import CheckpointIdentity, canonical_offset
+from streamlake.checkpoint.source_logs import Read, reader, with_files
 from streamlake.errors import InvalidOptionError, SourceError
+from streamlake.storage.file_io import file_io_for, scheme_of
 
 _QUERY_ID = "sql.streaming.queryId"
 
@@ -32,38 +34,73 @@ def checkpoint_identity(
             "use df.writeStream.foreachBatch(sink) or sink.start(df, checkpoint_location=...)"
         )
     log = _stream_execution(session, job_id).offsetLog()
+    logged = LoggedOffsets(session, log)
     return CheckpointIdentity(
         pipeline=pipeline or f"{table}:{job_id}",
         job_id=job_id,
         checkpoint_id=checkpoint_id,
-        start_offsets=_offsets(log.get(checkpoint_id - 1)) if checkpoint_id else (),
-        end_offsets=_offsets(log.get(checkpoint_id)),
+        start_offsets=(logged.of(checkpoint_id - 1) or ()) if checkpoint_id else (),
+        end_offsets=logged.of(checkpoint_id) or (),
     )
+
+
+class LoggedOffsets:
+    """A running query's offset log: Spark's own, `log`, in the JVM."""
+
+    def __init__(self, session: Any, log: Any) -> None:
+        self._session = session
+        self._log = log
+
+    def of(self, checkpoint_id: int) -> tuple[str, ...] | None:
+        """Where a checkpoint ends, as its identity has it; None where Spark's log does not have it (any more)."""
+        entry = self._log.get(checkpoint_id)
+        if not entry.isDefined():
+            return None
+        offsets = _offsets(entry)
+        if all("logOffset" not in text for text in offsets):
+            return offsets
+        directory = self._log.metadataPath().getParent()
+        location = str(directory.toString())
+        local = scheme_of(location) in ("", "file")
+        read = reader(file_io_for(location)) if local else self._reader(directory)
+        return with_files(read, location, offsets)
+
+    def _reader(self, directory: Any) -> Read:
+        """By Spark's own file systems: it reaches places that nobody told us the keys of."""
+        jvm = self._session._jvm
+        files = directory.getFileSystem(self._session._jsparkSession.sessionState().newHadoopConf())
+
+        def read(path: str) -> str | None:
+            found = jvm.org.apache.hadoop.fs.Path(path)
+            if not files.exists(found):
+                return None
+            stream = files.open(found)
+            try:
+                return str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+            finally:
+                stream.close()
+
+        return read
 
 
 @dataclass(frozen=True)
 class QueryRun:
-    """One run of a query, from its start to its end. `checkpoint` is its directory as Hadoop's Path; `offset_log` is
-    Spark's own, in the JVM.
+    """One run of a query, from its start to its end. `checkpoint` is its directory as Hadoop's Path.
 
     The run id tells a restart from a second call; it is never part of an identity.
     """
 
     run_id: str
     checkpoint: Any
-    offset_log: Any
-
-    def end_offsets(self, checkpoint_id: int) -> tuple[str, ...] | None:
-        """Where a checkpoint ends, as its identity has it; None where Spark's log does not have it (any more)."""
-        entry = self.offset_log.get(checkpoint_id)
-        return _offsets(entry) if entry.isDefined() else None
+    logged: LoggedOffsets
 
 
 def query_run(frame: DataFrame, job_id: str) -> QueryRun:
     """The run that the micro-batch `frame` belongs to."""
     execution = _stream_execution(frame.sparkSession, job_id)
     log = execution.offsetLog()
-    return QueryRun(execution.runId().toString(), log.metadataPath().getParent(), log)
+    logged = LoggedOffsets(frame.sparkSession, log)
+    return QueryRun(execution.runId().toString(), log.metadataPath().getParent(), logged)
 
 
 def _stream_execution(session: Any, job_id: str) -> Any:

@@ -25,7 +25,7 @@ from streamlake.commit.history import History, marker_of
 from streamlake.commit.lineage import Finding, Kind
 from streamlake.commit.marker import JOB_ID, KEY_IDS, Marker
 from streamlake.errors import InvalidOptionError
-from streamlake.pipeline.lineage_check import lineage_findings
+from streamlake.pipeline.lineage_check import common_checkpoint, lineage_findings
 from streamlake.spec.snapshot import Snapshot
 from streamlake.table.table import Table
 
@@ -150,7 +150,7 @@ class Recovery:
             raise InvalidOptionError(
                 f"the newest snapshot of {self.table.location} that belongs to {self.directory.location} is of checkpoint "
                 f"{marker.checkpoint_id}, but the directory has committed checkpoint {floor}: rows in between would be "
-                f"missing. Use --rewind-to={marker.checkpoint_id}"
+                f"missing; {self._common(self.directory.last_completed + 1)}"
             )
         target = None if self._head_id() == snapshot.snapshot_id else snapshot
         if self._is_at(marker):
@@ -272,9 +272,14 @@ class Recovery:
         if digest is not None and digest != marker.offsets_digest:
             raise InvalidOptionError(
                 f"checkpoint {marker.checkpoint_id} of {self.directory.location} ends at other source offsets than the one in "
-                f"{self.table.location}: the two have gone different ways before it; rewind to an earlier checkpoint"
+                f"{self.table.location}: the two have gone different ways before it; {self._common(marker.checkpoint_id)}"
             )
         return marker
+
+    def _common(self, before: int) -> str:
+        job_id, logged = self.directory.job_id, self.directory.end_offsets
+        found = common_checkpoint(self.table, self.branch, job_id, logged, before)
+        return "adopt the directory, or fork it" if found is None else f"use --rewind-to={found}"
 
     def _newest_of_directory(self) -> tuple[Marker, Snapshot] | None:
         """The newest snapshot whose checkpoint is one of the directory's, on the branch first and then anywhere."""
@@ -343,9 +348,7 @@ class Recovery:
         if not gone:
             return []
         named = _range([identity.checkpoint_id for identity in gone])
-        text = (
-            f"forget what is staged for {named} of job {self.directory.job_id}, so that nobody commits it again"
-        )
+        text = f"forget what is staged for {named} of job {self.directory.job_id}, so that nobody commits it again"
 
         def forget() -> None:
             for identity in gone:

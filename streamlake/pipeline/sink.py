@@ -250,7 +250,7 @@ class IcebergSink:
             noted = binding_note(noted, identity.checkpoint_id, table.uuid)
             identity = replace(identity, pipeline=noted.pipelines.get(identity.pipeline, identity.pipeline))
         run = self._new_run(table, note, query.run_id, identity, session)
-        run.remember(noted, identity, query.end_offsets)
+        run.remember(noted, identity, query.logged.of)
         return run
 
     def _new_run(

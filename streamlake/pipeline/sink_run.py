@@ -100,7 +100,7 @@ class SinkRun:
             marker = None
         else:
             marker = self.committer.marker(identity)
-        finding = directory_finding(self.table, marker, directory)
+        finding = directory_finding(self.table, self.branch, identity.job_id, marker, directory)
         if finding is not None:
             raise self.committer.error(finding, identity.pipeline)
         known = Noted(self.table.uuid, committed=False) if noted is None else noted

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ def main(home: Path, mode: str) -> None:
         if identity.checkpoint_id == fenced_stream.STANDING:
             (home / "standing").touch()
             os.killpg(os.getpgrp(), signal.SIGSTOP)
+            time.sleep(2)  # the signal may come to another thread first
         return committable
 
     run.stage = stage_and_stand_still  # type: ignore[method-assign]

@@ -42,7 +42,8 @@ def test_a_driver_that_comes_back_commits_nothing(
     assert zombie.returncode == fenced_stream.FENCED, (tmp_path / "driver" / "stderr").read_text()[-3000:]
     assert "another one took over pipeline 'p'" in told
     table = open_table(str(tmp_path / "table"))
-    assert table.metadata == before
+    changed = [name for name, value in vars(before).items() if value != vars(table.metadata).get(name, value)]
+    assert changed == []
     assert len(table.snapshots) == files
     check_table(table, files_exist=True)
     rows = load_table(str(tmp_path / "table")).scan().to_arrow()

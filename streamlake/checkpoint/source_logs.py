@@ -1,0 +1,84 @@
+"""What a file source's offset stands for: the files, not only the number that Spark gives to their batch.
+
+Spark's offset of a directory of files is a counter, `{"logOffset": 7}`; which files batch 7 has is in the source's own log
+in the checkpoint directory. A directory that was restored from a copy counts on with the same numbers and other files, so
+the files belong into what a checkpoint is recognised by. Invariant: a batch is described alike while its log entry is a
+file of its own and when Spark has compacted it with others (every tenth: `9.compact`), which keeps every entry.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+
+from streamlake.errors import MissingFileError
+from streamlake.storage.file_io import FileIO
+
+Read = Callable[[str], str | None]
+"""The text of a file; None where there is none."""
+_COUNTER = "logOffset"
+_COMPACT_EVERY = 10
+_LOOKS = 3
+
+
+def reader(io: FileIO) -> Read:
+    """Reading by a FileIO."""
+
+    def read(path: str) -> str | None:
+        try:
+            return io.read_bytes(path).decode("utf-8", "replace")
+        except MissingFileError:
+            return None
+
+    return read
+
+
+def with_files(read: Read, checkpoint: str, offsets: Sequence[str]) -> tuple[str, ...]:
+    """Canonical offsets, one per source, with a digest of the files in those of file sources.
+
+    An offset whose log entry cannot be found is left as it is. Raises what `read` raises.
+    """
+    return tuple(_with_files(read, f"{checkpoint}/sources/{at}", text) for at, text in enumerate(offsets))
+
+
+def _with_files(read: Read, log: str, text: str) -> str:
+    if _COUNTER not in text:
+        return text
+    try:
+        offset = json.loads(text)
+    except ValueError:
+        return text
+    if not isinstance(offset, dict) or offset.keys() != {_COUNTER} or not isinstance(offset[_COUNTER], int):
+        return text
+    entries = _entries(read, log, offset[_COUNTER])
+    if entries is None:
+        return text
+    digest = hashlib.sha256("\n".join(entries).encode()).hexdigest()[:32]
+    return json.dumps({**offset, "files": digest}, sort_keys=True)
+
+
+def _entries(read: Read, log: str, batch: int) -> list[str] | None:
+    """The files of a batch, sorted: modification time and path."""
+    if batch < 0:
+        return None
+    compact = batch + _COMPACT_EVERY - 1 - batch % _COMPACT_EVERY
+    names = [str(batch), *(f"{compact + look * _COMPACT_EVERY}.compact" for look in range(_LOOKS))]
+    for name in names:
+        text = read(f"{log}/{name}")
+        if text is None:
+            continue
+        marker = f'"batchId":{batch}'
+        lines = (line for line in text.split("\n")[1:] if marker in line)
+        found = [entry for line in lines if (entry := _entry(line, batch)) is not None]
+        if found:
+            return sorted(found)
+    return None
+
+
+def _entry(line: str, batch: int) -> str | None:
+    try:
+        obj = json.loads(line)
+        return f"{obj['timestamp']} {obj['path']}" if obj["batchId"] == batch else None
+    except (ValueError, KeyError, TypeError):
+        return None
