@@ -77,7 +77,7 @@ def direct_stream(
 
 
 class DirectQuery:
-    """A StreamingQuery that ends at `target`; without one it is the query itself.
+    """A SinkQuery that ends at `target`; without one it is the query itself.
 
     Everything but the end is asked of the Spark query: id, runId, name, isActive, status, lastProgress,
     recentProgress, processAllAvailable, stop, explain. A failure is raised as the streamlake error that caused it.
@@ -125,7 +125,7 @@ class DirectQuery:
             while self._query.isActive:
                 if self._at_target():
                     self._reached.set()
-                    self._query.stop()
+                    self._query.end()
                     return
                 clock.sleep(_POLL_SECONDS)
         except Exception as error:  # the thread has nobody to raise to

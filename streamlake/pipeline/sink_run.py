@@ -280,7 +280,11 @@ class SinkRun:
 
     def forget_superseded(self, identity: CheckpointIdentity) -> None:
         """Remove what was staged under the id of this checkpoint, which turned out to have other offsets and no rows."""
-        self._forget(lambda staged: staged.checkpoint_id == identity.checkpoint_id)
+        self._forget(
+            lambda staged: (
+                staged.checkpoint_id == identity.checkpoint_id and not staged.covers_the_same(identity)
+            )
+        )
 
     def _forget(self, chosen: Callable[[CheckpointIdentity], bool]) -> None:
         with self._staged_lock:

@@ -72,6 +72,11 @@ class SinkQuery:
         self._query.stop()
         self._sink.finish(str(self._query.id))
 
+    def end(self) -> None:
+        """The source has no more: commit everything that is staged, through an outage too, and then stop the query."""
+        self._sink.finish(str(self._query.id))
+        self._query.stop()
+
     def awaitTermination(self, timeout: float | None = None) -> bool | None:  # noqa: N802
         """Wait for the end, as StreamingQuery does. Raises the sink's error when that is why the query ended."""
         try:

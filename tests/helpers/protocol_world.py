@@ -20,7 +20,7 @@ from typing import Any
 from streamlake.catalog.hadoop_operations import HadoopTableOperations
 from streamlake.catalog.new_tables import TableDefinition, initial_metadata
 from streamlake.checkpoint.store import staged_by_all_jobs
-from streamlake.commit.receipt import CommitReceipt
+from streamlake.commit.receipt import CommitReceipt, Outcome
 from streamlake.errors import (
     CommitConflictError,
     CommitStateUnknownError,
@@ -109,6 +109,7 @@ class World:
         self.receipts: list[CommitReceipt] = []
         self.heads: list[int] = []
         self.late: list[Callable[[], None]] = []
+        self._rolling_back = False
         self._before_rollback: set[int] = set()
         self._foreign = 0
         self._tables = 0
@@ -147,6 +148,7 @@ class World:
             driver = self.drivers[self.at] = Driver(directory, MemoryFileIO(self.files))
         at = self.at
         driver.io.fault = fault
+        self._rolling_back = fault is not None and fault.meanwhile == self._roll_back_one
         succeeded = False
         try:
             if driver.run is None:
@@ -180,15 +182,19 @@ class World:
                 self.done = max(self.done, end)
             else:
                 self._forget(at, driver)  # Spark's log has the checkpoint by now, from somebody else
-            if fault is not None and fault.meanwhile == self._roll_back_one:
-                self._note_what_is_taken()  # perhaps after the commit: then the next one refuses
-            elif receipt is not None:
+            if receipt is not None:
                 self._receive(directory, receipt)
+            if self._rolling_back:
+                self._note_what_is_taken()
         return ending
 
     def _receive(self, directory: Directory, receipt: CommitReceipt) -> None:
         """A driver says that everything up to this checkpoint is in the table."""
         self.receipts.append(receipt)
+        if receipt.outcome is Outcome.EMPTY and self._ahead > 1:
+            return  # adds nothing, and asks the table nothing: the next commit does
+        if self._rolling_back:
+            return  # perhaps after the commit: then the next one refuses
         missing = self.due(directory.ends[receipt.checkpoint_id]) - self.live().keys() - self.blind
         assert not missing, f"{receipt} was given, and the rows {sorted(missing)} are lost"
 

@@ -48,6 +48,19 @@ def dropped_and_created_while_a_driver_runs(world: World) -> None:
 
 
 @case
+def dropped_and_created_before_an_empty_checkpoint(world: World) -> None:
+    """Ahead of its commits, a stream without rows does not look at the table; the next commit does."""
+    world.checkpoint(1)
+    world.catch_up()
+    world.recreate()
+    world.checkpoint(0)
+    world.catch_up()
+    world.checkpoint(1)
+    world.catch_up()
+    assert world.checkpoint(1) == "refused"
+
+
+@case
 def staged_by_a_copy_of_the_directory_that_went_on_differently(world: World) -> None:
     """Of the other copy's checkpoint nothing may come in once this one has ended it without rows."""
     world.checkpoint(3)
@@ -71,6 +84,16 @@ def the_answer_is_lost_and_the_swap_arrives_after_the_successor_has_looked(world
     world.overtaken(2, 1, "append")
     world.arrive()
     world.checkpoint(2)
+
+
+@case
+def an_empty_checkpoint_is_tried_again_by_the_query_that_failed_to_commit_it(world: World) -> None:
+    """Every third empty one in a row is staged; the second attempt counts anew, and must not take the first for another's."""
+    faults = [(1, "die"), (0, "die"), (0, "die"), (0, "die"), (0, "die"), (1, "fail-after"), (1, "die")]
+    for at, kind in faults:
+        world.checkpoint(0, fault=Fault(at, "die-before" if kind == "die" else kind))
+    world.restart()
+    world.checkpoint(0, fault=Fault(0, "die-before"))
 
 
 @case
