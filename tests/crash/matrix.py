@@ -21,7 +21,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from streamlake.cli.rendering import facts, grid, human_count
+from streamlake.cli.rendering import facts, grid, human_count, terminal
 from streamlake.failpoints import REGISTERED
 from tests.crash.change_log import PARTS, FileInput, KafkaInput
 from tests.crash.schedule_run import ScheduleRun
@@ -210,7 +210,7 @@ def main(
     if not chosen:
         raise typer.BadParameter(f"there is no schedule '{only}' of seed {seed}")
     place = home or Path(tempfile.mkdtemp(prefix="streamlake-matrix-"))
-    matrix = Matrix(place, Console(highlight=False), keep=only is not None)
+    matrix = Matrix(place, terminal(), keep=only is not None)
     started = time.monotonic()
     try:
         matrix.run(chosen)
