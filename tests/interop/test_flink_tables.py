@@ -10,6 +10,7 @@ import pytest
 
 from streamlake import load_table
 from streamlake.catalog.open import open_table
+from streamlake.pipeline.diagnosis import diagnose
 from streamlake.spec.data_file import FileContent
 from tests.helpers.flink_tables import CASES, FlinkTable
 from tests.helpers.invariants import check_table, live_entries
@@ -32,6 +33,7 @@ def test_our_rows_are_the_model(table: FlinkTable) -> None:
 def test_every_kind_of_delete_is_there(table: FlinkTable) -> None:
     ours = open_table(str(table.location))
     check_table(ours, files_exist=True)
+    assert diagnose(str(table.location)).violations == ()
     deletes = [entry.data_file for entry in live_entries(ours) if not entry.data_file.is_data]
     assert any(file.content == FileContent.EQUALITY_DELETES for file in deletes)
     by_position = [file for file in deletes if file.content == FileContent.POSITION_DELETES]

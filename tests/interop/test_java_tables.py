@@ -16,6 +16,7 @@ import pytest
 from streamlake import load_table
 from streamlake.catalog.open import open_table
 from streamlake.errors import DataInvalidError, FeatureUnsupportedError
+from streamlake.pipeline.diagnosis import diagnose
 from tests.helpers.batch_write import append
 from tests.helpers.readers import SparkReader, current_metadata_file, rows
 from tests.helpers.samples import NESTED, PRIMITIVES
@@ -269,4 +270,5 @@ def test_java_maintenance_after_our_appends(iceberg_spark: SparkSession, spark_h
     actions = jvm.org.apache.iceberg.spark.actions.SparkActions.get(iceberg_spark._jsparkSession)
     orphans = actions.deleteOrphanFiles(loaded).olderThan(int(time.time() * 1000) + 60_000).execute()
     assert [str(each) for each in orphans.orphanFileLocations()] == []
+    assert diagnose(str(table.location)).violations == ()
     assert sorted(row["id"] for row in table.sql("SELECT id FROM {t}")) == expected
