@@ -232,7 +232,7 @@ class Soak:
             "stopped drivers ended with": dict(self.zombies),
             "neighbour": dict(sorted(neighbour.items())),
             "checkpoints": self._model.checkpoint + 1,
-            "changes": (self._model.checkpoint + 1) * ROWS,
+            "changes": (self._model.file + 1) * ROWS,
             "live rows": len(self._model.rows),
             "looks at the table": self.told["looks"],
             "rows lost": self.told["rows lost"],
@@ -241,17 +241,27 @@ class Soak:
         }
 
 
-def _workers(group: int) -> list[int]:
-    """Python workers of the driver that leads a process group; the daemon that forks them is not one."""
-    found: dict[int, int] = {}
+def _workers(driver: int) -> list[int]:
+    """Python workers of a driver. Spark puts them into a process group of their own, with the daemon that forks them."""
+    parents: dict[int, int] = {}
+    python: set[int] = set()
     for entry in Path("/proc").iterdir():
         try:
             pid = int(entry.name)
-            if os.getpgid(pid) == group and WORKER_COMMAND in (entry / "cmdline").read_bytes():
-                found[pid] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            parents[pid] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            if WORKER_COMMAND in (entry / "cmdline").read_bytes():
+                python.add(pid)
         except (ValueError, OSError):
             continue
-    return [pid for pid, parent in found.items() if parent in found]
+    return [pid for pid in python if parents[pid] in python and _descends(pid, driver, parents)]
+
+
+def _descends(pid: int, ancestor: int, parents: dict[int, int]) -> bool:
+    while pid > 1:
+        if pid == ancestor:
+            return True
+        pid = parents.get(pid, 0)
+    return False
 
 
 def _last_words(log: Path) -> str:
