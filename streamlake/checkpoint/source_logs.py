@@ -3,7 +3,7 @@
 Spark's offset of a directory of files is a counter, `{"logOffset": 7}`; which files batch 7 has is in the source's own log
 in the checkpoint directory. A directory that was restored from a copy counts on with the same numbers and other files, so
 the files belong into what a checkpoint is recognised by. Invariant: a batch is described alike while its log entry is a
-file of its own and when Spark has compacted it with others (every tenth: `9.compact`), which keeps every entry.
+file of its own and when Spark has compacted it with others (`9.compact`), which keeps every entry.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from streamlake.storage.file_io import FileIO
 Read = Callable[[str], str | None]
 """The text of a file; None where there is none."""
 _COUNTER = "logOffset"
-_COMPACT_EVERY = 10
-_LOOKS = 3
+_COMPACTED_WITHIN = 30
+"""Batches after which Spark has compacted one at the latest: it does so every 10, unless told otherwise."""
 
 
 def reader(io: FileIO) -> Read:
@@ -62,9 +62,7 @@ def _entries(read: Read, log: str, batch: int) -> list[str] | None:
     """The files of a batch, sorted: modification time and path."""
     if batch < 0:
         return None
-    compact = batch + _COMPACT_EVERY - 1 - batch % _COMPACT_EVERY
-    names = [str(batch), *(f"{compact + look * _COMPACT_EVERY}.compact" for look in range(_LOOKS))]
-    for name in names:
+    for name in (str(batch), *(f"{batch + later}.compact" for later in range(_COMPACTED_WITHIN))):
         text = read(f"{log}/{name}")
         if text is None:
             continue

@@ -51,6 +51,17 @@ def test_a_batch_is_the_same_when_it_was_compacted(tmp_path: Path) -> None:
     assert [of(tmp_path, number) for number in range(10)] == before
 
 
+def test_a_log_that_is_compacted_at_other_intervals(tmp_path: Path) -> None:
+    for number in range(6):
+        log(tmp_path, str(number), entry(number, f"f{number}"))
+    log(tmp_path, "6.compact", *(entry(number, f"f{number}") for number in range(7)))
+    before = [of(tmp_path, number) for number in range(7)]
+    assert all("files" in found for found in before)
+    for number in range(6):
+        (tmp_path / "sources" / "0" / str(number)).unlink()
+    assert [of(tmp_path, number) for number in range(7)] == before
+
+
 def test_what_has_no_files_is_left_alone(tmp_path: Path) -> None:
     kafka = '{"orders": {"0": 12}}'
     counter = '{"logOffset": 3}'
