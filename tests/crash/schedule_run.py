@@ -36,6 +36,8 @@ BACKLOG = 3
 """Checkpoints that wait for each driver."""
 LONGEST_RUN_SECONDS = 330
 COLUMNS = ("id", "part", "payload")
+LEFTOVERS = ("orphan-", "temporary-", "checkpoint-temporary")
+"""What `streamlake doctor` may find after deaths: files that nobody needs, Spark's own among them."""
 LEAVES_NO_DATA = (
     *PHASES["start"],
     *PHASES["staged"],
@@ -147,7 +149,7 @@ class ScheduleRun:
         found = diagnose(str(self.table), checkpoint=str(self.home / "checkpoint"), orphan_age_ms=0)
         listed = {Path(each.path).relative_to(self.table).as_posix() for each in found.orphans}
         assert listed == orphans, f"doctor sees {sorted(listed ^ orphans)[:5]} in another way"
-        other = [each for each in found.violations if not each.check.startswith(("orphan-", "temporary-"))]
+        other = [each for each in found.violations if not each.check.startswith(LEFTOVERS)]
         assert not other, f"doctor finds {other}"
 
     def _first_outcome(self, committed: int) -> str:
