@@ -99,6 +99,19 @@ def staged_lost(location: str, staged_id: int, marker: Marker | None) -> Finding
     )
 
 
+def staged_by_another(location: str, identity: CheckpointIdentity, staged: CheckpointIdentity) -> Finding:
+    """A stream that writes ahead of its commits has staged another checkpoint under the id of this one."""
+    return Finding(
+        Kind.DIVERGED,
+        f"checkpoint {identity.checkpoint_id} of job {identity.job_id} is staged for {location} with other source offsets "
+        f"(digest {staged.offsets_digest[:8]}) than this checkpoint directory has for it (digest "
+        f"{identity.offsets_digest[:8]}): the directory was copied and both were started, or it was restored from an older copy",
+        "replace what was staged, which the other directory takes for done",
+        (_fork(),),
+        "start the directory that staged it, which commits it first",
+    )
+
+
 def table_replaced(location: str, noted_uuid: str, now_uuid: str) -> Finding:
     """Another table is where the directory's was."""
     return Finding(

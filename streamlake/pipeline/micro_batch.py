@@ -40,6 +40,7 @@ def run_micro_batch(
         if receipt is not None:
             run.note_commit(identity)
             return receipt
+    run.require_own(identity)
 
     started = clock.monotonic()
     failpoint("before-tasks")

@@ -18,7 +18,7 @@ from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.checkpoint.store import CommittableStore
 from streamlake.checkpoint.table_note import NO_CHECKPOINT, Noted
 from streamlake.commit.committer import Committer
-from streamlake.commit.findings import staged_lost
+from streamlake.commit.findings import staged_by_another, staged_lost
 from streamlake.commit.lineage import RecoverCommand
 from streamlake.commit.marker import Marker
 from streamlake.commit.receipt import CommitReceipt, Outcome
@@ -86,6 +86,7 @@ class SinkRun:
         self._empty = 0
         self._recovered = False
         self._staged: list[CheckpointIdentity] = []
+        self._told_done: dict[int, CheckpointIdentity] = {}
         self._staged_lock = threading.Lock()
         self._last_staged = NO_CHECKPOINT
         self.patience = Patience(table)
@@ -167,8 +168,18 @@ class SinkRun:
         found = self.patience.through(self.store.pending)
         failpoint("pending-read")
         self._staged = [committable.identity for committable in found]
+        self._told_done = {each.checkpoint_id: each for each in _staged_ahead(found)}
         self._recovered = True
         return found
+
+    def require_own(self, identity: CheckpointIdentity) -> None:
+        """What was staged ahead of its commit under the id of this checkpoint must be this checkpoint: its own stream may
+        take it for done, and what is staged now would replace it. Raises LineageError."""
+        staged = self._told_done.get(identity.checkpoint_id)
+        if staged is not None and not staged.covers_the_same(identity):
+            raise self.committer.error(
+                staged_by_another(self.table.location, identity, staged), identity.pipeline
+            )
 
     def write(self, frame: DataFrame, identity: CheckpointIdentity, read: Reader | None) -> list[WriteResult]:
         """Run the writer tasks and return the results of the winning attempts."""
@@ -293,6 +304,10 @@ class SinkRun:
             self.store.remove(staged)
         with self._staged_lock:
             self._staged = [staged for staged in self._staged if staged not in old]
+
+
+def _staged_ahead(found: Iterable[Committable]) -> Iterator[CheckpointIdentity]:
+    return (committable.identity for committable in found if FOLLOWS in committable.extra)
 
 
 def _with_checkpoint(noted: Noted, checkpoint_id: int) -> Noted:

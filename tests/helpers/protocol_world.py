@@ -115,7 +115,7 @@ class World:
         self._tables = 0
         self._entries: dict[str, list[tuple[bool, DataFile]]] = {}
         self._service = service
-        self._ahead = ahead
+        self.ahead = ahead
         self._create()
 
     # Drivers
@@ -159,7 +159,7 @@ class World:
             ending = "died"
             self._forget(at, driver)
         except TROUBLE:
-            if fault is None and not self.suspect and (self._ahead == 1 or not driver.failed):
+            if fault is None and not self.suspect and (self.ahead == 1 or not driver.failed):
                 raise  # trouble without a cause
             ending = "failed"
             driver.failed = True
@@ -191,7 +191,7 @@ class World:
     def _receive(self, directory: Directory, receipt: CommitReceipt) -> None:
         """A driver says that everything up to this checkpoint is in the table."""
         self.receipts.append(receipt)
-        if receipt.outcome is Outcome.EMPTY and self._ahead > 1:
+        if receipt.outcome is Outcome.EMPTY and self.ahead > 1:
             return  # adds nothing, and asks the table nothing: the next commit does
         if self._rolling_back:
             return  # perhaps after the commit: then the next one refuses
@@ -230,8 +230,8 @@ class World:
         noted = directory.note if checkpoint_id else None
         table = open_memory_table(driver.io, self.pointer)
         queue = (
-            LateQueue(self._ahead, lambda receipt: self._receive(directory, receipt))
-            if self._ahead > 1
+            LateQueue(self.ahead, lambda receipt: self._receive(directory, receipt))
+            if self.ahead > 1
             else None
         )
         run = self.run_on(table, directory, driver.io, queue)
@@ -413,7 +413,7 @@ class World:
 
     def staged(self) -> set[int]:
         """The rows of checkpoints that are staged, where writing runs ahead."""
-        if self._ahead == 1:
+        if self.ahead == 1:
             return set()
         staged = staged_by_all_jobs(MemoryFileIO(self.files), self._reader.locations)
         return {

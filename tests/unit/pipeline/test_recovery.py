@@ -31,6 +31,9 @@ class Run:
     def require_predecessor(self, committable: Committable, marker: Any) -> None:
         pass
 
+    def require_own(self, identity: CheckpointIdentity) -> None:
+        pass
+
     def forget_superseded(self, identity: CheckpointIdentity) -> None:
         pass
 
