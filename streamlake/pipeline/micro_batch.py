@@ -77,7 +77,7 @@ def _commit(
 
 def _recover(run: SinkRun, identity: CheckpointIdentity) -> CommitReceipt | None:
     """Commit what a crashed predecessor staged and did not commit, oldest first; what the table has is skipped."""
-    receipt = None
+    receipt = last = None
     for committable in run.pending():
         if _is_due(run, committable, identity):
             failpoint("before-recommit")
@@ -87,11 +87,13 @@ def _recover(run: SinkRun, identity: CheckpointIdentity) -> CommitReceipt | None
                 if committable.identity.checkpoint_id != identity.checkpoint_id:
                     raise
                 # Its own part of the key index is lost, but Spark has its rows here again.
-                return None
+                break
+            last = committable.identity
             failpoint("after-recommit")
             run.forget_before(committable.identity)
             if committable.identity.checkpoint_id == identity.checkpoint_id:
                 receipt = committed
+    run.end_recovery(last)
     return receipt
 
 

@@ -162,15 +162,21 @@ class SinkRun:
         self._noted_at = clock.monotonic()
 
     def pending(self) -> list[Committable]:
-        """What a crashed predecessor staged; asked for once per run, because later stagings are our own."""
+        """What a crashed predecessor staged, until that is dealt with; later stagings are our own."""
         if self._recovered:
             return []
         found = self.patience.through(self.store.pending)
         failpoint("pending-read")
         self._staged = [committable.identity for committable in found]
         self._told_done = {each.checkpoint_id: each for each in _staged_ahead(found)}
-        self._recovered = True
         return found
+
+    def end_recovery(self, last: CheckpointIdentity | None) -> None:
+        """Everything that a predecessor staged is dealt with; `last` was committed last. Not before that: a caller that
+        tries a failed micro-batch again would leave out the rest."""
+        self._recovered = True
+        if last is not None:
+            self._last_staged = last.checkpoint_id
 
     def require_own(self, identity: CheckpointIdentity) -> None:
         """What was staged ahead of its commit under the id of this checkpoint must be this checkpoint: its own stream may

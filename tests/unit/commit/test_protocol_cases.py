@@ -119,6 +119,18 @@ def a_copy_meets_what_the_other_has_staged_ahead_of_its_commit(world: World) -> 
     world.checkpoint(0)
 
 
+@case
+def the_recovery_of_several_fails_and_the_same_run_tries_again(world: World) -> None:
+    """What is left of the staged ones is not forgotten."""
+    for _ in range(3):
+        world.checkpoint(2)
+    world.restart()
+    for at in range(4, 12):
+        world.checkpoint(1, fault=Fault(at, "late"))
+    world.checkpoint(2)
+    world.catch_up()
+
+
 @pytest.fixture(autouse=True)
 def _no_waits() -> Iterator[None]:
     with patch.object(clock, "sleep", lambda seconds: None):

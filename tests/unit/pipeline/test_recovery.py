@@ -31,6 +31,9 @@ class Run:
     def require_predecessor(self, committable: Committable, marker: Any) -> None:
         pass
 
+    def end_recovery(self, last: CheckpointIdentity | None) -> None:
+        self.recovered = True
+
     def require_own(self, identity: CheckpointIdentity) -> None:
         pass
 
