@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from streamlake.spec.snapshot import Snapshot
 from streamlake.table.table import Table
 
 if TYPE_CHECKING:
@@ -70,19 +71,35 @@ def committed_ids(table: Table) -> list[int]:
     return [int(each.summary[name]) for each in table.snapshots if name in each.summary]
 
 
+def inputs_taken(table: Table) -> int:
+    """How many of the numbered inputs are in a table."""
+    return 1 + max((_last_input(each) for each in table.snapshots if FOREIGN not in each.summary), default=-1)
+
+
+def _last_input(snapshot: Snapshot) -> int:
+    """The newest input of a checkpoint. That of a folder may have two: when a driver dies between the log of the source and
+    that of the query, the next one plans more."""
+    offsets = json.loads(snapshot.summary["streamlake.end-offsets"])
+    offset = json.loads(offsets[0]) if offsets and offsets[0] else {}
+    checkpoint = int(snapshot.summary["streamlake.max-committed-checkpoint-id"])
+    return int(offset.get("logOffset", checkpoint))
+
+
 def expected_rows(table: Table, mode: str) -> list[Row]:
     """What a table with this history holds, sorted: its snapshots' changes, one after the other."""
     rows: dict[int, list[Row]] = {}
+    taken = 0
     for snapshot in table.snapshots:
         if FOREIGN in snapshot.summary:
             for row in foreign_rows(int(snapshot.summary[FOREIGN])):
                 rows.setdefault(row[0], []).append(row)
             continue
-        checkpoint = int(snapshot.summary["streamlake.max-committed-checkpoint-id"])
-        for change in changes(checkpoint, mode):
+        last = _last_input(snapshot)
+        for change in (each for number in range(taken, last + 1) for each in changes(number, mode)):
             rows.pop(change.id, None)
             if change.op != "-D":
                 rows[change.id] = [(change.id, change.part, change.payload)]
+        taken = last + 1
     return sorted(row for of_key in rows.values() for row in of_key)
 
 
