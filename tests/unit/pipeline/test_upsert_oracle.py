@@ -13,7 +13,7 @@ from tests.helpers.oracle_plans import Plan, plans
 from tests.helpers.oracle_run import OracleRun
 
 EXAMPLES = int(os.environ.get("STREAMLAKE_ORACLE_EXAMPLES", "60"))
-SECONDS_PER_EXAMPLE = 5
+SECONDS_PER_EXAMPLE = 10
 
 
 def run(plan: Plan) -> None:
