@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from streamlake.checkpoint.identity import CheckpointIdentity
-from streamlake.commit.lineage import Finding, Kind, RecoverCommand, Way, WayOut, lineage_error
+from streamlake.commit.lineage import Finding, Kind, Way, WayOut
 from streamlake.commit.marker import (
     JOB_ID,
     MAX_COMMITTED_CHECKPOINT_ID,
@@ -166,16 +166,6 @@ class History:
                 WayOut(Way.ADOPT, ADOPT_ROWS),
             ),
         )
-
-
-def last_committed(metadata: TableMetadata, branch: str, pipeline: str, job_id: str) -> Marker | None:
-    """The last checkpoint of this job in the table. Raises LineageError where the table contradicts itself, or where the
-    pipeline's last commit was made by another job id."""
-    history = History.of(metadata, branch, pipeline, job_id)
-    finding = history.finding()
-    if finding is not None:
-        raise lineage_error(finding, RecoverCommand(metadata.location, pipeline, branch))
-    return history.marker
 
 
 def committed_snapshot(metadata: TableMetadata, branch: str, identity: CheckpointIdentity) -> Snapshot | None:

@@ -89,6 +89,14 @@ class RecoverCommand:
             words.append(f"{way.way.value}={way.checkpoint_id}")
         return shlex.join(words)
 
+    def offer(self, way: WayOut) -> str:
+        """The command, and what it does to the rows."""
+        return f"`{self.text(way)}` {way.effect}"
+
+    def offers(self, finding: Finding) -> list[str]:
+        """Every way out of a finding, the one by hand last."""
+        return [*map(self.offer, finding.ways), *([finding.by_hand] if finding.by_hand else [])]
+
 
 def catalog_text(catalog: str | Mapping[str, str]) -> str:
     """A catalog as the command line takes it; properties that may be secret are left to the reader."""
@@ -100,9 +108,7 @@ def catalog_text(catalog: str | Mapping[str, str]) -> str:
 
 def explained(finding: Finding, command: RecoverCommand) -> str:
     """What was found, what going on would do, and the ways out with their commands."""
-    ways = [f"`{command.text(way)}` {way.effect}" for way in finding.ways]
-    if finding.by_hand:
-        ways.append(finding.by_hand)
+    ways = command.offers(finding)
     told = f"{finding.found}. Going on would {finding.consequence}."
     if not ways:
         return told

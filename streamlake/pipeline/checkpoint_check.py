@@ -185,13 +185,11 @@ def _compare(
 
 
 def _tell(finding: Finding, where: str, command: RecoverCommand, findings: Findings) -> None:
-    ways = [f"`{command.text(way)}` {way.effect}" for way in finding.ways]
-    ways += [finding.by_hand] if finding.by_hand else []
     findings.error(
         f"lineage-{finding.kind.value}",
         where,
         f"{finding.found}; going on would {finding.consequence}",
-        "stop every driver of the pipeline, then: " + "; or ".join(ways),
+        "stop every driver of the pipeline, then: " + "; or ".join(command.offers(finding)),
     )
 
 

@@ -26,6 +26,7 @@ from streamlake.index.keys import Keys, concat_keys
 from streamlake.index.merge import merge_runs
 from streamlake.index.run import RunRef, open_run, write_run
 from streamlake.index.run_writer import RunWriter
+from streamlake.pipeline.file_parts import file_parts
 from streamlake.pipeline.task_outcome import run_parts
 from streamlake.read.column_selection import select_columns
 from streamlake.read.deletes import DeleteReader
@@ -72,9 +73,9 @@ class IndexedRows:
         """Runs with an entry for every live row of the files; by Spark where they are many and there is a session."""
         rows = _rows(tasks)
         if session is None or not needs_spark(tasks):
-            return [ref for part in _parts(tasks, _ROWS_PER_PART) for ref in self.index_part(part)]
+            return [ref for part in file_parts(tasks, _ROWS_PER_PART) for ref in self.index_part(part)]
         workers = max(session.sparkContext.defaultParallelism, 1)
-        parts = _parts(tasks, min(_ROWS_PER_PART, -(-rows // workers)))
+        parts = file_parts(tasks, min(_ROWS_PER_PART, -(-rows // workers)))
         refs = [ref for found in run_parts(session, self.index_part, parts) for ref in found]
         by_bucket = [[ref for ref in refs if ref.bucket == bucket] for bucket in range(self.buckets)]
         several = [found for found in by_bucket if len(found) > 1]
@@ -168,19 +169,6 @@ def needs_spark(tasks: Sequence[FileScanTask]) -> bool:
 
 def _rows(tasks: Sequence[FileScanTask]) -> int:
     return sum(task.data_file.record_count for task in tasks)
-
-
-def _parts(tasks: Sequence[FileScanTask], rows: int) -> list[list[FileScanTask]]:
-    """Groups of files with about `rows` rows each."""
-    parts: list[list[FileScanTask]] = []
-    size = rows
-    for task in tasks:
-        if size >= rows:
-            parts.append([])
-            size = 0
-        parts[-1].append(task)
-        size += task.data_file.record_count
-    return parts
 
 
 def _all_live(path: str) -> bool:

@@ -23,7 +23,7 @@ from streamlake.checkpoint.table_note import NO_CHECKPOINT, Noted
 from streamlake.commit import recovery as marks
 from streamlake.commit.history import History, marker_of
 from streamlake.commit.lineage import Finding, Kind
-from streamlake.commit.marker import JOB_ID, KEY_IDS, Marker
+from streamlake.commit.marker import JOB_ID, KEY_IDS, PROPERTY_PREFIX, Marker
 from streamlake.errors import InvalidOptionError
 from streamlake.pipeline.lineage_check import common_checkpoint, lineage_findings
 from streamlake.spec.snapshot import Snapshot
@@ -102,7 +102,7 @@ class Recovery:
             text = f"give {self.directory.location} a query id of its own: {job_id} has written this table already"
             steps.append(Step(text, self.directory.take_new_job_id))
         name = f"{self._given}-fork-{max(self.directory.last_completed, 0)}"
-        while f"streamlake.pipeline.{name}" in self.table.properties:
+        while f"{PROPERTY_PREFIX}{name}" in self.table.properties:
             name += "x"
         pipelines = {**({} if self.noted is None else self.noted.pipelines), self._given: name}
         noted = Noted(self.table.uuid, committed=False, pipelines=pipelines)

@@ -254,7 +254,11 @@ class SinkRun:
         outcome: Outcome = Outcome.COMMITTED,
     ) -> CommitReceipt:
         """Make a staged checkpoint one snapshot. `results` spare reading its manifests; None for a predecessor's."""
-        files = None if results is None else data_files(results)
+        return self._commit_once(committable, outcome, None if results is None else data_files(results))
+
+    def _commit_once(
+        self, committable: Committable, outcome: Outcome, files: Sequence[DataFile] | None
+    ) -> CommitReceipt:
         return self.patience.commit(
             committable.identity, lambda: self.committer.commit(committable, outcome, files)
         )

@@ -103,7 +103,7 @@ def _state(table: Table, path: str, committable: Committable, findings: Findings
             f"lineage-{wrong.kind.value}",
             path,
             f"{identity} cannot be committed: {wrong.found}",
-            "; or ".join([f"`{command.text(way)}` {way.effect}" for way in wrong.ways] or [wrong.by_hand]),
+            "; or ".join([*map(command.offer, wrong.ways)] or [wrong.by_hand]),
         )
         return FOREIGN
     marker = history.marker

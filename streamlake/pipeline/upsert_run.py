@@ -222,13 +222,6 @@ class UpsertRun(SinkRun):
         self._advance(receipt, changed)
         return replace(receipt, counters=dict(committable.extra.get("counters", {})))
 
-    def _commit_once(
-        self, committable: Committable, outcome: Outcome, files: Sequence[DataFile] | None
-    ) -> CommitReceipt:
-        return self.patience.commit(
-            committable.identity, lambda: self.committer.commit(committable, outcome, files)
-        )
-
     def _advance(self, receipt: CommitReceipt, changed: Changed | None) -> None:
         indexed, self._changed = self._indexed, None
         superseded, self._superseded = self._superseded, set()

@@ -26,6 +26,7 @@ from streamlake.pipeline.compared_rows import (
     row_form,
 )
 from streamlake.pipeline.comparison import DIFFERENT, DUPLICATE, EXTRA, MISSING, Example, compare
+from streamlake.pipeline.file_parts import file_parts
 from streamlake.pipeline.topic_extent import COMMITTED, TopicExtent, topic_extent
 from streamlake.pipeline.upsert_options import identifier_columns, unknown_value, with_row_kind
 from streamlake.read.planning import FileScanTask, ScanPlanner
@@ -242,14 +243,7 @@ def _by_tasks(session: SparkSession, tasks: Sequence[FileScanTask], reader: Read
     rows = sum(task.data_file.record_count for task in tasks)
     cores = max(session.sparkContext.defaultParallelism, 1)
     size = max(1, min(_MAX_PART_ROWS, -(-rows // (cores * _PARTS_PER_CORE))))
-    parts: list[list[FileScanTask]] = []
-    held = size
-    for task in tasks:
-        if held >= size:
-            parts.append([])
-            held = 0
-        parts[-1].append(task)
-        held += task.data_file.record_count
+    parts = file_parts(tasks, size)
     frame = session.createDataFrame([(pickle.dumps(part),) for part in parts], "part binary")
     if len(parts) > 1:
         frame = frame.repartition(min(len(parts), cores * _PARTS_PER_CORE))

@@ -153,14 +153,7 @@ def counter_names(added: Counters, removed: Counters, total: Counters) -> dict[s
     """Every counter of a summary by its name, from what a snapshot added and removed, and from what is live in it."""
     counted = {key: getattr(added, field) for field, key in _ADDED_KEYS.items()}
     counted |= {key: getattr(removed, field) for field, key in _REMOVED_KEYS.items()}
-    return counted | {key: getattr(total, field) for field, key in _TOTAL_FIELDS.items()}
-
-
-_TOTAL_FIELDS = {
-    "records": "total-records",
-    "size": "total-files-size",
-    "data_files": "total-data-files",
-    "delete_files": "total-delete-files",
-    "position_deletes": "total-position-deletes",
-    "equality_deletes": "total-equality-deletes",
-}
+    fields_by_key = {key: field for field, key in _ADDED_KEYS.items()}
+    return counted | {
+        key: getattr(total, fields_by_key[added_key]) for key, (added_key, _) in _TOTALS.items()
+    }
