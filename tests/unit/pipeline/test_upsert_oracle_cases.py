@@ -48,6 +48,16 @@ CASES = {
         )
         for rows in (1, 2, 3, 9)
     },
+    "tombstones of a checkpoint during which the index is damaged": Plan(
+        steps=(
+            Checkpoint(((7, 1, 2, 2), (9, 1, 6, 9)), crash=True),
+            Checkpoint(((4, 2, 4, 6),), crash=True),
+            Checkpoint(((1, 3, 7, 4), (4, 0, 0, 2)), bulk=97, during=(Damage("run"),), crash=True),
+            Checkpoint(((4, 2, 5, 0), (1, 1, 6, 8)), bulk=509, crash=True),
+        ),
+        guards=("double",),
+        chunk_rows=50,
+    ),
     **{
         f"the index is damaged during a checkpoint, {mode}": Plan(
             steps=(
