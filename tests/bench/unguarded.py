@@ -1,11 +1,16 @@
-"""The sink without what makes it exactly once: what its guards cost is the difference. For benchmarks alone.
+"""The sink with and without what makes it exactly once, in turn: what its guards cost. For benchmarks alone.
 
-Taken away for appends: identity and lineage checks on start and on every commit, staging, marker in summary and property,
-fence, the directory's note, recovery. What is left writes files and commits them.
+Taken away for appends: identity and lineage checks on every commit, staging, marker in summary and property, fence, the
+directory's note, the look for pending checkpoints. What is left writes files and commits them.
+
+Two processes differ by more than the guards cost, so both kinds of checkpoint run in one: every other checkpoint goes
+without its guards, and the time that the guards of the others take is added up.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Any
 
 import streamlake.commit.committer as committer
@@ -13,38 +18,79 @@ import streamlake.pipeline.sink as sink
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.checkpoint.store import CommittableStore
 from streamlake.commit.committer import Committer
+from streamlake.pipeline.sink import IcebergSink
 from streamlake.pipeline.sink_run import SinkRun
 
 
-def remove_guards() -> None:
-    """In this process, for good."""
+class AlternatingGuards:
+    """Once made, odd checkpoints of all sinks in this process go without guards. `seconds`: what those of the others took.
 
-    def nothing(*_: Any, **__: Any) -> None:
-        return None
+    Checkpoint 0 has its guards, and what is done once at the start of a query is its own.
+    """
 
-    def no_entries(*_: Any, **__: Any) -> dict[str, str]:
-        return {}
+    def __init__(self) -> None:
+        self.seconds: dict[int, float] = {}
+        self._checkpoint = 0
+        self._inside = False
+        for owner, name, replacement in _REPLACEMENTS:
+            setattr(owner, name, self._either(getattr(owner, name), replacement))
+        call = IcebergSink.__call__
 
-    def none_pending(_: SinkRun) -> list[Any]:
-        return []
+        def alternating(each: IcebergSink, frame: Any, checkpoint_id: int) -> None:
+            self._checkpoint = checkpoint_id
+            call(each, frame, checkpoint_id)
 
-    def anonymous(frame: Any, checkpoint_id: int, *_: Any) -> CheckpointIdentity:
-        job_id = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-        return CheckpointIdentity("bench", job_id, checkpoint_id)
+        IcebergSink.__call__ = alternating  # type: ignore[method-assign]
 
-    changes: tuple[tuple[Any, str, Any], ...] = (
-        (sink, "checkpoint_identity", anonymous),
-        (SinkRun, "remember", nothing),
-        (SinkRun, "note_commit", nothing),
-        (SinkRun, "pending", none_pending),
-        (SinkRun, "forget_before", nothing),
-        (CommittableStore, "record", nothing),
-        (CommittableStore, "remove", nothing),
-        (Committer, "receipt_if_committed", nothing),
-        (Committer, "_check", nothing),
-        (committer, "marker_summary", no_entries),
-        (committer, "marker_property", no_entries),
-    )
-    for owner, name, replacement in changes:
-        assert hasattr(owner, name), f"{owner} has no {name} to take away"
-        setattr(owner, name, replacement)
+    @staticmethod
+    def are_removed(checkpoint_id: int) -> bool:
+        return checkpoint_id % 2 == 1
+
+    def _either(self, guard: Callable[..., Any], replacement: Callable[..., Any]) -> Callable[..., Any]:
+        def either(*values: Any, **named: Any) -> Any:
+            if self.are_removed(self._checkpoint):
+                return replacement(*values, **named)
+            if self._inside:
+                return guard(*values, **named)
+            self._inside = True
+            started = time.perf_counter()
+            try:
+                return guard(*values, **named)
+            finally:
+                self._inside = False
+                taken = time.perf_counter() - started
+                self.seconds[self._checkpoint] = self.seconds.get(self._checkpoint, 0) + taken
+
+        return either
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    return None
+
+
+def _no_entries(*_: Any, **__: Any) -> dict[str, str]:
+    return {}
+
+
+def _none_pending(*_: Any, **__: Any) -> list[Any]:
+    return []
+
+
+def _anonymous(frame: Any, checkpoint_id: int, *_: Any) -> CheckpointIdentity:
+    job_id = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+    return CheckpointIdentity("bench", job_id, checkpoint_id)
+
+
+_REPLACEMENTS: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
+    (sink, "checkpoint_identity", _anonymous),
+    (SinkRun, "remember", _nothing),
+    (SinkRun, "note_commit", _nothing),
+    (SinkRun, "pending", _none_pending),
+    (SinkRun, "forget_before", _nothing),
+    (CommittableStore, "record", _nothing),
+    (CommittableStore, "remove", _nothing),
+    (Committer, "receipt_if_committed", _nothing),
+    (Committer, "_check", _nothing),
+    (committer, "marker_summary", _no_entries),
+    (committer, "marker_property", _no_entries),
+)
