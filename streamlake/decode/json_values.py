@@ -129,31 +129,31 @@ def _value(value: Any, part: NestedField, options: JsonOptions, path: str) -> An
     type_ = part.type
     if isinstance(type_, StructType):
         if not isinstance(value, dict):
-            raise _mismatch(path, type_, value, "an object is needed")
+            raise mismatch(path, type_, value, "an object is needed")
         return _struct(value, type_.fields, options, f"{path}.")
     if isinstance(type_, ListType):
         if not isinstance(value, list):
-            raise _mismatch(path, type_, value, "an array is needed")
+            raise mismatch(path, type_, value, "an array is needed")
         return [_value(item, type_.element, options, f"{path}.element") for item in value]
     if isinstance(type_, MapType):
         return _map(value, type_, options, path)
     try:
-        return _primitive(value, type_, options)
+        return primitive_value(value, type_, options)
     except (ValueError, OverflowError) as error:
-        raise _mismatch(path, type_, value, str(error)) from error
+        raise mismatch(path, type_, value, str(error)) from error
 
 
 def _map(value: Any, type_: MapType, options: JsonOptions, path: str) -> list[tuple[Any, Any]]:
     if isinstance(value, dict):
         if getattr(value, "twice", ()):
-            raise _mismatch(path, type_, value, "a key is there twice")
+            raise mismatch(path, type_, value, "a key is there twice")
         pairs = [(_key(key, type_, options, path), item) for key, item in value.items()]
     elif isinstance(value, list) and all(
         isinstance(item, dict) and item.keys() == {"key", "value"} for item in value
     ):
         pairs = [(_value(item["key"], type_.key, options, f"{path}.key"), item["value"]) for item in value]
     else:
-        raise _mismatch(path, type_, value, 'an object, or an array of {"key", "value"}, is needed')
+        raise mismatch(path, type_, value, 'an object, or an array of {"key", "value"}, is needed')
     return [(key, _value(item, type_.value, options, f"{path}.value")) for key, item in pairs]
 
 
@@ -170,7 +170,8 @@ def _key(text: str, type_: MapType, options: JsonOptions, path: str) -> Any:
     return _value(value, type_.key, options, f"{path}.key")
 
 
-def _primitive(value: Any, type_: IcebergType, options: JsonOptions) -> Any:
+def primitive_value(value: Any, type_: IcebergType, options: JsonOptions) -> Any:
+    """A value of JSON other than null as one of a primitive type. Raises ValueError with the reason."""
     if isinstance(type_, BooleanType):
         return _need(value, bool, "true or false is needed")
     if isinstance(type_, (IntegerType, LongType)):
@@ -260,7 +261,8 @@ def _timestamp(value: Any, resolution: int, options: JsonOptions) -> int:
     return int(scaled)
 
 
-def _mismatch(path: str, type_: IcebergType, value: Any, problem: str) -> FieldError:
+def mismatch(path: str, type_: IcebergType, value: Any, problem: str) -> FieldError:
+    """The error for a value of JSON that does not fit the type of the field at `path`."""
     if isinstance(value, (dict, list)):
         shown = _kind(value)
     else:

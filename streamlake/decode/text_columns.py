@@ -52,7 +52,7 @@ def times(text: pa.Array) -> pa.Array:
 def uuids(text: pa.Array) -> pa.Array:
     """Canonical UUIDs as 16 fixed bytes."""
     present = text.drop_null() if text.null_count else text
-    data, offsets = _bytes(present)
+    data, offsets = bytes_and_offsets(present)
     if not (np.diff(offsets) == 36).all():
         raise NotBulkError
     letters = data.reshape(-1, 36)
@@ -63,13 +63,13 @@ def uuids(text: pa.Array) -> pa.Array:
         raise NotBulkError
     packed = (digits[:, 0::2] << 4 | digits[:, 1::2]).astype(np.uint8)
     values = pa.Array.from_buffers(pa.binary(16), len(present), [None, pa.py_buffer(packed.tobytes())])
-    return _spread(values, text)
+    return spread(values, text)
 
 
 def base64_values(text: pa.Array, length: int | None) -> pa.Array:
     """Base64 with padding as binary, or as fixed bytes of `length`."""
     present = text.drop_null() if text.null_count else text
-    data, offsets = _bytes(present)
+    data, offsets = bytes_and_offsets(present)
     sizes = np.diff(offsets)
     if (sizes % 4).any():
         raise NotBulkError
@@ -99,10 +99,10 @@ def base64_values(text: pa.Array, length: int | None) -> pa.Array:
     if length is not None:
         if (lengths != length).any():
             raise NotBulkError
-        return _spread(pa.Array.from_buffers(pa.binary(length), len(present), [None, payload]), text)
+        return spread(pa.Array.from_buffers(pa.binary(length), len(present), [None, payload]), text)
     bounds = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     values = pa.Array.from_buffers(pa.binary(), len(present), [None, pa.py_buffer(bounds.tobytes()), payload])
-    return _spread(values, text)
+    return spread(values, text)
 
 
 def epoch_timestamps(numbers: pa.Array, unit_nanos: int, type_: pa.TimestampType) -> pa.Array:
@@ -121,7 +121,7 @@ def epoch_timestamps(numbers: pa.Array, unit_nanos: int, type_: pa.TimestampType
     return scaled.cast(type_)
 
 
-def _bytes(text: pa.Array) -> tuple[_Array, _Array]:
+def bytes_and_offsets(text: pa.Array) -> tuple[_Array, _Array]:
     """The letters of a column without nulls, as one array of bytes, and the offsets into it, from 0."""
     _, offset_buffer, data_buffer = text.buffers()
     if not len(text):
@@ -131,7 +131,7 @@ def _bytes(text: pa.Array) -> tuple[_Array, _Array]:
     return data, (offsets - offsets[0]).astype(np.int64)
 
 
-def _spread(values: pa.Array, like: pa.Array) -> pa.Array:
+def spread(values: pa.Array, like: pa.Array) -> pa.Array:
     """`values` of the elements that are not null in `like`, at their places."""
     if not like.null_count:
         return values

@@ -1,0 +1,139 @@
+"""Parts of the changes of one raw batch: made of single outcomes, joined, put in order.
+
+Used by the decoders of envelopes, between their bulk way and their way record by record. Invariant: parts of one
+decoder have the same columns; their sequences have one type, or have no rows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from streamlake.decode.envelope import Array, Change, Changes, Outcome, Reject, Truncate
+from streamlake.decode.text_columns import NotBulkError
+from streamlake.formats.arrow_schema import schema_to_arrow
+from streamlake.records import ROW_KIND
+from streamlake.spec.schema import Schema
+
+
+def changes_schema(schema: Schema) -> pa.Schema:
+    """The target's columns, nullable because deletes may know only the key, and the row kind."""
+    columns = [part.with_nullable(True) for part in schema_to_arrow(schema)]
+    return pa.schema([*columns, pa.field(ROW_KIND, pa.int8(), nullable=False)])
+
+
+def part_of(
+    columns: Sequence[pa.Array],
+    kinds: Array,
+    schema: pa.Schema,
+    sequence: pa.Array,
+    records: Array,
+    unset: dict[str, Array],
+) -> Changes:
+    """A part with rows only: one array per column of `schema` but the last, (n,) kinds and the rest of n."""
+    arrays = [*columns, pa.array(np.asarray(kinds, dtype=np.int8))]
+    rows = pa.RecordBatch.from_arrays(arrays, schema=schema)
+    return Changes(rows, sequence, np.asarray(records, dtype=np.int64), unset)
+
+
+def part_of_outcomes(
+    outcomes: Sequence[tuple[int, Outcome]], rejects: Sequence[Reject], schema: pa.Schema
+) -> Changes:
+    """A part of (record's place, outcome) pairs in the order of the records."""
+    changes: list[tuple[int, Change]] = [
+        (at, change) for at, outcome in outcomes for change in outcome.changes
+    ]
+    columns = [
+        pa.array([change.row.get(part.name) for _, change in changes], part.type)
+        for part in list(schema)[:-1]
+    ]
+    sequences = [change.sequence for _, change in changes]
+    names = {name for _, change in changes for name in change.unset}
+    part = part_of(
+        columns,
+        np.array([change.kind for _, change in changes], dtype=np.int8),
+        schema,
+        _sequence(sequences),
+        np.array([at for at, _ in changes], dtype=np.int64),
+        {name: np.array([name in change.unset for _, change in changes]) for name in names},
+    )
+    return replace(
+        part,
+        truncates=tuple(
+            Truncate(at, *found.truncate) for at, found in outcomes if found.truncate is not None
+        ),
+        rejects=tuple(rejects),
+        ignored=Counter(found.ignored for _, found in outcomes if found.ignored is not None),
+    )
+
+
+def joined(parts: Sequence[Changes], schema: pa.Schema) -> Changes:
+    """One value of several parts, which are in the order of their records or interleave; rows are brought in order.
+
+    Raises NotBulkError when the parts' sequences have different types.
+    """
+    parts = [part for part in parts if _has_any(part)]
+    if not parts:
+        return part_of_outcomes((), (), schema)
+    if len(parts) == 1:
+        return parts[0]
+    with_rows = [part for part in parts if part.rows.num_rows] or parts[:1]
+    typed = [part for part in with_rows if part.sequence.null_count < len(part.sequence)] or with_rows[:1]
+    if len({part.sequence.type for part in typed}) > 1:
+        raise NotBulkError
+    sequence_type = typed[0].sequence.type
+    rows = pa.Table.from_batches([part.rows for part in with_rows], schema).combine_chunks()
+    whole = Changes(
+        rows=rows.to_batches()[0] if rows.num_rows else with_rows[0].rows,
+        sequence=pa.concat_arrays([_cast(part.sequence, sequence_type) for part in with_rows]),
+        records=np.concatenate([part.records for part in with_rows]),
+        unset={
+            name: np.concatenate(
+                [part.unset.get(name, np.zeros(part.rows.num_rows, dtype=bool)) for part in with_rows]
+            )
+            for name in {name for part in with_rows for name in part.unset}
+        },
+        truncates=tuple(
+            sorted((one for part in parts for one in part.truncates), key=lambda one: one.record)
+        ),
+        rejects=tuple(sorted((one for part in parts for one in part.rejects), key=lambda one: one.record)),
+        ignored=sum((Counter(part.ignored) for part in parts), Counter()),
+    )
+    return in_order(whole)
+
+
+def in_order(changes: Changes) -> Changes:
+    """The same with its rows in the order of their records, rows of one record as they were."""
+    if (np.diff(changes.records) >= 0).all():
+        return changes
+    return taken(changes, np.argsort(changes.records, kind="stable"))
+
+
+def taken(changes: Changes, order: Array) -> Changes:
+    """The same with the rows at (n,) places only, in that order."""
+    places = pa.array(order, pa.int64())
+    return replace(
+        changes,
+        rows=changes.rows.take(places),
+        sequence=changes.sequence.take(places),
+        records=changes.records[order],
+        unset={name: mask[order] for name, mask in changes.unset.items() if mask[order].any()},
+    )
+
+
+def _has_any(part: Changes) -> bool:
+    return bool(part.rows.num_rows or part.truncates or part.rejects or part.ignored)
+
+
+def _sequence(values: list[Any]) -> pa.Array:
+    texts = any(isinstance(value, str) for value in values)
+    return pa.array(values, pa.string() if texts else pa.int64())
+
+
+def _cast(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    return array if array.type.equals(type_) else pa.nulls(len(array), type_)

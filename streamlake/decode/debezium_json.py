@@ -1,0 +1,253 @@
+"""Debezium's change events in JSON, with or without schemas: before, after, op, source.
+
+An `Envelope`. c, r and u bring a row in, d takes one out, and so does a u whose before image has another key; t is a
+truncate. Logical messages, heartbeats, transaction metadata and schema changes change no row: ignored, and counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamlake.decode.change_parts import changes_schema, joined, part_of
+from streamlake.decode.connect_schema import ConnectSchema
+from streamlake.decode.debezium_options import DebeziumOptions
+from streamlake.decode.debezium_readings import needs_samples, readings_by_options, readings_by_schema
+from streamlake.decode.debezium_source import Position, position_of
+from streamlake.decode.envelope import Array, Change, Changes, Outcome, Records
+from streamlake.decode.envelope_decoder import one_by_one
+from streamlake.decode.json_columns import JsonColumns
+from streamlake.decode.json_options import JsonOptions
+from streamlake.decode.json_values import FieldError, parse_object
+from streamlake.decode.payloads import PayloadReader, Payloads, payload_of
+from streamlake.decode.row_reader import RowReader
+from streamlake.decode.text_columns import NotBulkError
+from streamlake.decode.unavailable import Unavailable
+from streamlake.records import RowKind
+from streamlake.spec.schema import Schema
+from streamlake.spec.types import IcebergType, NestedField, StringType, StructType
+
+_KINDS = {
+    "c": RowKind.INSERT,
+    "r": RowKind.INSERT,
+    "u": RowKind.UPDATE_AFTER,
+    "d": RowKind.DELETE,
+}
+_OTHER = -1
+_SAMPLES = 8
+_TIMES = {"ts_ms", "ts_us", "ts_ns"}
+
+
+class DebeziumJson:
+    """Reads events of one table to the columns of `schema`; `key` names the columns of its key."""
+
+    def __init__(
+        self, schema: Schema, key: Sequence[str] = (), options: DebeziumOptions | None = None
+    ) -> None:
+        self._schema = schema
+        self._key = tuple(key)
+        self._options = options or DebeziumOptions()
+        self._unavailable = Unavailable(self._options.unavailable_value_placeholder)
+        self._arrow = changes_schema(schema)
+        self._payloads = PayloadReader()
+        self._sampled = any(needs_samples(part.type) for part in schema.fields)
+        self._by_schema: dict[bytes, RowReader] = {}
+
+    def bulk(self, records: Records) -> Changes:
+        """See Envelope.bulk."""
+        return joined([self._run(payloads) for payloads in self._payloads.runs(records)], self._arrow)
+
+    def one(self, value: bytes, key: bytes | None) -> Outcome:
+        """See Envelope.one."""
+        payload, connect = payload_of(parse_object(value))
+        if payload is None:
+            return Outcome(ignored="record without payload")
+        if not isinstance(payload, dict):
+            raise ValueError("its payload is no object")
+        op = payload.get("op")
+        if op is None:
+            return Outcome(ignored=_without_operation(payload))
+        if op == "m":
+            return Outcome(ignored="logical message")
+        if op != "t" and op not in _KINDS:
+            raise FieldError(f"'op' is {op!r}, which is no operation of Debezium")
+        source = payload.get("source")
+        if source is None:
+            source = {}
+        if not isinstance(source, dict):
+            raise FieldError("'source' is no object")
+        sequence = position_of(source.get("connector")).value(source)
+        if op == "t":
+            return Outcome(truncate=(table_of(source), sequence))
+        return Outcome(changes=self._changes(_KINDS[op], payload, connect, sequence, key))
+
+    def _changes(
+        self,
+        kind: RowKind,
+        payload: Mapping[str, Any],
+        connect: ConnectSchema | None,
+        sequence: int | str | None,
+        key: bytes | None,
+    ) -> list[Change]:
+        before, after = self._image(payload.get("before")), self._image(payload.get("after"))
+        reader = self._reader(connect, [image for image in (before, after) if isinstance(image, dict)])
+        if kind == RowKind.DELETE:
+            if before is None and key is not None:
+                row, unset = reader.row(self._key_image(key), "key", brought=False)
+            else:
+                row, unset = reader.row(before, "before", brought=False)
+            return [Change(kind, row, sequence, unset)]
+        row, unset = reader.row(after, "after", brought=True)
+        changes = [Change(kind, row, sequence, unset)]
+        if kind == RowKind.UPDATE_AFTER and isinstance(before, dict):
+            names = [name for name in self._key if name in reader.readings]
+            old = {name: reader.readings[name].value(before.get(name), f"before.{name}") for name in names}
+            if any(old[name] is not None and old[name] != row[name] for name in names):
+                gone, unknown = reader.row(before, "before", brought=False)
+                changes.insert(0, Change(RowKind.DELETE, gone, sequence, unknown))
+        return changes
+
+    def _run(self, payloads: Payloads) -> Changes:
+        records = payloads.records
+        first = parse_object(payloads.values[0].as_py()) if len(records) else {}
+        source = first.get("source")
+        connector = source.get("connector") if isinstance(source, dict) else None
+        position = position_of(connector)
+        reader = self._bulk_reader(payloads)
+        before, after, op, source = self._read(payloads.values, reader, position)
+        if pc.any(pc.not_equal(source.field("connector"), connector or ""), min_count=0).as_py():
+            raise NotBulkError
+        kinds = _kinds(op)
+        sequence = position.column(source)
+        taken = kinds == RowKind.DELETE
+        has_before = before.is_valid().to_numpy(zero_copy_only=False)
+        has_after = after.is_valid().to_numpy(zero_copy_only=False)
+        others = (kinds == _OTHER) | np.where(taken, ~has_before, ~has_after)
+        brought = ~taken & ~others
+        moved = np.flatnonzero(brought & has_before & (kinds == RowKind.UPDATE_AFTER))
+        if len(moved):
+            differs = reader.key_differs(*(_at(images, moved) for images in (before, after)))
+            moved = moved[differs.to_numpy(zero_copy_only=False)]
+        removed = np.union1d(np.flatnonzero(taken & ~others), moved)
+        chosen = np.flatnonzero(brought)
+        parts = [
+            self._part(reader, before, removed, None, sequence, records),
+            self._part(reader, after, chosen, kinds[chosen], sequence, records),
+        ]
+        if others.any():
+            parts.append(one_by_one(self, records.take(np.flatnonzero(others)), self._arrow))
+        return joined(parts, self._arrow)
+
+    def _part(
+        self,
+        reader: RowReader,
+        images: pa.Array,
+        at: Array,
+        kinds: Array,
+        sequence: pa.Array,
+        records: Records,
+    ) -> Changes:
+        """The changes that images at some places bring in or, when they are given no kinds, take out."""
+        columns, unset = reader.columns(_at(images, at), brought=kinds is not None)
+        kinds = np.full(len(at), RowKind.DELETE) if kinds is None else kinds
+        return part_of(columns, kinds, self._arrow, _at(sequence, at), records.places[at], unset)
+
+    def _read(
+        self, values: pa.Array, reader: RowReader, position: Position
+    ) -> tuple[pa.StructArray, pa.StructArray, pa.Array, pa.StructArray]:
+        """The images, "op" and "source" of payloads."""
+        image = self._image_type(reader)
+        source = StructType((NestedField(0, "connector", StringType()), *position.fields))
+        fields = [
+            NestedField(0, "before", image),
+            NestedField(0, "after", image),
+            NestedField(0, "op", StringType()),
+            NestedField(0, "source", source),
+        ]
+        before, after, op, source = JsonColumns(fields, JsonOptions(), strict_names=False).read(values)
+        return self._images(before, reader), self._images(after, reader), op, source
+
+    def _reader(self, connect: ConnectSchema | None, samples: Sequence[Mapping[str, Any]]) -> RowReader:
+        image = None if connect is None else _image_schema(connect)
+        if image is None:
+            readings = readings_by_options(self._schema, samples, self._options)
+        else:
+            readings = readings_by_schema(self._schema, image, self._options)
+        return RowReader(self._schema, readings, self._key, self._unavailable)
+
+    def _bulk_reader(self, payloads: Payloads) -> RowReader:
+        if payloads.connect is not None:
+            known = self._by_schema.get(payloads.beginning)
+            if known is None:
+                if len(self._by_schema) > 64:
+                    self._by_schema.clear()
+                known = self._by_schema[payloads.beginning] = self._reader(payloads.connect, ())
+            return known
+        images = []
+        if self._sampled:
+            for at in np.unique(np.linspace(0, len(payloads.values) - 1, _SAMPLES).astype(int)):
+                try:
+                    found = parse_object(payloads.values[int(at)].as_py())
+                    images += [self._image(found.get(name)) for name in ("after", "before")]
+                except ValueError:
+                    continue
+        return self._reader(None, [image for image in images if isinstance(image, dict)])
+
+    # How an image is written: an object here, JSON as text in MongoDB's events.
+
+    def _image_type(self, reader: RowReader) -> IcebergType:
+        return reader.physical
+
+    def _images(self, found: pa.Array, reader: RowReader) -> pa.StructArray:
+        return found
+
+    def _image(self, found: Any) -> Any:
+        return found
+
+    def _key_image(self, key: bytes) -> Any:
+        """The columns that a record's key has. Raises ValueError."""
+        return payload_of(parse_object(key))[0]
+
+
+def table_of(source: Mapping[str, Any]) -> str:
+    """The dotted name of the table that "source" names."""
+    parts = (source.get(name) for name in ("db", "schema", "table", "collection"))
+    return ".".join(part for part in parts if isinstance(part, str))
+
+
+def _image_schema(connect: ConnectSchema) -> ConnectSchema | None:
+    image = connect.fields.get("after")
+    return image if image is not None and image.type == "struct" else None
+
+
+def _kinds(op: pa.Array) -> Array:
+    """(n,) int8: the row kind of each "op"; -1 for what brings and takes no row."""
+    encoded = op.dictionary_encode()
+    known = np.array(
+        [_KINDS.get(text, _OTHER) for text in [*encoded.dictionary.to_pylist(), None]], dtype=np.int8
+    )
+    indices = encoded.indices
+    if indices.null_count:
+        indices = indices.fill_null(len(known) - 1)
+    return known[indices.to_numpy(zero_copy_only=False)]
+
+
+def _at(array: pa.Array, places: Array) -> pa.Array:
+    if len(places) == len(array):
+        return array
+    return array.take(pa.array(places, pa.int64()))
+
+
+def _without_operation(payload: Mapping[str, Any]) -> str:
+    """What a record without "op" is. Raises ValueError when it is nothing that Debezium writes."""
+    if payload and payload.keys() <= _TIMES:
+        return "heartbeat"
+    if "status" in payload and "id" in payload:
+        return "transaction metadata"
+    if "ddl" in payload or "tableChanges" in payload:
+        return "schema change"
+    raise FieldError("'op' is missing: it is no change event of Debezium")

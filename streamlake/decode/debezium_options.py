@@ -1,0 +1,63 @@
+"""What the Debezium decoders can be told: the `debezium.*` options, parsed once.
+
+Most say how the connector is configured, under the connector's own words; they matter only for records that come
+without a schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from streamlake.decode.unavailable import DEFAULT_PLACEHOLDER
+from streamlake.errors import InvalidOptionError
+from streamlake.options import check_option_names
+
+_CHOICES: dict[str, tuple[str, ...] | None] = {
+    "debezium.time-precision-mode": (
+        "adaptive",
+        "adaptive_time_microseconds",
+        "connect",
+        "microseconds",
+        "nanoseconds",
+        "isostring",
+    ),
+    "debezium.decimal-handling-mode": ("precise", "string", "double"),
+    "debezium.binary-handling-mode": ("bytes", "base64", "hex"),
+    "debezium.unavailable-value-placeholder": None,
+}
+
+
+@dataclass(frozen=True)
+class DebeziumOptions:
+    """`time_precision_mode`, `decimal_handling_mode`, `binary_handling_mode`, `unavailable_value_placeholder`: as the
+    connector has them."""
+
+    time_precision_mode: str = "adaptive"
+    decimal_handling_mode: str = "precise"
+    binary_handling_mode: str = "bytes"
+    unavailable_value_placeholder: str = DEFAULT_PLACEHOLDER
+
+    @staticmethod
+    def parse(options: Mapping[str, str]) -> DebeziumOptions:
+        """Raises InvalidOptionError for an unknown name or value."""
+        check_option_names(options, _CHOICES, "the Debezium decoder")
+        for name, value in options.items():
+            choices = _CHOICES[name]
+            if choices is not None and value not in choices:
+                raise InvalidOptionError(f"{name} is '{value}'; it can be {', '.join(choices)}")
+        return DebeziumOptions(
+            **{name.removeprefix("debezium.").replace("-", "_"): value for name, value in options.items()}
+        )
+
+    @property
+    def timestamp_nanos(self) -> int | None:
+        """Nanoseconds per unit of a number in a timestamp column; None where it depends on the database's column."""
+        return {"connect": 1_000_000, "microseconds": 1_000, "nanoseconds": 1}.get(self.time_precision_mode)
+
+    @property
+    def time_nanos(self) -> int | None:
+        """Nanoseconds per unit of a number in a time column; None where it depends on the database's column."""
+        if self.time_precision_mode == "adaptive_time_microseconds":
+            return 1_000
+        return self.timestamp_nanos

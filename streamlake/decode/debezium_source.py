@@ -1,0 +1,213 @@
+"""Where a change stands in its database's log: the default `sequence_by` of Debezium's changes.
+
+Each connector writes its position in other fields of "source". Invariant: of two changes of one key, the later one
+has the higher sequence, or both have the same one and arrive in order (a key's delete and insert of one statement).
+
+| connector | sequence |
+|---|---|
+| postgresql | int64: `lsn` |
+| mysql, mariadb | int64: number of the binlog `file` * 2**36 + `pos` + `row` (an event is longer than it has rows) |
+| sqlserver | text: `commit_lsn`/`change_lsn`/`event_serial_no`, each of fixed width |
+| mongodb | int64: seconds of `ts_ms` * 2**32 + `ord` |
+| others | int64: nanoseconds of `ts_ns`, else `ts_us`, else `ts_ms` |
+
+A record without these fields has no sequence (null).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamlake.decode.text_columns import NotBulkError
+from streamlake.spec.types import LongType, NestedField, StringType
+
+_FILE_NUMBER = re.compile(r".*\.(\d+)")
+_POSITION_BITS = 36
+_FILE_BITS = 63 - _POSITION_BITS
+_LSN = re.compile(r"[0-9a-fA-F]{8}:[0-9a-fA-F]{8}:[0-9a-fA-F]{4}")
+_NO_LSN = "00000000:00000000:0000"
+_SERIAL_DIGITS = 10
+
+
+class Position(Protocol):
+    """The positions of one kind of connector."""
+
+    fields: tuple[NestedField, ...]
+
+    def column(self, source: pa.StructArray) -> pa.Array:
+        """The sequences of (n,) "source" objects read as `fields`. Raises NotBulkError."""
+
+    def value(self, source: Mapping[str, Any]) -> int | str | None:
+        """The sequence of one. Raises ValueError."""
+
+
+def position_of(connector: str | None) -> Position:
+    """The position of changes whose "source" names this connector."""
+    return _POSITIONS.get(connector or "", _TIMES)
+
+
+def binlog_sequence(file: str | None, position: int) -> int:
+    """An int64 that orders as MySQL's binlog does. Raises ValueError for a file without a number or beyond range."""
+    number = file_number(file) if file else 0
+    if not 0 <= position < 1 << _POSITION_BITS or number >= 1 << _FILE_BITS:
+        raise ValueError(f"there is no binlog position {file}:{position}")
+    return number << _POSITION_BITS | position
+
+
+def file_number(file: str) -> int:
+    """The number at the end of a binlog file's name ("mysql-bin.000003"). Raises ValueError."""
+    match = _FILE_NUMBER.fullmatch(file)
+    if match is None:
+        raise ValueError(f"the binlog file '{file}' has no number at its end")
+    return int(match[1])
+
+
+class _Lsn:
+    fields: tuple[NestedField, ...] = (NestedField(0, "lsn", LongType()),)
+
+    def column(self, source: pa.StructArray) -> pa.Array:
+        return source.field("lsn")
+
+    def value(self, source: Mapping[str, Any]) -> int | None:
+        return _number(source, "lsn")
+
+
+class _Binlog:
+    fields: tuple[NestedField, ...] = (
+        NestedField(0, "file", StringType()),
+        NestedField(0, "pos", LongType()),
+        NestedField(0, "row", LongType()),
+    )
+
+    def column(self, source: pa.StructArray) -> pa.Array:
+        files = source.field("file").dictionary_encode()
+        try:
+            numbers = [file_number(file) if file else 0 for file in files.dictionary.to_pylist()]
+        except ValueError as error:
+            raise NotBulkError from error
+        number = pa.array(numbers, pa.int64()).take(files.indices)
+        position = pc.add(source.field("pos"), source.field("row").fill_null(0))
+        bounds = pc.min_max(position)
+        if max(numbers, default=0) >= 1 << _FILE_BITS or (
+            bounds["min"].is_valid
+            and not 0 <= bounds["min"].as_py() <= bounds["max"].as_py() < 1 << _POSITION_BITS
+        ):
+            raise NotBulkError
+        return pc.bit_wise_or(pc.shift_left(number.fill_null(0), _POSITION_BITS), position)
+
+    def value(self, source: Mapping[str, Any]) -> int | None:
+        position = _number(source, "pos")
+        if position is None:
+            return None
+        return binlog_sequence(_text(source, "file"), position + (_number(source, "row") or 0))
+
+
+class _SqlServer:
+    fields: tuple[NestedField, ...] = (
+        NestedField(0, "commit_lsn", StringType()),
+        NestedField(0, "change_lsn", StringType()),
+        NestedField(0, "event_serial_no", LongType()),
+    )
+
+    def column(self, source: pa.StructArray) -> pa.Array:
+        commit, change = source.field("commit_lsn"), source.field("change_lsn").fill_null(_NO_LSN)
+        serial = source.field("event_serial_no").fill_null(0)
+        for text in (commit, change):
+            if not pc.all(pc.match_substring_regex(text, f"^{_LSN.pattern}$"), min_count=0).as_py():
+                raise NotBulkError
+        digits = pc.utf8_lpad(serial.cast(pa.string()), _SERIAL_DIGITS, "0")
+        if pc.any(pc.less(serial, 0), min_count=0).as_py() or (
+            pc.any(pc.greater(pc.utf8_length(digits), _SERIAL_DIGITS), min_count=0).as_py()
+        ):
+            raise NotBulkError
+        return pc.utf8_lower(pc.binary_join_element_wise(commit, change, digits, "/"))
+
+    def value(self, source: Mapping[str, Any]) -> str | None:
+        commit, change = _text(source, "commit_lsn"), _text(source, "change_lsn")
+        if commit is None:
+            return None
+        parts = [commit, _NO_LSN if change is None else change]
+        for part in parts:
+            if _LSN.fullmatch(part) is None:
+                raise ValueError(f"'source' has the LSN '{part}', which is none of SQL Server")
+        serial = _number(source, "event_serial_no") or 0
+        if not 0 <= serial < 10**_SERIAL_DIGITS:
+            raise ValueError(f"'source.event_serial_no' is {serial}")
+        return f"{parts[0]}/{parts[1]}/{serial:0{_SERIAL_DIGITS}}".lower()
+
+
+class _OperationTime:
+    fields: tuple[NestedField, ...] = (NestedField(0, "ts_ms", LongType()), NestedField(0, "ord", LongType()))
+
+    def column(self, source: pa.StructArray) -> pa.Array:
+        millis, order = source.field("ts_ms"), source.field("ord").fill_null(0)
+        for array, limit in ((millis, 1_000 << 31), (order, 1 << 32)):
+            bounds = pc.min_max(array)
+            if bounds["min"].is_valid and not 0 <= bounds["min"].as_py() <= bounds["max"].as_py() < limit:
+                raise NotBulkError
+        return pc.bit_wise_or(pc.shift_left(pc.divide(millis, 1_000), 32), order)
+
+    def value(self, source: Mapping[str, Any]) -> int | None:
+        millis, order = _number(source, "ts_ms"), _number(source, "ord") or 0
+        if millis is None:
+            return None
+        if not 0 <= millis < 1_000 << 31 or not 0 <= order < 1 << 32:
+            raise ValueError(f"there is no operation time {millis} ms, {order}")
+        return millis // 1_000 << 32 | order
+
+
+class _Times:
+    fields: tuple[NestedField, ...] = tuple(
+        NestedField(0, name, LongType()) for name in ("ts_ns", "ts_us", "ts_ms")
+    )
+    _NANOS = (1, 1_000, 1_000_000)
+
+    def column(self, source: pa.StructArray) -> pa.Array:
+        try:
+            scaled = [
+                pc.multiply_checked(source.field(part.name), pa.scalar(nanos, pa.int64()))
+                for part, nanos in zip(self.fields, self._NANOS, strict=True)
+            ]
+        except pa.ArrowInvalid as error:
+            raise NotBulkError from error
+        return pc.coalesce(*scaled)
+
+    def value(self, source: Mapping[str, Any]) -> int | None:
+        scaled = []
+        for part, nanos in zip(self.fields, self._NANOS, strict=True):
+            found = _number(source, part.name)
+            if found is not None and not -(1 << 63) <= found * nanos < 1 << 63:
+                raise ValueError(f"'source.{part.name}' is {found}, which is no time")
+            scaled.append(None if found is None else found * nanos)
+        return next((found for found in scaled if found is not None), None)
+
+
+_TIMES = _Times()
+_POSITIONS: dict[str, Position] = {
+    "postgresql": _Lsn(),
+    "mysql": _Binlog(),
+    "mariadb": _Binlog(),
+    "sqlserver": _SqlServer(),
+    "mongodb": _OperationTime(),
+}
+
+
+def _number(source: Mapping[str, Any], name: str) -> int | None:
+    found = source.get(name)
+    if found is None:
+        return None
+    if isinstance(found, bool) or not isinstance(found, int) or not -(1 << 63) <= found < 1 << 63:
+        raise ValueError(f"'source.{name}' is no whole number")
+    return found
+
+
+def _text(source: Mapping[str, Any], name: str) -> str | None:
+    found = source.get(name)
+    if found is not None and not isinstance(found, str):
+        raise ValueError(f"'source.{name}' is no text")
+    return found

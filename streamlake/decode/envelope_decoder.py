@@ -1,0 +1,128 @@
+"""Raw record batches -> changes, whatever the envelope: in bulk, and record by record where the bulk way fails.
+
+Runs on the executors between `source` and `write`, once per raw batch. A block that fails as a whole is split at the
+record that Arrow's reader names, or halved, until what cannot be read in bulk stands alone; only those records cost
+Python. Invariant: as in `envelope`: no record is dropped without a trace.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamlake.decode.change_parts import changes_schema, joined, part_of_outcomes
+from streamlake.decode.envelope import Changes, Envelope, KeyMove, Outcome, Records, Reject
+from streamlake.decode.json_columns import blocks
+from streamlake.decode.text_columns import NotBulkError
+from streamlake.errors import DecodeError
+from streamlake.spec.schema import Schema
+
+_BLOCK_BYTES = 64 << 20
+_ALONE = 8
+_SHOWN = 200
+_ROW = re.compile(r"in row (\d+)")
+NEW_KEY_HEADER = "__debezium.newkey"
+OLD_KEY_HEADER = "__debezium.oldkey"
+
+
+class EnvelopeDecoder:
+    """Decodes what `envelope` reads to the columns of `schema`."""
+
+    def __init__(self, schema: Schema, envelope: Envelope) -> None:
+        self.schema: pa.Schema = changes_schema(schema)
+        self._envelope = envelope
+
+    def decode(self, raw: pa.RecordBatch, *, keep_rejects: bool = False) -> Changes:
+        """The changes of a batch of schema RAW_RECORDS.
+
+        Records that cannot be decoded are listed in `rejects` when `keep_rejects` is set; else the first of them is
+        raised as a DecodeError that names topic, partition and offset.
+        """
+        records = Records.of(raw)
+        parts: list[Changes] = []
+        for low, high in blocks(records.values, _BLOCK_BYTES):
+            self._block(records, low, high, parts)
+        try:
+            changes = joined(parts, self.schema)
+        except NotBulkError as error:
+            raise DecodeError(
+                f"{_place(raw, 0)}: the batch mixes records of databases whose positions cannot be compared; give each "
+                "connector topics of its own"
+            ) from error
+        if changes.rejects and not keep_rejects:
+            first = changes.rejects[0]
+            raise record_error(raw, first.record, first.reason)
+        return replace(changes, tombstones=raw.num_rows - len(records), moves=_moves(raw, changes))
+
+    def _block(self, records: Records, low: int, high: int, parts: list[Changes]) -> None:
+        waiting = [(low, high)]
+        while waiting:
+            low, high = waiting.pop()
+            if high - low > _ALONE:
+                try:
+                    parts.append(self._envelope.bulk(records.slice(low, high)))
+                    continue
+                except NotBulkError as error:
+                    waiting += reversed(_split(low, high, error))
+            elif high > low:
+                parts.append(one_by_one(self._envelope, records.slice(low, high), self.schema))
+
+
+def one_by_one(envelope: Envelope, records: Records, schema: pa.Schema) -> Changes:
+    """The changes of the records in the exact way, and the rejects among them."""
+    outcomes: list[tuple[int, Outcome]] = []
+    rejects = []
+    for at in range(len(records)):
+        place = int(records.places[at])
+        try:
+            outcomes.append((place, envelope.one(records.values[at].as_py(), records.key(at))))
+        except ValueError as error:
+            rejects.append(Reject(place, str(error)))
+    return part_of_outcomes(outcomes, rejects, schema)
+
+
+def record_error(raw: pa.RecordBatch, at: int, reason: str) -> DecodeError:
+    """The error for the record at place `at` of a batch of schema RAW_RECORDS."""
+    value = raw.column("value")[at].as_py()
+    shown = value[:_SHOWN].decode("utf-8", "replace") + ("..." if len(value) > _SHOWN else "")
+    return DecodeError(
+        f"{_place(raw, at)}: {reason}. Correct the schema or the producer; the record is {shown!r}"
+    )
+
+
+def _place(raw: pa.RecordBatch, at: int) -> str:
+    topic, partition, offset = (raw.column(name)[at].as_py() for name in ("topic", "partition", "offset"))
+    return f"{topic}-{partition} offset {offset}"
+
+
+def _split(low: int, high: int, error: NotBulkError) -> Sequence[tuple[int, int]]:
+    """The parts to try after a failure; the record that the reader names stands alone with its neighbours."""
+    named = _ROW.search(str(error.__cause__ or ""))
+    if named is not None and low + int(named[1]) < high:
+        at = low + int(named[1])
+        return [(low, at), (at, at + 1), (at + 1, high)]
+    middle = (low + high) // 2
+    return [(low, middle), (middle, high)]
+
+
+def _moves(raw: pa.RecordBatch, changes: Changes) -> tuple[KeyMove, ...]:
+    """The key changes that headers tell of; few, so they are looked at one by one."""
+    headers = raw.column("headers")
+    entries = headers.flatten()
+    if not len(entries) or not changes.rows.num_rows:
+        return ()
+    named = pc.is_in(entries.field("key"), pa.array([NEW_KEY_HEADER, OLD_KEY_HEADER]))
+    chosen = np.flatnonzero(named.to_numpy(zero_copy_only=False))
+    if not len(chosen):
+        return ()
+    parents = np.unique(pc.list_parent_indices(headers).to_numpy()[chosen])
+    moves = []
+    for row in np.flatnonzero(np.isin(changes.records, parents)):
+        found = {one["key"]: one["value"] for one in headers[int(changes.records[row])].as_py()}
+        moves.append(KeyMove(int(row), found.get(OLD_KEY_HEADER), found.get(NEW_KEY_HEADER)))
+    return tuple(moves)

@@ -1,0 +1,104 @@
+"""JSON records of Kafka Connect with and without the schema that `schemas.enable=true` puts around each payload.
+
+Used by the decoders of Debezium's records. A record's schema is by far its longest part and the same in run after
+run of records: it is parsed once, and recognised as a common beginning. Invariant: what is cut out of a record is
+exactly its payload, or the record is left to be read one by one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamlake.decode.connect_schema import ConnectSchema
+from streamlake.decode.envelope import Records
+from streamlake.decode.text_columns import NotBulkError
+
+_START = re.compile(r'\{\s*"schema"\s*:\s*')
+_PAYLOAD = re.compile(r'\s*,\s*"payload"\s*:\s*')
+_KNOWN = 64
+_RUNS = 16
+
+
+@dataclass(frozen=True, eq=False)
+class Payloads:
+    """The payloads of records that all have the schema `connect` (None: without one). `beginning` identifies it."""
+
+    records: Records
+    values: pa.Array
+    connect: ConnectSchema | None
+    beginning: bytes
+
+
+class PayloadReader:
+    """Finds payloads; remembers the schemas that it has seen."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[bytes, ConnectSchema | None] = OrderedDict()
+
+    def runs(self, records: Records) -> Iterator[Payloads]:
+        """The records, grouped by their schema. Raises NotBulkError when a record is written in another way."""
+        for _ in range(_RUNS):
+            if not len(records):
+                return
+            beginning, connect = self._beginning(records.values[0].as_py())
+            if not beginning:
+                if pc.any(pc.match_substring_regex(records.values, r'^\s*\{\s*"schema"\s*:')).as_py():
+                    raise NotBulkError
+                yield Payloads(records, records.values, None, b"")
+                return
+            alike = pc.starts_with(records.values, beginning)
+            chosen = np.flatnonzero(alike.to_numpy(zero_copy_only=False))
+            here = records if len(chosen) == len(records) else records.take(chosen)
+            if not pc.all(pc.ends_with(here.values, b"}")).as_py():
+                raise NotBulkError
+            values = pc.binary_slice(here.values, len(beginning), -1)
+            yield Payloads(here, values, connect, beginning)
+            if len(chosen) == len(records):
+                return
+            records = records.take(np.setdiff1d(np.arange(len(records)), chosen))
+        raise NotBulkError
+
+    def _beginning(self, value: bytes) -> tuple[bytes, ConnectSchema | None]:
+        """A record's text up to its payload, and its schema; no text where there is no schema around it."""
+        for known, schema in self._known.items():
+            if value.startswith(known):
+                self._known.move_to_end(known, last=False)
+                return known, schema
+        try:
+            text = value.decode()
+            start = _START.match(text)
+            if start is None:
+                return b"", None
+            found, end = json.JSONDecoder().raw_decode(text, start.end())
+            payload = _PAYLOAD.match(text, end)
+            if payload is None:
+                raise NotBulkError
+            connect = None if found is None else ConnectSchema.of(found)
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise NotBulkError from error
+        beginning = text[: payload.end()].encode()
+        self._known[beginning] = connect
+        self._known.move_to_end(beginning, last=False)
+        while len(self._known) > _KNOWN:
+            self._known.popitem()
+        return beginning, connect
+
+
+def payload_of(found: Any) -> tuple[Any, ConnectSchema | None]:
+    """The payload of one parsed record and its schema. Raises ValueError when the schema is none."""
+    if not isinstance(found, dict) or found.keys() != {"schema", "payload"}:
+        return found, None
+    try:
+        connect = None if found["schema"] is None else ConnectSchema.of(found["schema"])
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"the record's schema is no Kafka Connect schema: {error!r} is missing") from error
+    return found["payload"], connect

@@ -1,0 +1,106 @@
+"""The row inside an envelope -> the target's columns, with the cells that are not known told apart.
+
+Used by the decoders of envelopes for before and after images. Both ways, bulk and single, give the same. Invariant: a
+row that is brought in has all its required columns, and one that is taken out has its key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamlake.decode.envelope import Array
+from streamlake.decode.json_values import FieldError
+from streamlake.decode.readings import Reading
+from streamlake.decode.text_columns import NotBulkError
+from streamlake.decode.unavailable import Unavailable
+from streamlake.formats.arrow_schema import arrow_type
+from streamlake.spec.schema import Schema
+from streamlake.spec.types import NestedField, StructType
+
+
+class RowReader:
+    """Reads rows to the columns of `schema`; `readings` has those of the columns that the envelope carries.
+
+    `key` names the key's columns; without it rows that are taken out are not checked.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        readings: Mapping[str, Reading],
+        key: Sequence[str],
+        unavailable: Unavailable | None,
+    ) -> None:
+        self.fields = schema.fields
+        self.key = tuple(key)
+        self.readings = readings
+        self.physical = StructType(
+            tuple(NestedField(0, name, part.physical) for name, part in readings.items())
+        )
+        self._unavailable = unavailable
+        self._types = {part.name: arrow_type(part.type) for part in schema.fields}
+
+    def columns(self, images: pa.StructArray, *, brought: bool) -> tuple[list[pa.Array], dict[str, Array]]:
+        """The target's columns and the masks of unset cells for an array of `physical` without nulls.
+
+        Raises NotBulkError, also when a required column is null.
+        """
+        arrays = []
+        unset: dict[str, Array] = {}
+        for part in self.fields:
+            reading = self.readings.get(part.name)
+            if reading is None:
+                arrays.append(pa.nulls(len(images), self._types[part.name]))
+            else:
+                found, mask = self._known(images.field(part.name), reading)
+                if mask is not None:
+                    unset[part.name] = mask
+                arrays.append(reading.column(found))
+            needed = part.required if brought else part.name in self.key
+            missing = arrays[-1].null_count
+            if needed and missing and missing != (unset[part.name].sum() if part.name in unset else 0):
+                raise NotBulkError
+        return arrays, unset
+
+    def key_differs(self, before: pa.StructArray, after: pa.StructArray) -> pa.Array:
+        """(n,) bool: whether a column of the key has another value in `after`; false where `before` has none."""
+        differs = None
+        for name in self.key:
+            if name in self.readings:
+                one = pc.not_equal(before.field(name), after.field(name)).fill_null(False)
+                differs = one if differs is None else pc.or_(differs, one)
+        return pa.repeat(False, len(after)) if differs is None else differs
+
+    def row(self, image: Any, path: str, *, brought: bool) -> tuple[dict[str, Any], frozenset[str]]:
+        """Column -> value, and the unset columns, for one image of JSON. Raises ValueError with the reason."""
+        if not isinstance(image, dict):
+            raise FieldError(f"'{path}' is needed, but it is missing or no object")
+        row: dict[str, Any] = {}
+        unset = set()
+        for name in getattr(image, "twice", ()):
+            if name in self.readings:
+                raise FieldError(f"'{path}.{name}' is there twice")
+        for part in self.fields:
+            reading = self.readings.get(part.name)
+            found = image.get(part.name) if reading is not None else None
+            if reading is None:
+                row[part.name] = None
+            elif self._unavailable is not None and self._unavailable.marks(found, reading.physical):
+                row[part.name] = None
+                unset.add(part.name)
+                continue
+            else:
+                row[part.name] = reading.value(found, f"{path}.{part.name}")
+            if row[part.name] is None and (part.required if brought else part.name in self.key):
+                raise FieldError(f"'{path}.{part.name}' is required, but it is missing or null")
+        return row, frozenset(unset)
+
+    def _known(self, array: pa.Array, reading: Reading) -> tuple[pa.Array, Any]:
+        mask = None if self._unavailable is None else self._unavailable.mask(array, reading.physical)
+        if mask is None:
+            return array, None
+        return pc.if_else(pa.array(mask), pa.scalar(None, array.type), array), mask
