@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.helpers import rings
 from tests.helpers.jars import iceberg_runtime, jars
+from tests.helpers.jvm import ARCHIVE_HOME, OPTIONS, quick_jvms
 from tests.helpers.readers import ChdbReader, DuckDbReader, JavaReader, PyIcebergReader, SparkReader
 from tests.helpers.rings import PartUnavailableError
 from tests.helpers.spark import build_session, spark_environment
@@ -22,6 +26,8 @@ if TYPE_CHECKING:
     from tests.helpers.flink_tables import FlinkTable
 
 os.environ.update(spark_environment())
+DRIVERS_WORTH_AN_ARCHIVE = 20
+"""What an archive of Spark's classes costs is what it saves for three or four drivers; most tests use less than one."""
 
 
 @pytest.fixture(scope="session")
@@ -37,6 +43,7 @@ def spark(spark_home: Path) -> Iterator[SparkSession]:
         runtime = jars(iceberg_runtime())
     except PartUnavailableError:
         runtime = []
+    os.environ.update(quick_jvms())
     session = build_session(spark_home, runtime_jars=runtime)
     try:
         yield session
@@ -77,7 +84,7 @@ def flink_tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, FlinkTab
     from tests.helpers.flink_tables import fill_tables
 
     try:
-        with FlinkEngine(tmp_path_factory.mktemp("flink")) as engine:
+        with FlinkEngine(tmp_path_factory.mktemp("flink"), jvm_options=OPTIONS.split()) as engine:
             return fill_tables(engine)
     except PartUnavailableError as error:
         rings.give_up("interop", error)
@@ -131,6 +138,32 @@ def _weight(item: pytest.Item) -> int:
     return len(heavy & {mark.name for mark in item.iter_markers()})
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """JVMs share an archive of classes where many are to start."""
+    if sum(_weight(item) > 0 for item in session.items) < DRIVERS_WORTH_AN_ARCHIVE:
+        os.environ.pop(ARCHIVE_HOME, None)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        os.environ[ARCHIVE_HOME] = tempfile.mkdtemp(prefix="streamlake-classes-")
+        config.add_cleanup(partial(shutil.rmtree, os.environ[ARCHIVE_HOME], ignore_errors=True))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """A parallel run keeps together what shares something costly."""
+    from tests.helpers import lanes
+
+    return lanes.scheduler(config, log)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """What a process of a parallel run could not do is told at the end of the whole run."""
+    rings.SKIPPED.update(getattr(node, "workeroutput", {}).get("skipped_rings", {}))
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for ring, reason in sorted(rings.SKIPPED.items()):
         terminalreporter.write_line(f"SKIPPED RING {ring}: {reason}", red=True, bold=True)
@@ -138,6 +171,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """In CI a skipped test is a failed run: nothing that the project promises may go unchecked there."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["skipped_rings"] = dict(rings.SKIPPED)
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     skipped = len(reporter.stats.get("skipped", ())) if reporter is not None else 0
     if rings.in_ci() and skipped and session.exitstatus == 0:

@@ -8,13 +8,14 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.helpers.jvm import quick_jvms
 from tests.helpers.spark import ROOT
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """This process's environment without anything that steers Spark: the command sets that up by itself."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("PYSPARK_", "SPARK_"))}
-    return {**kept, "PYTHONPATH": str(ROOT), "NO_COLOR": "1", **(extra or {})}
+    return {**kept, **quick_jvms(), "PYTHONPATH": str(ROOT), "NO_COLOR": "1", **(extra or {})}
 
 
 def command(*arguments: object) -> list[str]:

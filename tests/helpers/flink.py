@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,6 +77,7 @@ class FlinkEngine:
     """A running Flink with the catalog `lake`. Jobs run in it one after the other.
 
     `home` gets the warehouse, the temporary files and the log. `settings` are Flink's own, on top of those above.
+    `jvm_options` name the collector, too.
     """
 
     def __init__(
@@ -85,12 +86,14 @@ class FlinkEngine:
         parallelism: int = 2,
         memory: str = "1g",
         settings: Mapping[str, str] | None = None,
+        jvm_options: Sequence[str] = ("-XX:+UseParallelGC",),
     ) -> None:
         self.home = home
         self.log = home / "flink.log"
         self._parallelism = parallelism
         self._memory = memory
         self._settings = dict(settings or {})
+        self._jvm_options = list(jvm_options)
         self._gateway: JavaGateway | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._environment: Any = None
@@ -117,7 +120,7 @@ class FlinkEngine:
         found = [*jars(FLINK), *pyspark_jars("hadoop-client-api"), *pyspark_jars("hadoop-client-runtime")]
         for folder in ("tmp", CATALOG):
             (self.home / folder).mkdir(parents=True, exist_ok=True)
-        options = [f"-Xmx{self._memory}", "-XX:+UseParallelGC", "-Duser.timezone=UTC"]
+        options = [f"-Xmx{self._memory}", *self._jvm_options, "-Duser.timezone=UTC"]
         options += [f"-Djava.io.tmpdir={self.home / 'tmp'}", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
         options += [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
         command = [java, *options, "-cp", os.pathsep.join(map(str, [*pyspark_jars("py4j"), *found]))]

@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.helpers.jvm import quick_jvms
 from tests.helpers.processes import kill_group
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ def started_driver(
     inherited = {
         key: value for key, value in os.environ.items() if not key.startswith(("PYSPARK_", "SPARK_"))
     }
-    inherited |= spark_environment() | dict(environment or {})
+    inherited |= spark_environment() | quick_jvms() | dict(environment or {})
     with open(home / "stdout", "wb") as out, open(home / "stderr", "wb") as err:
         process = subprocess.Popen(
             [sys.executable, str(script), *map(str, arguments)],

@@ -1,0 +1,40 @@
+"""Which tests of a parallel run (`pytest -n 2`) stay together, and in what order groups of them go to the processes.
+
+A group is a file, as its tests share what is costly to make; the long ones, each with drivers or JVMs of its own, are
+groups by themselves. Groups are handed out in the order of collection to whoever is free.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+ALONE = ("tests/crash/", "tests/e2e/test_run.py", "tests/e2e/test_demo.py", "tests/e2e/test_jobs.py")
+"""Files whose tests share no fixture that is worth it."""
+TOGETHER = {
+    "tests/interop/test_flink_tables.py": "flink",
+    "tests/interop/test_flink_takeover.py": "flink",
+    "tests/interop/test_takeover.py": "flink",
+}
+"""Files that share one: Flink is started once."""
+
+
+def group_of(nodeid: str) -> str:
+    """The group of a test."""
+    file = nodeid.split("::")[0]
+    return nodeid if file.startswith(ALONE) else TOGETHER.get(file, file)
+
+
+class Lanes(LoadScopeScheduling):
+    """Hands out the groups of `group_of`."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(nodeid)
+
+
+def scheduler(config: pytest.Config, log: Any) -> Lanes:
+    """The scheduler of a parallel run."""
+    config.option.loadscopereorder = False
+    return Lanes(config, log)
