@@ -146,16 +146,9 @@ class Block:
 
     def slices(self, start: Numbers, end: Numbers, type_: pa.DataType) -> pa.Array:
         """Byte ranges, in ascending order, as an array of binary `type_`."""
-        rows = len(start)
-        if not rows:
-            return pa.array([], type_)
         if (start[1:] < end[:-1]).any():
             raise DamagedError("a value reaches into the next record")
-        bounds: Any = np.empty(2 * rows, dtype=np.int32)
-        bounds[0::2] = start
-        bounds[1::2] = end
-        pieces = pa.Array.from_buffers(type_, 2 * rows - 1, [None, pa.py_buffer(bounds), self._buffer])
-        return pc.take(pieces, pa.array(np.arange(0, 2 * rows, 2, dtype=np.int32)))
+        return byte_ranges(self._buffer, start, end, type_)
 
     def _inside(self, at: Numbers) -> None:
         # An empty selection has no maximum.
@@ -165,3 +158,15 @@ class Block:
     def _not_behind(self, at: Numbers) -> None:
         if len(at) and int(at.max()) > self.size:
             raise DamagedError("it ends before its last field")
+
+
+def byte_ranges(buffer: pa.Buffer, start: Numbers, end: Numbers, type_: pa.DataType) -> pa.Array:
+    """Ranges of a buffer, in ascending order and apart, as an array of binary `type_`: what is between is left out."""
+    rows = len(start)
+    if not rows:
+        return pa.array([], type_)
+    bounds: Any = np.empty(2 * rows, dtype=np.int32)
+    bounds[0::2] = start
+    bounds[1::2] = end
+    pieces = pa.Array.from_buffers(type_, 2 * rows - 1, [None, pa.py_buffer(bounds), buffer])
+    return pc.take(pieces, pa.array(np.arange(0, 2 * rows, 2, dtype=np.int32)))

@@ -12,8 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamlake.decode.json_decoder import JsonDecoder
-from streamlake.decode.json_options import JsonOptions
+from streamlake.decode.value_formats import value_decoder
 from streamlake.errors import DecodeError
 from streamlake.formats.arrow_schema import schema_to_arrow
 from streamlake.spec.schema import Schema
@@ -35,9 +34,7 @@ class RowDecoder:
         self.tombstones = 0
         self._metadata = dict(metadata)
         self._value_fields = tuple(part for part in schema.fields if part.name not in metadata)
-        self._decoder = (
-            JsonDecoder(Schema(self._value_fields), JsonOptions.parse(options)) if format == "json" else None
-        )
+        self._decoder = value_decoder(format, Schema(self._value_fields), options)
 
     def decode(self, raw: pa.RecordBatch) -> pa.RecordBatch:
         """Rows for a batch of schema RAW_RECORDS. Raises DecodeError that names the record."""
@@ -66,11 +63,17 @@ class _Failure:
             name: self._raw.column(name)[at].as_py() for name in ("topic", "partition", "offset", "value")
         }
         value = record["value"]
-        shown = value[:_SHOWN].decode("utf-8", "replace") + ("..." if len(value) > _SHOWN else "")
+        shown = _shown(value[:_SHOWN]) + ("..." if len(value) > _SHOWN else "")
         return DecodeError(
             f"{record['topic']}-{record['partition']} offset {record['offset']}: {reason}. Correct the schema or the "
-            f"producer; the record is {shown!r}"
+            f"producer; the record is {shown}"
         )
+
+
+def _shown(value: bytes) -> str:
+    """Text as text, and anything else in hexadecimal digits."""
+    text = value.decode("utf-8", "replace")
+    return f"0x{value.hex()}" if any(letter < " " and not letter.isspace() for letter in text) else repr(text)
 
 
 def _typed(array: pa.Array, type_: pa.DataType) -> pa.Array:

@@ -19,14 +19,16 @@ import yaml
 from streamlake.errors import InvalidOptionError
 from streamlake.options import check_option_names, unknown_option
 
-KAFKA_FORMATS = ("json", "raw")
+KAFKA_FORMATS = ("json", "raw", "avro", "confluent-avro", "confluent-json")
 FILE_FORMATS = ("parquet", "json", "csv", "orc", "text")
+AVRO_SCHEMA_FILE = "avro.schema-file"
 DEFAULT_TRIGGER = {"processingTime": "10 seconds"}
 
 
 @dataclass(frozen=True)
 class KafkaSettings:
-    """`source: kafka`. `options` are the KafkaSource's own, in kebab-case."""
+    """`source: kafka`. `options` are the KafkaSource's own, in kebab-case; what `avro.schema-file` names has been read
+    into `avro.schema`."""
 
     bootstrap_servers: tuple[str, ...]
     topics: tuple[str, ...]
@@ -156,8 +158,26 @@ def _kafka(kafka: _Section) -> KafkaSettings:
         schema=kafka.text("schema"),
         format=kafka.choice("format", KAFKA_FORMATS, "json"),
         include=kafka.texts("include"),
-        options=kafka.mapping("options"),
+        options=_with_schema_file(kafka),
     )
+
+
+def _with_schema_file(kafka: _Section) -> dict[str, str]:
+    """The options; a schema file is read here, because tasks run where it may not be."""
+    options = kafka.mapping("options")
+    path = options.pop(AVRO_SCHEMA_FILE, None)
+    if path is None:
+        return options
+    key = f"options.{AVRO_SCHEMA_FILE}"
+    if "avro.schema" in options:
+        raise kafka.wrong(key, "and avro.schema are both given; leave one out")
+    try:
+        options["avro.schema"] = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise kafka.wrong(key, f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise kafka.wrong(key, f"{path} is not UTF-8 text") from error
+    return options
 
 
 def _files(files: _Section) -> FilesSettings:

@@ -1,8 +1,10 @@
-"""The schema of a source that was given none: inferred on the driver from the records where reading begins."""
+"""The schema of a source that was given none: the one that its format declares, else inferred on the driver from the
+records where reading begins."""
 
 from __future__ import annotations
 
 from streamlake.decode.json_inference import infer_schema
+from streamlake.decode.value_formats import declared_schema
 from streamlake.errors import SourceError
 from streamlake.source.cluster import Cluster, KafkaCluster
 from streamlake.source.fetcher import fetch_range
@@ -12,13 +14,18 @@ from streamlake.source.planner import OffsetPlanner
 
 
 def with_inferred_schema(source: KafkaSource) -> KafkaSource:
-    """`source` itself when its schema is known, else with the schema of a sample (inference-sample-size records).
+    """`source` itself when its schema is known, else with that of its Avro schema or of the schema registry, else with
+    the schema of a sample (inference-sample-size records).
 
     The sample is taken from where a new checkpoint would start, and from before that where nothing follows. Raises
-    SourceError when there is no record to look at, DecodeError when the records have no schema in common.
+    SourceError when there is no record to look at or the registry does not answer, DecodeError when the records have no
+    schema in common, InvalidOptionError and FeatureUnsupportedError when what is declared gives no columns.
     """
     if source.schema is not None:
         return source
+    declared = declared_schema(source.format, lambda: _topics(source), source.settings.decode)
+    if declared is not None:
+        return source.with_schema(declared)
     with KafkaCluster(source) as cluster:
         pieces = _sample_ranges(source, cluster)
     values: list[bytes] = []
@@ -31,6 +38,13 @@ def with_inferred_schema(source: KafkaSource) -> KafkaSource:
             "or create the table first"
         )
     return source.with_schema(infer_schema(values))
+
+
+def _topics(source: KafkaSource) -> list[str]:
+    if source.topics is not None:
+        return list(source.topics)
+    with KafkaCluster(source) as cluster:
+        return sorted({topic for topic, _ in OffsetPlanner(source, cluster).initial().positions})
 
 
 def _sample_ranges(source: KafkaSource, cluster: Cluster) -> list[OffsetRange]:

@@ -32,7 +32,7 @@ from streamlake.spec.types import (
     TimestamptzType,
 )
 
-FORMATS = ("json", "raw")
+FORMATS = ("json", "raw", "avro", "confluent-avro", "confluent-json")
 METADATA_TYPES: Mapping[str, Any] = {
     "key": BinaryType(),
     "topic": StringType(),
@@ -47,7 +47,8 @@ METADATA_TYPES: Mapping[str, Any] = {
 """The columns that `include` can add, beside the decoded value."""
 
 _RAW_VALUE = Schema((NestedField(1, "value", BinaryType()),))
-_SECRET = re.compile(r"password|secret|token|jaas", re.IGNORECASE)
+_CREDENTIALS = re.compile(r"(?<=//)[^/@\s,]*@")
+_SECRET = re.compile(r"password|secret|token|jaas|auth", re.IGNORECASE)
 
 
 @dataclass(frozen=True, repr=False)
@@ -58,14 +59,16 @@ class KafkaSource:
     `topic_pattern` (a regular expression that the whole name must match) is given.
 
     `schema` tells the columns of a JSON value: DDL text ("id long not null, name string"), a pyarrow or Spark schema;
-    None means that it is taken from the table where there is one, else inferred from the first records. `format` is
-    "json", or "raw" for the value as it is (one binary column `value`). `include` adds columns from the record
-    itself: key (binary), topic, partition, offset, timestamp (with time zone), headers; the option `include-prefix`
-    goes before their names.
+    None means that it is taken from the table where there is one, else from the Avro schema or the schema registry,
+    else inferred from the first records. `format` is "json"; "avro" with the schema in the option avro.schema;
+    "confluent-avro" and "confluent-json" for records in a schema registry's wire format; or "raw" for the value as it
+    is (one binary column `value`). `include` adds columns from the record itself: key (binary), topic, partition,
+    offset, timestamp (with time zone), headers; the option `include-prefix` goes before their names.
 
     `options`: starting-offsets (earliest, latest, timestamp, or JSON), starting-timestamp, max-offsets-per-trigger,
     min-partitions, fail-on-data-loss, isolation-level, fetch-timeout-ms, partition-discovery-interval-ms,
-    inference-sample-size, json.* for the decoder, and kafka.* for the client (kafka.security.protocol, ...).
+    inference-sample-size, json.*, avro.* and schema-registry.* for the decoder, and kafka.* for the client
+    (kafka.security.protocol, ...).
 
     Raises InvalidOptionError when something is unknown or contradicts itself; nothing is contacted.
     """
@@ -148,7 +151,10 @@ class KafkaSource:
         return KafkaSource, arguments
 
     def __repr__(self) -> str:
-        shown = {key: "***" if _SECRET.search(key) else value for key, value in self.options.items()}
+        shown = {
+            key: "***" if _SECRET.search(key) else _CREDENTIALS.sub("***@", value)
+            for key, value in self.options.items()
+        }
         topics = (
             f"topic_pattern={self.topic_pattern!r}" if self.topics is None else f"topics={list(self.topics)}"
         )

@@ -16,7 +16,7 @@ from streamlake.source.offsets import Partition, flatten
 EARLIEST, LATEST = -2, -1
 """In explicit starting offsets: the first offset there is, and the one after the last."""
 
-DECODE_PREFIX = "json."
+DECODE_PREFIXES = ("json.", "avro.", "schema-registry.")
 _WHERE = "KafkaSource"
 _NAMES = (
     "starting-offsets",
@@ -62,7 +62,7 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
     own = {
         key: value
         for key, value in options.items()
-        if not key.lower().startswith(PREFIX) and not key.startswith(DECODE_PREFIX)
+        if not key.lower().startswith(PREFIX) and not key.startswith(DECODE_PREFIXES)
     }
     check_option_names(own, _NAMES, _WHERE)
     mode, timestamp_ms, explicit = _start(own)
@@ -84,7 +84,7 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
         include_prefix=own.get("include-prefix", ""),
         inference_sample_size=_count(own, "inference-sample-size", 1_000) or 0,
         client=client_options(options),
-        decode={key: value for key, value in options.items() if key.startswith(DECODE_PREFIX)},
+        decode={key: value for key, value in options.items() if key.startswith(DECODE_PREFIXES)},
     )
 
 

@@ -1,0 +1,81 @@
+"""Records in a schema registry's wire format -> columns: Avro by each record's own schema, and JSON without its header.
+
+Each schema id of a batch is decoded with the plan that leads from that schema to the table's columns; the rows come back
+in the records' order. Invariant: only what the records name is asked of the registry, and a schema that does not fit
+the table is an error of the records that carry it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from streamlake.decode.avro_decoder import AvroDecoder, Failure, Payloads
+from streamlake.decode.avro_schema import AvroType
+from streamlake.decode.confluent_framing import HEADER_BYTES, schema_ids, without_header
+from streamlake.decode.json_decoder import JsonDecoder
+from streamlake.decode.json_options import JsonOptions
+from streamlake.decode.schema_registry import SchemaRegistry, UnknownSchemaError
+from streamlake.errors import FeatureUnsupportedError, InvalidOptionError, SchemaMismatchError
+from streamlake.formats.arrow_schema import arrow_type
+from streamlake.spec.schema import Schema
+
+
+class ConfluentAvroDecoder:
+    """Decodes to the columns of `schema`. `reader` (an own Avro schema) adds aliases, defaults and symbols."""
+
+    def __init__(self, schema: Schema, registry: SchemaRegistry, reader: AvroType | None = None) -> None:
+        self._schema = schema
+        self._registry = registry
+        self._reader = reader
+        self._decoders: dict[int, AvroDecoder] = {}
+
+    def decode(self, values: pa.Array, failure: Failure) -> list[pa.Array]:
+        """One array per field of the schema, for a binary array without nulls.
+
+        Raises what `failure` makes of the index and the reason of a record that cannot be decoded, SourceError when the
+        registry does not answer.
+        """
+        if not len(values):
+            return [pa.nulls(0, arrow_type(part.type)) for part in self._schema.fields]
+        ids = schema_ids(values, failure)
+        payloads = Payloads.of(values, HEADER_BYTES)
+        used = np.unique(ids)
+        if len(used) == 1:
+            return self._decoder(int(used[0]), 0, failure).decode_payloads(payloads, failure)
+        runs, rows = [], []
+        for schema_id in used:
+            mine = np.flatnonzero(ids == schema_id)
+            decoder = self._decoder(int(schema_id), int(mine[0]), failure)
+            runs.append(decoder.decode_payloads(payloads.take(mine), failure))
+            rows.append(mine)
+        order = pa.array(np.argsort(np.concatenate(rows), kind="stable"))
+        return [pa.concat_arrays(list(parts)).take(order) for parts in zip(*runs, strict=True)]
+
+    def _decoder(self, schema_id: int, first: int, failure: Failure) -> AvroDecoder:
+        if schema_id not in self._decoders:
+            try:
+                found = self._registry.by_id(schema_id)
+                self._decoders[schema_id] = AvroDecoder(
+                    self._schema, found.avro, self._reader, where=found.name
+                )
+            except (
+                UnknownSchemaError,
+                SchemaMismatchError,
+                FeatureUnsupportedError,
+                InvalidOptionError,
+            ) as error:
+                raise failure(first, str(error)) from error
+        return self._decoders[schema_id]
+
+
+class ConfluentJsonDecoder:
+    """Decodes JSON behind the header to the columns of `schema`; the registry is not asked."""
+
+    def __init__(self, schema: Schema, options: JsonOptions) -> None:
+        self._decoder = JsonDecoder(schema, options)
+
+    def decode(self, values: pa.Array, failure: Failure) -> list[pa.Array]:
+        """As JsonDecoder."""
+        schema_ids(values, failure)
+        return self._decoder.decode(without_header(values), failure)

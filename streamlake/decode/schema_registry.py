@@ -1,0 +1,201 @@
+"""A schema registry's client: schemas by the id that records carry, and the latest one of a topic (Confluent's REST API).
+
+Used on the driver for a table's schema and on the executors for the ids that they meet. A schema never changes under
+its id, so that each is asked for once per process. Invariant: what a schema refers to comes with it, each text after
+those that it needs itself. Messages name the address and the id, never a credential.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import ssl
+import threading
+from dataclasses import dataclass
+from functools import lru_cache
+from http.client import HTTPException
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote
+from urllib.request import HTTPSHandler, OpenerDirector, Request, build_opener
+
+from streamlake import clock
+from streamlake.decode.avro_schema import AvroType, parse_avro_schema
+from streamlake.decode.registry_options import PREFIX, RegistryOptions
+from streamlake.errors import FeatureUnsupportedError, InvalidOptionError, SourceError
+
+_FIRST_WAIT_SECONDS = 0.2
+_LONGEST_WAIT_SECONDS = 5.0
+_TRY_AGAIN = (408, 425, 429, 500, 502, 503, 504)
+_SHOWN = 200
+
+
+class UnknownSchemaError(Exception):
+    """The registry has no schema of this id or subject; the message names it."""
+
+
+@dataclass(frozen=True)
+class RegisteredSchema:
+    """A schema of the registry. `kind` is AVRO, JSON or PROTOBUF; `references` are (name, text), those needed first."""
+
+    name: str
+    kind: str
+    text: str
+    references: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def avro(self) -> AvroType:
+        """Parsed. Raises FeatureUnsupportedError when it is not Avro, InvalidOptionError when it cannot be parsed."""
+        self.require("AVRO")
+        return parse_avro_schema(self.text, self.name, [text for _, text in self.references])
+
+    def require(self, kind: str) -> None:
+        """Raise FeatureUnsupportedError unless the schema is of this kind."""
+        if self.kind != kind:
+            formats = {"AVRO": "format: confluent-avro", "JSON": "format: confluent-json"}
+            advice = (
+                f"use '{formats[self.kind]}'" if self.kind in formats else "send Avro, JSON Schema or JSON"
+            )
+            raise FeatureUnsupportedError(
+                f"{self.name} is of the kind {self.kind}, and the format asks for {kind}; {advice}"
+            )
+
+
+class SchemaRegistry:
+    """One registry, at one or several addresses. Safe to use from several threads."""
+
+    def __init__(self, options: RegistryOptions) -> None:
+        self._options = options
+        self._opener: OpenerDirector | None = None
+        self._by_id: dict[int, RegisteredSchema] = {}
+        self._by_version: dict[tuple[str, int], Any] = {}
+        self._lock = threading.Lock()
+
+    def by_id(self, schema_id: int) -> RegisteredSchema:
+        """The schema of an id. Raises UnknownSchemaError, SourceError when the registry does not answer."""
+        with self._lock:
+            if schema_id not in self._by_id:
+                what = f"the schema {schema_id} of the registry"
+                found = self._get(f"/schemas/ids/{schema_id}", what)
+                self._by_id[schema_id] = self._registered(found, what)
+            return self._by_id[schema_id]
+
+    def latest(self, subject: str) -> RegisteredSchema:
+        """The newest schema of a subject. Raises UnknownSchemaError, SourceError."""
+        with self._lock:
+            what = f"the latest schema of the subject {subject} of the registry"
+            found = self._get(f"/subjects/{quote(subject, safe='')}/versions/latest", what)
+            return self._registered(found, what)
+
+    def subject_of(self, topic: str) -> str:
+        """The subject that holds the schemas of the topic's values."""
+        return self._options.subject_of(topic)
+
+    def _registered(self, found: Any, what: str) -> RegisteredSchema:
+        if not isinstance(found, dict) or not isinstance(found.get("schema"), str):
+            raise SourceError(
+                f"{what}: {self._options.urls[0]} answered without a schema; is it a schema registry?"
+            )
+        references: dict[str, str] = {}
+        self._follow(found, references, what)
+        return RegisteredSchema(
+            what, found.get("schemaType") or "AVRO", found["schema"], tuple(references.items())
+        )
+
+    def _follow(self, found: Any, references: dict[str, str], what: str) -> None:
+        for reference in found.get("references") or ():
+            name, subject, version = reference["name"], reference["subject"], int(reference["version"])
+            if name in references:
+                continue
+            if (subject, version) not in self._by_version:
+                self._by_version[subject, version] = self._get(
+                    f"/subjects/{quote(subject, safe='')}/versions/{version}",
+                    f"{what} refers to version {version} of {subject}, which",
+                )
+            referred = self._by_version[subject, version]
+            self._follow(referred, references, what)
+            references[name] = referred["schema"]
+
+    def _get(self, path: str, what: str) -> Any:
+        """The JSON that one of the addresses answers with."""
+        failures: dict[str, str] = {}
+        for attempt in range(self._options.retries + 1):
+            if attempt:
+                clock.sleep(min(_LONGEST_WAIT_SECONDS, _FIRST_WAIT_SECONDS * 2 ** (attempt - 1)))
+            for url in self._options.urls:
+                try:
+                    return self._ask(url + path)
+                except HTTPError as error:
+                    problem, is_registry = _told(error)
+                    if error.code == 404 and is_registry:
+                        raise UnknownSchemaError(f"{what} is not there ({url}: {problem})") from error
+                    if error.code not in _TRY_AGAIN:
+                        raise SourceError(
+                            f"{what}: {url} refused to give it: {problem}. {_ADVICE}"
+                        ) from error
+                    failures[url] = problem
+                except (OSError, HTTPException) as error:
+                    reason = error.reason if isinstance(error, URLError) else error
+                    if isinstance(reason, ssl.SSLCertVerificationError):
+                        raise SourceError(f"{what}: {url} is not trusted: {reason}. {_ADVICE}") from error
+                    failures[url] = str(reason) or type(reason).__name__
+                except ValueError as error:
+                    raise SourceError(
+                        f"{what}: {url} does not answer in JSON; is it a schema registry?"
+                    ) from error
+        told = "; ".join(f"{url}: {problem}" for url, problem in failures.items())
+        raise SourceError(
+            f"{what} cannot be had after {self._options.retries + 1} attempts: {told}. {_ADVICE}"
+        )
+
+    def _ask(self, url: str) -> Any:
+        request = Request(url, headers={"Accept": "application/vnd.schemaregistry.v1+json, application/json"})
+        options = self._options
+        # Not sent on to wherever the registry redirects to.
+        if options.basic_auth is not None:
+            encoded = base64.b64encode(options.basic_auth.encode()).decode()
+            request.add_unredirected_header("Authorization", f"Basic {encoded}")
+        elif options.bearer_token is not None:
+            request.add_unredirected_header("Authorization", f"Bearer {options.bearer_token}")
+        if self._opener is None:
+            self._opener = build_opener(HTTPSHandler(context=_tls(options)))
+        with self._opener.open(request, timeout=options.timeout_ms / 1000) as answer:
+            return json.load(answer)
+
+
+@lru_cache(maxsize=16)
+def schema_registry(options: RegistryOptions) -> SchemaRegistry:
+    """The client of this process for `options`, which remembers the schemas that it has seen."""
+    return SchemaRegistry(options)
+
+
+_ADVICE = f"Look at the registry and at the options {PREFIX}*"
+
+
+def _tls(options: RegistryOptions) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=options.ssl_ca_location)
+        if options.ssl_certificate_location is not None:
+            context.load_cert_chain(
+                options.ssl_certificate_location,
+                options.ssl_key_location,
+                lambda: options.ssl_key_password or "",
+            )
+    except OSError as error:
+        raise InvalidOptionError(
+            f"the certificates that {PREFIX}ssl.* name cannot be used: {error.strerror or error}"
+        ) from error
+    return context
+
+
+def _told(error: HTTPError) -> tuple[str, bool]:
+    """What the registry says about its refusal, on one line, and whether it is a registry that says it."""
+    with error:
+        body = error.read().decode("utf-8", "replace")
+    is_registry = False
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        content = json.loads(body)
+        body = str(content["message"])
+        is_registry = "error_code" in content
+    return f"HTTP {error.code} {' '.join(body.split())[:_SHOWN] or error.reason}", is_registry

@@ -1,0 +1,117 @@
+"""The formats of a record's value by name: their decoders, and the schema where a format has one of its own.
+
+Where options of all formats meet: each takes its own (`json.*`, `avro.*`, `schema-registry.*`) and refuses the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+import pyarrow as pa
+
+from streamlake.decode.avro_decoder import AvroDecoder, Failure
+from streamlake.decode.avro_schema import AvroType, parse_avro_schema
+from streamlake.decode.avro_types import schema_from_avro
+from streamlake.decode.confluent_decoder import ConfluentAvroDecoder, ConfluentJsonDecoder
+from streamlake.decode.json_decoder import JsonDecoder
+from streamlake.decode.json_options import JsonOptions
+from streamlake.decode.json_schema import schema_from_json_schema
+from streamlake.decode.registry_options import PREFIX, RegistryOptions
+from streamlake.decode.schema_registry import SchemaRegistry, UnknownSchemaError, schema_registry
+from streamlake.errors import InvalidOptionError, SchemaMismatchError
+from streamlake.options import check_option_names
+from streamlake.spec.schema import Schema
+
+AVRO_SCHEMA = "avro.schema"
+"""The option with an Avro schema: the writer's for `avro`, a reader's (optional) for `confluent-avro`."""
+
+
+class ValueDecoder(Protocol):
+    """Called for every raw batch, with the values that are not null."""
+
+    def decode(self, values: pa.Array, failure: Failure) -> list[pa.Array]:
+        """One array per field of the schema. Raises what `failure` makes of a record's index and the reason."""
+        ...
+
+
+def value_decoder(format: str, schema: Schema, options: Mapping[str, str]) -> ValueDecoder | None:
+    """The decoder of a format to the columns of `schema`; None for "raw", which is not decoded. Contacts nothing.
+
+    Raises InvalidOptionError for an option that the format does not have, SchemaMismatchError and
+    FeatureUnsupportedError for columns that it has no values for.
+    """
+    if format == "json":
+        return JsonDecoder(schema, JsonOptions.parse(options))
+    if format == "confluent-json":
+        plain, registry = _split(options)
+        if registry:
+            RegistryOptions.parse(registry)
+        return ConfluentJsonDecoder(schema, JsonOptions.parse(plain))
+    if format == "avro":
+        return AvroDecoder(schema, _given_avro(options), where=f"the option {AVRO_SCHEMA}")
+    if format == "confluent-avro":
+        plain, registry = _split(options)
+        reader = _given_avro(plain) if plain else None
+        return ConfluentAvroDecoder(schema, _registry(registry), reader)
+    check_option_names(options, (), f"the format '{format}'")
+    return None
+
+
+def declared_schema(
+    format: str, topics: Callable[[], Iterable[str]], options: Mapping[str, str]
+) -> Schema | None:
+    """The schema that a format brings along: of the option avro.schema, or the latest that the registry has.
+
+    None for formats whose values have no schema. `topics` is only called when they matter. Raises InvalidOptionError when the registry has none for a topic,
+    SchemaMismatchError when those of several topics differ, SourceError when it does not answer.
+    """
+    if format == "avro" or (format == "confluent-avro" and AVRO_SCHEMA in options):
+        return schema_from_avro(_given_avro(_split(options)[0]), f"the option {AVRO_SCHEMA}")
+    if format not in ("confluent-avro", "confluent-json"):
+        return None
+    registry = _registry(_split(options)[1])
+    found: dict[str, Schema] = {topic: _latest(format, topic, registry) for topic in topics()}
+    if not found:
+        raise InvalidOptionError("there is no topic yet whose schema could be looked up; pass a schema")
+    first, *others = found
+    for topic in others:
+        if found[topic].fields != found[first].fields:
+            raise SchemaMismatchError(
+                f"the topics {first} and {topic} have different schemas in the registry; pass a schema that has the "
+                "columns of both"
+            )
+    return found[first]
+
+
+def _latest(format: str, topic: str, registry: SchemaRegistry) -> Schema:
+    subject = registry.subject_of(topic)
+    try:
+        registered = registry.latest(subject)
+    except UnknownSchemaError as error:
+        raise InvalidOptionError(
+            f"{error}: set {PREFIX}subject to where the schemas of topic {topic} are, or pass a schema"
+        ) from error
+    if format == "confluent-avro":
+        return schema_from_avro(registered.avro, registered.name)
+    registered.require("JSON")
+    return schema_from_json_schema(registered.text, registered.name, dict(registered.references))
+
+
+def _given_avro(options: Mapping[str, str]) -> AvroType:
+    check_option_names(options, (AVRO_SCHEMA,), "the Avro decoder")
+    if AVRO_SCHEMA not in options:
+        raise InvalidOptionError(
+            f"the format 'avro' needs the option {AVRO_SCHEMA}, the schema that the records were written with, as JSON"
+        )
+    return parse_avro_schema(options[AVRO_SCHEMA], f"the option {AVRO_SCHEMA}")
+
+
+def _registry(options: Mapping[str, str]) -> SchemaRegistry:
+    return schema_registry(RegistryOptions.parse(options))
+
+
+def _split(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """(the format's own options, those of the registry)."""
+    registry = {name: value for name, value in options.items() if name.startswith(PREFIX)}
+    return {name: value for name, value in options.items() if name not in registry}, registry

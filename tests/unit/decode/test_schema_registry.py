@@ -1,0 +1,185 @@
+"""The registry's client: caches, references, credentials, retries, and what it says when there is no schema."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from streamlake import clock
+from streamlake.decode.avro_types import schema_from_avro
+from streamlake.decode.registry_options import RegistryOptions
+from streamlake.decode.schema_registry import SchemaRegistry, UnknownSchemaError, schema_registry
+from streamlake.errors import FeatureUnsupportedError, InvalidOptionError, SourceError
+from tests.helpers.schema_registry import RegistryServer
+
+SCHEMA = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}
+
+
+@pytest.fixture
+def server():
+    with RegistryServer().running() as running:
+        yield running
+
+
+@pytest.fixture
+def waits(monkeypatch):
+    found = []
+    monkeypatch.setattr(clock, "sleep", found.append)
+    return found
+
+
+def registry(server, **options):
+    given = {"schema-registry.url": server.url}
+    given.update({f"schema-registry.{name.replace('_', '-')}": value for name, value in options.items()})
+    return SchemaRegistry(RegistryOptions.parse(given))
+
+
+def test_each_schema_is_asked_for_once_and_the_latest_every_time(server):
+    client = registry(server)
+    number = server.register("t-value", SCHEMA)
+    assert json.loads(client.by_id(number).text) == SCHEMA
+    assert client.by_id(number) is client.by_id(number)
+    assert server.asked == ["/schemas/ids/1"]
+    assert json.loads(client.latest("t-value").text) == SCHEMA
+    changed = {**SCHEMA, "name": "S"}
+    server.register("t-value", changed)
+    assert json.loads(client.latest("t-value").text) == changed
+    assert client.subject_of("t") == "t-value"
+
+
+def test_one_client_per_options_and_process(server):
+    options = RegistryOptions.parse({"schema-registry.url": server.url})
+    again = RegistryOptions.parse({"schema-registry.url": server.url + "/"})
+    assert schema_registry(options) is schema_registry(again)
+
+
+def test_references_come_along_those_that_are_needed_first(server):
+    server.register("c", {"type": "enum", "name": "n.C", "symbols": ["X"]})
+    server.register(
+        "b",
+        {"type": "record", "name": "n.B", "fields": [{"name": "c", "type": "n.C"}]},
+        references=[{"name": "n.C", "subject": "c", "version": 1}],
+    )
+    fields = [{"name": "b", "type": "n.B"}, {"name": "c", "type": "n.C"}]
+    number = server.register(
+        "a/value",
+        {"type": "record", "name": "n.A", "fields": fields},
+        references=[
+            {"name": "n.B", "subject": "b", "version": 1},
+            {"name": "n.C", "subject": "c", "version": 1},
+        ],
+    )
+    found = registry(server).by_id(number)
+    assert [name for name, _ in found.references] == ["n.C", "n.B"]
+    assert [str(part.type) for part in schema_from_avro(found.avro, "a").fields] == [
+        "struct<3: c: required string>",
+        "string",
+    ]
+    assert registry(server).latest("a/value").avro == found.avro
+
+
+def test_credentials_are_sent_and_never_shown(server):
+    server.register("t-value", SCHEMA)
+    registry(server, basic_auth="me:pass:word").latest("t-value")
+    registry(server, bearer_token="abc").latest("t-value")
+    client = registry(server, url=f"http://us%40er:secret@{server.address}")
+    client.latest("t-value")
+    assert [found["Authorization"] for found in server.headers] == [
+        "Basic bWU6cGFzczp3b3Jk",
+        "Bearer abc",
+        "Basic dXNAZXI6c2VjcmV0",
+    ]
+    server.refuse = [(401, {"error_code": 401, "message": "Unauthorized"})]
+    with pytest.raises(SourceError) as raised:
+        client.latest("t-value")
+    assert "refused to give it: HTTP 401 Unauthorized" in str(raised.value)
+    assert server.url in str(raised.value)
+    assert "secret" not in str(raised.value) + repr(client._options)
+
+
+def test_what_passes_is_tried_again_with_longer_and_longer_waits(server, waits):
+    number = server.register("t-value", SCHEMA)
+    server.refuse = [(503, b"busy"), (429, b""), (500, {"error_code": 50001, "message": "store"})]
+    assert json.loads(registry(server).by_id(number).text) == SCHEMA
+    assert waits == [0.2, 0.4, 0.8]
+
+
+def test_a_second_address_answers_for_the_first(server, waits):
+    number = server.register("t-value", SCHEMA)
+    client = registry(server, url=f"http://127.0.0.1:1,{server.url}")
+    assert json.loads(client.by_id(number).text) == SCHEMA
+    assert waits == []
+
+
+def test_a_registry_that_stays_away_is_an_error_of_the_source(waits):
+    client = SchemaRegistry(
+        RegistryOptions.parse({"schema-registry.url": "http://127.0.0.1:1", "schema-registry.retries": "2"})
+    )
+    with pytest.raises(SourceError) as raised:
+        client.by_id(7)
+    assert "the schema 7 of the registry cannot be had after 3 attempts: http://127.0.0.1:1: " in str(
+        raised.value
+    )
+    assert len(waits) == 2
+
+
+def test_an_unknown_id_is_told_from_an_address_that_is_no_registry(server):
+    with pytest.raises(
+        UnknownSchemaError, match=r"the schema 99 of the registry is not there \(http://127.*Schema not found"
+    ):
+        registry(server).by_id(99)
+    with pytest.raises(SourceError, match="HTTP 404 <html>"):
+        registry(server, url=f"{server.url}/nothing/here").by_id(1)
+    server.refuse = [(200, b"<html>welcome</html>")]
+    with pytest.raises(SourceError, match="does not answer in JSON; is it a schema registry"):
+        registry(server).by_id(1)
+    server.refuse = [(200, {"hello": 1})]
+    with pytest.raises(SourceError, match="answered without a schema"):
+        registry(server).by_id(1)
+
+
+def test_another_kind_of_schema_is_refused(server):
+    number = server.register("t-value", 'syntax = "proto3";', "PROTOBUF")
+    with pytest.raises(
+        FeatureUnsupportedError,
+        match="the schema 1 of the registry is of the kind PROTOBUF, and the format asks for AVRO",
+    ):
+        _ = registry(server).by_id(number).avro
+    number = server.register("j-value", {"type": "object"}, "JSON")
+    with pytest.raises(FeatureUnsupportedError, match="use 'format: confluent-json'"):
+        _ = registry(server).by_id(number).avro
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "schema-registry.url is missing"),
+        ({"url": "registry:8081"}, "no address like http"),
+        ({"url": "http://h:99999999"}, "no address like http"),
+        ({"url": "http://h", "basic-auth": "me"}, "must look like user:password"),
+        ({"url": "http://h", "basic-auth": "a:b", "bearer-token": "c"}, "give either"),
+        ({"url": "http://h", "ssl.key-location": "/k"}, "needs schema-registry.ssl.certificate-location"),
+        ({"url": "http://h", "retries": "many"}, "whole number of at least 0"),
+        ({"url": "http://h", "timeout": "1"}, "did you mean 'schema-registry.timeout-ms'"),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_is_asked(options, message):
+    with pytest.raises(InvalidOptionError) as raised:
+        RegistryOptions.parse({f"schema-registry.{name}": value for name, value in options.items()})
+    assert message in str(raised.value)
+
+
+def test_certificates_that_are_not_there_are_named(tmp_path):
+    client = SchemaRegistry(
+        RegistryOptions.parse(
+            {
+                "schema-registry.url": "https://127.0.0.1:1",
+                "schema-registry.ssl.ca-location": str(tmp_path / "no.pem"),
+            }
+        )
+    )
+    with pytest.raises(
+        InvalidOptionError, match=r"schema-registry\.ssl\.\* name cannot be used: No such file"
+    ):
+        client.by_id(1)
