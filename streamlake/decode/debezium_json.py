@@ -7,6 +7,7 @@ truncate. Logical messages, heartbeats, transaction metadata and schema changes 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -17,19 +18,22 @@ from streamlake.decode.change_parts import changes_schema, joined, part_of
 from streamlake.decode.connect_schema import ConnectSchema
 from streamlake.decode.debezium_options import DebeziumOptions
 from streamlake.decode.debezium_readings import needs_samples, readings_by_options, readings_by_schema
-from streamlake.decode.debezium_source import Position, position_of
+from streamlake.decode.debezium_source import DOCUMENTS, Position, position_of
 from streamlake.decode.envelope import Array, Change, Changes, Outcome, Records
 from streamlake.decode.envelope_decoder import one_by_one
+from streamlake.decode.extended_json import document_readings
 from streamlake.decode.json_columns import JsonColumns
 from streamlake.decode.json_options import JsonOptions
 from streamlake.decode.json_values import FieldError, parse_object
 from streamlake.decode.payloads import PayloadReader, Payloads, payload_of
 from streamlake.decode.row_reader import RowReader
-from streamlake.decode.text_columns import NotBulkError
+from streamlake.decode.samples import samples
+from streamlake.decode.text_columns import NotBulkError, spread
 from streamlake.decode.unavailable import Unavailable
+from streamlake.formats.arrow_schema import arrow_type
 from streamlake.records import RowKind
 from streamlake.spec.schema import Schema
-from streamlake.spec.types import IcebergType, NestedField, StringType, StructType
+from streamlake.spec.types import NestedField, StringType, StructType
 
 _KINDS = {
     "c": RowKind.INSERT,
@@ -38,7 +42,6 @@ _KINDS = {
     "d": RowKind.DELETE,
 }
 _OTHER = -1
-_SAMPLES = 8
 _TIMES = {"ts_ms", "ts_us", "ts_ns"}
 
 
@@ -73,31 +76,39 @@ class DebeziumJson:
             return Outcome(ignored=_without_operation(payload))
         if op == "m":
             return Outcome(ignored="logical message")
-        if op != "t" and op not in _KINDS:
+        if not isinstance(op, str) or (op != "t" and op not in _KINDS):
             raise FieldError(f"'op' is {op!r}, which is no operation of Debezium")
         source = payload.get("source")
         if source is None:
             source = {}
         if not isinstance(source, dict):
             raise FieldError("'source' is no object")
-        sequence = position_of(source.get("connector")).value(source)
+        position = position_of(source.get("connector"))
+        sequence = position.value(source)
         if op == "t":
             return Outcome(truncate=(table_of(source), sequence))
-        return Outcome(changes=self._changes(_KINDS[op], payload, connect, sequence, key))
+        return Outcome(changes=self._changes(_KINDS[op], payload, connect, position, sequence, key))
+
+    def tombstone(self, key: bytes | None) -> Outcome | None:
+        """See Envelope.tombstone: the delete came before it."""
+        return None
 
     def _changes(
         self,
         kind: RowKind,
         payload: Mapping[str, Any],
         connect: ConnectSchema | None,
+        position: Position,
         sequence: int | str | None,
         key: bytes | None,
     ) -> list[Change]:
-        before, after = self._image(payload.get("before")), self._image(payload.get("after"))
-        reader = self._reader(connect, [image for image in (before, after) if isinstance(image, dict)])
+        documents = position is DOCUMENTS
+        before, after = _image(payload.get("before"), documents), _image(payload.get("after"), documents)
+        images = [image for image in (before, after) if isinstance(image, dict)]
+        reader = self._reader(connect, images, documents)
         if kind == RowKind.DELETE:
             if before is None and key is not None:
-                row, unset = reader.row(self._key_image(key), "key", brought=False)
+                row, unset = reader.row(_key_image(key, documents), "key", brought=False)
             else:
                 row, unset = reader.row(before, "before", brought=False)
             return [Change(kind, row, sequence, unset)]
@@ -113,13 +124,12 @@ class DebeziumJson:
 
     def _run(self, payloads: Payloads) -> Changes:
         records = payloads.records
-        first = parse_object(payloads.values[0].as_py()) if len(records) else {}
-        source = first.get("source")
-        connector = source.get("connector") if isinstance(source, dict) else None
+        shown = samples(payloads.values)
+        connector = _connector(shown)
         position = position_of(connector)
-        reader = self._bulk_reader(payloads)
+        reader = self._bulk_reader(payloads, shown, position is DOCUMENTS)
         before, after, op, source = self._read(payloads.values, reader, position)
-        if pc.any(pc.not_equal(source.field("connector"), connector or ""), min_count=0).as_py():
+        if pc.any(pc.not_equal(source.field("connector"), connector), min_count=0).as_py():
             raise NotBulkError
         kinds = _kinds(op)
         sequence = position.column(source)
@@ -160,7 +170,8 @@ class DebeziumJson:
         self, values: pa.Array, reader: RowReader, position: Position
     ) -> tuple[pa.StructArray, pa.StructArray, pa.Array, pa.StructArray]:
         """The images, "op" and "source" of payloads."""
-        image = self._image_type(reader)
+        documents = position is DOCUMENTS
+        image = StringType() if documents else reader.physical
         source = StructType((NestedField(0, "connector", StringType()), *position.fields))
         fields = [
             NestedField(0, "before", image),
@@ -169,54 +180,74 @@ class DebeziumJson:
             NestedField(0, "source", source),
         ]
         before, after, op, source = JsonColumns(fields, JsonOptions(), strict_names=False).read(values)
-        return self._images(before, reader), self._images(after, reader), op, source
+        if documents:
+            before, after = _documents(before, reader), _documents(after, reader)
+        return before, after, op, source
 
-    def _reader(self, connect: ConnectSchema | None, samples: Sequence[Mapping[str, Any]]) -> RowReader:
+    def _reader(
+        self, connect: ConnectSchema | None, images: Sequence[Mapping[str, Any]], documents: bool
+    ) -> RowReader:
         image = None if connect is None else _image_schema(connect)
-        if image is None:
-            readings = readings_by_options(self._schema, samples, self._options)
+        if documents:
+            readings = document_readings(self._schema, images)
+        elif image is None:
+            readings = readings_by_options(self._schema, images, self._options)
         else:
             readings = readings_by_schema(self._schema, image, self._options)
         return RowReader(self._schema, readings, self._key, self._unavailable)
 
-    def _bulk_reader(self, payloads: Payloads) -> RowReader:
-        if payloads.connect is not None:
+    def _bulk_reader(
+        self, payloads: Payloads, shown: Sequence[Mapping[str, Any]], documents: bool
+    ) -> RowReader:
+        if payloads.connect is not None and not documents:
             known = self._by_schema.get(payloads.beginning)
             if known is None:
                 if len(self._by_schema) > 64:
                     self._by_schema.clear()
-                known = self._by_schema[payloads.beginning] = self._reader(payloads.connect, ())
+                known = self._by_schema[payloads.beginning] = self._reader(payloads.connect, (), documents)
             return known
         images = []
-        if self._sampled:
-            for at in np.unique(np.linspace(0, len(payloads.values) - 1, _SAMPLES).astype(int)):
-                try:
-                    found = parse_object(payloads.values[int(at)].as_py())
-                    images += [self._image(found.get(name)) for name in ("after", "before")]
-                except ValueError:
-                    continue
-        return self._reader(None, [image for image in images if isinstance(image, dict)])
-
-    # How an image is written: an object here, JSON as text in MongoDB's events.
-
-    def _image_type(self, reader: RowReader) -> IcebergType:
-        return reader.physical
-
-    def _images(self, found: pa.Array, reader: RowReader) -> pa.StructArray:
-        return found
-
-    def _image(self, found: Any) -> Any:
-        return found
-
-    def _key_image(self, key: bytes) -> Any:
-        """The columns that a record's key has. Raises ValueError."""
-        return payload_of(parse_object(key))[0]
+        for found in shown if self._sampled or documents else ():
+            with suppress(ValueError):
+                images += [_image(found.get(name), documents) for name in ("after", "before")]
+        return self._reader(None, [image for image in images if isinstance(image, dict)], documents)
 
 
 def table_of(source: Mapping[str, Any]) -> str:
     """The dotted name of the table that "source" names."""
     parts = (source.get(name) for name in ("db", "schema", "table", "collection"))
     return ".".join(part for part in parts if isinstance(part, str))
+
+
+def _connector(shown: Sequence[Mapping[str, Any]]) -> str:
+    """The connector that the first change of some payloads names."""
+    for payload in shown:
+        source = payload.get("source")
+        if isinstance(source, dict) and isinstance(source.get("connector"), str):
+            return str(source["connector"])
+    return ""
+
+
+def _image(found: Any, documents: bool) -> Any:
+    """An image as an object: MongoDB's are JSON within text. Raises ValueError."""
+    return parse_object(found.encode()) if documents and isinstance(found, str) else found
+
+
+def _key_image(key: bytes, documents: bool) -> Any:
+    """The columns that a record's key has; for a document its "id" in Extended JSON. Raises ValueError."""
+    found = payload_of(parse_object(key))[0]
+    if not documents or not isinstance(found, dict) or not isinstance(found.get("id"), str):
+        return found
+    return parse_object(b'{"_id":' + found["id"].encode() + b"}")
+
+
+def _documents(texts: pa.StringArray, reader: RowReader) -> pa.StructArray:
+    """Images that are JSON within text, as `reader` reads them; null where there is none."""
+    fields = reader.physical.fields
+    present = texts.drop_null()
+    columns = JsonColumns(fields, JsonOptions(), strict_names=False).read(present.cast(pa.binary()))
+    images = pa.StructArray.from_arrays(columns, fields=list(arrow_type(reader.physical)))
+    return spread(images, texts)
 
 
 def _image_schema(connect: ConnectSchema) -> ConnectSchema | None:

@@ -46,9 +46,9 @@ class Position(Protocol):
         """The sequence of one. Raises ValueError."""
 
 
-def position_of(connector: str | None) -> Position:
-    """The position of changes whose "source" names this connector."""
-    return _POSITIONS.get(connector or "", _TIMES)
+def position_of(connector: Any) -> Position:
+    """The position of changes whose "source" names this connector; whatever else it names, that of times."""
+    return _POSITIONS.get(connector, _TIMES) if isinstance(connector, str) else _TIMES
 
 
 def binlog_sequence(file: str | None, position: int) -> int:
@@ -57,6 +57,23 @@ def binlog_sequence(file: str | None, position: int) -> int:
     if not 0 <= position < 1 << _POSITION_BITS or number >= 1 << _FILE_BITS:
         raise ValueError(f"there is no binlog position {file}:{position}")
     return number << _POSITION_BITS | position
+
+
+def binlog_sequences(file: pa.Array, position: pa.Array) -> pa.Array:
+    """`binlog_sequence` of (n,) files and positions; null where the position is. Raises NotBulkError."""
+    files = file.dictionary_encode()
+    try:
+        numbers = [file_number(name) if name else 0 for name in files.dictionary.to_pylist()]
+    except ValueError as error:
+        raise NotBulkError from error
+    bounds = pc.min_max(position)
+    if max(numbers, default=0) >= 1 << _FILE_BITS or (
+        bounds["min"].is_valid
+        and not 0 <= bounds["min"].as_py() <= bounds["max"].as_py() < 1 << _POSITION_BITS
+    ):
+        raise NotBulkError
+    number = pa.array(numbers, pa.int64()).take(files.indices).fill_null(0)
+    return pc.bit_wise_or(pc.shift_left(number, _POSITION_BITS), position)
 
 
 def file_number(file: str) -> int:
@@ -85,20 +102,8 @@ class _Binlog:
     )
 
     def column(self, source: pa.StructArray) -> pa.Array:
-        files = source.field("file").dictionary_encode()
-        try:
-            numbers = [file_number(file) if file else 0 for file in files.dictionary.to_pylist()]
-        except ValueError as error:
-            raise NotBulkError from error
-        number = pa.array(numbers, pa.int64()).take(files.indices)
         position = pc.add(source.field("pos"), source.field("row").fill_null(0))
-        bounds = pc.min_max(position)
-        if max(numbers, default=0) >= 1 << _FILE_BITS or (
-            bounds["min"].is_valid
-            and not 0 <= bounds["min"].as_py() <= bounds["max"].as_py() < 1 << _POSITION_BITS
-        ):
-            raise NotBulkError
-        return pc.bit_wise_or(pc.shift_left(number.fill_null(0), _POSITION_BITS), position)
+        return binlog_sequences(source.field("file"), position)
 
     def value(self, source: Mapping[str, Any]) -> int | None:
         position = _number(source, "pos")
@@ -188,12 +193,14 @@ class _Times:
 
 
 _TIMES = _Times()
+DOCUMENTS: Position = _OperationTime()
+"""The position of MongoDB's connector, whose images are JSON documents within text."""
 _POSITIONS: dict[str, Position] = {
     "postgresql": _Lsn(),
     "mysql": _Binlog(),
     "mariadb": _Binlog(),
     "sqlserver": _SqlServer(),
-    "mongodb": _OperationTime(),
+    "mongodb": DOCUMENTS,
 }
 
 

@@ -138,3 +138,6 @@ class Envelope(Protocol):
 
     def one(self, value: bytes, key: bytes | None) -> Outcome:
         """One record, exactly or not at all. Raises ValueError with the reason."""
+
+    def tombstone(self, key: bytes | None) -> Outcome | None:
+        """What a record without a value means. None: nothing, it is only counted. Raises ValueError."""

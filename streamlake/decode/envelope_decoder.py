@@ -47,6 +47,8 @@ class EnvelopeDecoder:
         parts: list[Changes] = []
         for low, high in blocks(records.values, _BLOCK_BYTES):
             self._block(records, low, high, parts)
+        if raw.column("value").null_count:
+            parts.append(self._tombstones(raw))
         try:
             changes = joined(parts, self.schema)
         except NotBulkError as error:
@@ -58,6 +60,20 @@ class EnvelopeDecoder:
             first = changes.rejects[0]
             raise record_error(raw, first.record, first.reason)
         return replace(changes, tombstones=raw.num_rows - len(records), moves=_moves(raw, changes))
+
+    def _tombstones(self, raw: pa.RecordBatch) -> Changes:
+        outcomes: list[tuple[int, Outcome]] = []
+        rejects = []
+        keys = raw.column("key")
+        for place in np.flatnonzero(raw.column("value").is_null().to_numpy(zero_copy_only=False)):
+            try:
+                outcome = self._envelope.tombstone(keys[int(place)].as_py())
+            except ValueError as error:
+                rejects.append(Reject(int(place), str(error)))
+            else:
+                if outcome is not None:
+                    outcomes.append((int(place), outcome))
+        return part_of_outcomes(outcomes, rejects, self.schema)
 
     def _block(self, records: Records, low: int, high: int, parts: list[Changes]) -> None:
         waiting = [(low, high)]
@@ -88,7 +104,7 @@ def one_by_one(envelope: Envelope, records: Records, schema: pa.Schema) -> Chang
 
 def record_error(raw: pa.RecordBatch, at: int, reason: str) -> DecodeError:
     """The error for the record at place `at` of a batch of schema RAW_RECORDS."""
-    value = raw.column("value")[at].as_py()
+    value = raw.column("value")[at].as_py() or b""
     shown = value[:_SHOWN].decode("utf-8", "replace") + ("..." if len(value) > _SHOWN else "")
     return DecodeError(
         f"{_place(raw, at)}: {reason}. Correct the schema or the producer; the record is {shown!r}"

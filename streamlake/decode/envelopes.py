@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from streamlake.decode.canal_json import CanalJson
 from streamlake.decode.debezium_json import DebeziumJson
 from streamlake.decode.debezium_options import DebeziumOptions
+from streamlake.decode.debezium_unwrapped import DebeziumUnwrapped
 from streamlake.decode.envelope import Envelope
 from streamlake.decode.envelope_decoder import EnvelopeDecoder
+from streamlake.decode.maxwell_json import MaxwellJson
 from streamlake.errors import InvalidOptionError
 from streamlake.spec.schema import Schema
 
@@ -19,6 +22,11 @@ _Open = Callable[[Schema, Sequence[str], Mapping[str, str]], Envelope]
 
 _FORMATS: dict[str, _Open] = {
     "debezium-json": lambda schema, key, options: DebeziumJson(schema, key, DebeziumOptions.parse(options)),
+    "debezium-unwrapped-json": lambda schema, key, options: DebeziumUnwrapped(
+        schema, key, DebeziumOptions.parse(options)
+    ),
+    "canal-json": CanalJson,
+    "maxwell-json": MaxwellJson,
 }
 FORMATS = tuple(_FORMATS)
 """The names of the envelopes."""

@@ -1,0 +1,158 @@
+"""Canal's flat messages (Canal-JSON), as Canal and TiCDC write them: "data" and "old" hold rows, all values are text.
+
+An `Envelope`. INSERT, UPDATE and DELETE change rows, several of them in one record; TRUNCATE empties the table; other
+statements (isDdl) and TiCDC's watermarks change no row: ignored, and counted. The sequence is TiDB's commit time
+where it is given (`_tidb.commitTs`), else `es`, the milliseconds at which the statement was executed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamlake.decode.change_parts import changes_schema, joined, part_of
+from streamlake.decode.envelope import Array, Changes, Outcome, Records
+from streamlake.decode.envelope_decoder import one_by_one
+from streamlake.decode.json_columns import JsonColumns
+from streamlake.decode.json_options import JsonOptions
+from streamlake.decode.json_values import FieldError, parse_object
+from streamlake.decode.mysql_rows import key_moves, key_type, kind_codes, row_changes
+from streamlake.decode.readings import Plain, Reading, Refused, whole_number
+from streamlake.decode.row_reader import RowReader
+from streamlake.decode.text_columns import NotBulkError
+from streamlake.decode.text_readings import Latin1, TextReal, TextTruth, TextWhole
+from streamlake.errors import InvalidOptionError
+from streamlake.records import RowKind
+from streamlake.spec.schema import Schema
+from streamlake.spec.types import (
+    BinaryType,
+    BooleanType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+)
+
+_KINDS = {"INSERT": RowKind.INSERT, "UPDATE": RowKind.UPDATE_AFTER, "DELETE": RowKind.DELETE}
+_OTHER = -1
+_WATERMARK = "TIDB_WATERMARK"
+
+
+class CanalJson:
+    """Reads messages of one table to the columns of `schema`; `key` names the columns of its key."""
+
+    def __init__(
+        self, schema: Schema, key: Sequence[str] = (), options: Mapping[str, str] | None = None
+    ) -> None:
+        if options:
+            raise InvalidOptionError(f"canal-json has no options, but '{next(iter(options))}' is set")
+        self._arrow = changes_schema(schema)
+        readings = {part.name: _reading(part.type) for part in schema.fields}
+        self._reader = RowReader(schema, readings, key, None)
+        old = NestedField(0, "old", ListType(0, key_type(self._reader)))
+        fields = [
+            NestedField(0, "data", ListType(0, self._reader.physical)),
+            NestedField(0, "type", StringType()),
+            NestedField(0, "isDdl", BooleanType()),
+            NestedField(0, "es", LongType()),
+            NestedField(0, "_tidb", StructType((NestedField(0, "commitTs", LongType()),))),
+        ]
+        self._columns = JsonColumns([*fields, old] if key else fields, JsonOptions(), strict_names=False)
+
+    def bulk(self, records: Records) -> Changes:
+        """See Envelope.bulk."""
+        data, types, ddl, es, tidb, *olds = self._columns.read(records.values)
+        kinds = np.asarray(kind_codes(types, _KINDS, _OTHER))
+        sequence = pc.coalesce(tidb.field(0), es)
+        counts = data.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+        others = (kinds == _OTHER) | (counts == 0) | ddl.fill_null(False).to_numpy(zero_copy_only=False)
+        rows = data.flatten()
+        if rows.null_count:
+            raise NotBulkError
+        parents: Array = np.repeat(np.arange(len(records)), counts)
+        if olds:
+            updates = (kinds == RowKind.UPDATE_AFTER) & ~others
+            has_old = olds[0].is_valid().to_numpy(zero_copy_only=False)
+            old_counts = olds[0].value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+            if (old_counts != counts)[updates & has_old].any():
+                raise NotBulkError
+            compared = np.flatnonzero((updates & has_old)[parents])
+            old_rows = olds[0].take(pa.array(np.flatnonzero(updates & has_old), pa.int64())).flatten()
+            moved = compared[key_moves(self._reader, old_rows, rows.take(pa.array(compared, pa.int64())))]
+            others[parents[moved]] = True
+        parts = []
+        of_row = kinds[parents]
+        for chosen, brought in ((of_row == RowKind.DELETE, False), (of_row != RowKind.DELETE, True)):
+            at = np.flatnonzero(chosen & ~others[parents])
+            columns, unset = self._reader.columns(rows.take(pa.array(at, pa.int64())), brought=brought)
+            places = parents[at]
+            taken = sequence.take(pa.array(places, pa.int64()))
+            parts.append(part_of(columns, of_row[at], self._arrow, taken, records.places[places], unset))
+        if others.any():
+            parts.append(one_by_one(self, records.take(np.flatnonzero(others)), self._arrow))
+        return joined(parts, self._arrow)
+
+    def one(self, value: bytes, key: bytes | None) -> Outcome:
+        """See Envelope.one."""
+        found = parse_object(value)
+        type_ = found.get("type")
+        sequence = _sequence(found)
+        if type_ == "TRUNCATE":
+            parts = [found.get("database"), found.get("table")]
+            return Outcome(truncate=(".".join(part for part in parts if isinstance(part, str)), sequence))
+        if found.get("isDdl") is True:
+            return Outcome(ignored="schema change")
+        if type_ == _WATERMARK:
+            return Outcome(ignored="watermark")
+        if not isinstance(type_, str) or type_ not in _KINDS:
+            raise FieldError(f"'type' is {type_!r}, which is no change of Canal")
+        rows, olds = found.get("data"), found.get("old")
+        if not isinstance(rows, list) or not rows:
+            raise FieldError("'data' is needed, but it is no array of rows")
+        if olds is None or type_ != "UPDATE":
+            olds = [None] * len(rows)
+        if not isinstance(olds, list) or len(olds) != len(rows):
+            raise FieldError("'old' has not as many rows as 'data'")
+        changes = []
+        for row, old in zip(rows, olds, strict=True):
+            changes += row_changes(self._reader, _KINDS[type_], row, old, sequence, "data")
+        return Outcome(changes=changes)
+
+    def tombstone(self, key: bytes | None) -> Outcome | None:
+        """See Envelope.tombstone."""
+        return None
+
+
+def _sequence(found: Mapping[str, Any]) -> int | None:
+    tidb = found.get("_tidb")
+    for value in (tidb.get("commitTs") if isinstance(tidb, dict) else None, found.get("es")):
+        if value is not None:
+            number = whole_number(value)
+            if not -(1 << 63) <= number < 1 << 63:
+                raise FieldError(f"'es' is {number}, which is no time")
+            return number
+    return None
+
+
+def _reading(type_: IcebergType) -> Reading:
+    if isinstance(type_, (IntegerType, LongType)):
+        return TextWhole(type_)
+    if isinstance(type_, (FloatType, DoubleType)):
+        return TextReal(type_)
+    if isinstance(type_, BooleanType):
+        return TextTruth()
+    if isinstance(type_, (BinaryType, FixedType)):
+        return Latin1(type_)
+    if not type_.is_primitive:
+        return Refused(type_, "Canal writes no nested values")
+    return Plain(type_, "text is needed")

@@ -1,0 +1,183 @@
+"""Debezium's events after its ExtractNewRecordState transform: the row itself, and metadata in columns of its own.
+
+An `Envelope`. `__deleted` ("true") and `__op` say what the change does; where neither is there, it is an upsert. What
+`add.fields` brought from "source" gives the sequence: `__lsn` or `__source_lsn`, and so on, see `debezium_source`. With
+the transform's default a delete is nothing but a tombstone, so a tombstone deletes the row of its key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from streamlake.decode.change_parts import changes_schema, joined, part_of
+from streamlake.decode.connect_schema import ConnectSchema
+from streamlake.decode.debezium_options import DebeziumOptions
+from streamlake.decode.debezium_readings import readings_by_options, readings_by_schema
+from streamlake.decode.debezium_source import Position, position_of
+from streamlake.decode.envelope import Array, Change, Changes, Outcome, Records
+from streamlake.decode.envelope_decoder import one_by_one
+from streamlake.decode.json_columns import JsonColumns
+from streamlake.decode.json_options import JsonOptions
+from streamlake.decode.json_values import FieldError, parse_object
+from streamlake.decode.payloads import PayloadReader, Payloads, payload_of
+from streamlake.decode.row_reader import RowReader
+from streamlake.decode.samples import samples
+from streamlake.decode.unavailable import Unavailable
+from streamlake.formats.arrow_schema import arrow_type
+from streamlake.records import RowKind
+from streamlake.spec.schema import Schema
+from streamlake.spec.types import NestedField, StringType, StructType
+
+_KINDS = {
+    None: RowKind.UPDATE_AFTER,
+    "c": RowKind.INSERT,
+    "r": RowKind.INSERT,
+    "u": RowKind.UPDATE_AFTER,
+    "d": RowKind.DELETE,
+}
+_DELETED, _OP = "__deleted", "__op"
+_PREFIXES = ("__source_", "__")
+_SIGNS = (("lsn", "postgresql"), ("pos", "mysql"), ("commit_lsn", "sqlserver"), ("ord", "mongodb"))
+"""Fields of "source" that only one kind of connector has."""
+
+
+class DebeziumUnwrapped:
+    """Reads unwrapped events of one table to the columns of `schema`; `key` names the columns of its key."""
+
+    def __init__(
+        self, schema: Schema, key: Sequence[str] = (), options: DebeziumOptions | None = None
+    ) -> None:
+        self._schema = schema
+        self._key = tuple(key)
+        self._options = options or DebeziumOptions()
+        self._unavailable = Unavailable(self._options.unavailable_value_placeholder)
+        self._arrow = changes_schema(schema)
+        self._payloads = PayloadReader()
+
+    def bulk(self, records: Records) -> Changes:
+        """See Envelope.bulk."""
+        return joined([self._run(payloads) for payloads in self._payloads.runs(records)], self._arrow)
+
+    def one(self, value: bytes, key: bytes | None) -> Outcome:
+        """See Envelope.one."""
+        payload, connect = payload_of(parse_object(value))
+        if payload is None:
+            return Outcome(ignored="record without payload")
+        if not isinstance(payload, dict):
+            raise ValueError("its payload is no object")
+        kind = _kind(payload.get(_OP), payload.get(_DELETED))
+        position, names = _position(payload)
+        sequence = position.value({part: payload.get(name) for part, name in names.items()})
+        reader = self._reader(connect, [payload])
+        row, unset = reader.row(payload, "row", brought=kind != RowKind.DELETE)
+        return Outcome(changes=[Change(kind, row, sequence, unset)])
+
+    def tombstone(self, key: bytes | None) -> Outcome | None:
+        """See Envelope.tombstone."""
+        if key is None or not self._key:
+            return None
+        image, connect = payload_of(parse_object(key))
+        row, unset = self._reader(connect, [image] if isinstance(image, dict) else []).row(
+            image, "key", brought=False
+        )
+        return Outcome(changes=[Change(RowKind.DELETE, row, None, unset)])
+
+    def _run(self, payloads: Payloads) -> Changes:
+        records = payloads.records
+        shown = samples(payloads.values)
+        position, names = _position(shown[0] if shown else {})
+        reader = self._reader(payloads.connect, shown)
+        extra = [_OP, _DELETED, *names.values()]
+        source_fields = StructType(position.fields)
+        fields = [
+            *(part for part in reader.physical.fields if part.name not in extra),
+            NestedField(0, _OP, StringType()),
+            NestedField(0, _DELETED, StringType()),
+            *(NestedField(0, names[part.name], part.type) for part in position.fields if part.name in names),
+        ]
+        arrays = JsonColumns(fields, JsonOptions(), strict_names=False).read(payloads.values)
+        columns = {part.name: array for part, array in zip(fields, arrays, strict=True)}
+        images = (
+            pa.StructArray.from_arrays(
+                [columns[part.name] for part in reader.physical.fields],
+                fields=list(arrow_type(reader.physical)),
+            )
+            if reader.physical.fields
+            else pa.nulls(len(records), pa.struct([]))
+        )
+        source = pa.StructArray.from_arrays(
+            [
+                columns[names[part.name]]
+                if part.name in names
+                else pa.nulls(len(records), arrow_type(part.type))
+                for part in position.fields
+            ],
+            fields=list(arrow_type(source_fields)),
+        )
+        kinds = _kind_codes(columns[_OP], columns[_DELETED])
+        sequence = position.column(source)
+        parts = []
+        for chosen, brought in (
+            (kinds == RowKind.DELETE, False),
+            ((kinds >= 0) & (kinds != RowKind.DELETE), True),
+        ):
+            at = np.flatnonzero(chosen)
+            places = pa.array(at, pa.int64())
+            found, unset = reader.columns(images.take(places), brought=brought)
+            parts.append(
+                part_of(found, kinds[at], self._arrow, sequence.take(places), records.places[at], unset)
+            )
+        others = np.flatnonzero(kinds < 0)
+        if len(others):
+            parts.append(one_by_one(self, records.take(others), self._arrow))
+        return joined(parts, self._arrow)
+
+    def _reader(self, connect: ConnectSchema | None, shown: Sequence[Mapping[str, Any]]) -> RowReader:
+        if connect is None:
+            readings = readings_by_options(self._schema, shown, self._options)
+        else:
+            readings = readings_by_schema(self._schema, connect, self._options)
+        return RowReader(self._schema, readings, self._key, self._unavailable)
+
+
+def _kind(op: Any, deleted: Any) -> RowKind:
+    """Raises FieldError for what the transform does not write."""
+    if deleted in ("true", True):
+        return RowKind.DELETE
+    if deleted not in ("false", False, None):
+        raise FieldError(f"'{_DELETED}' is {deleted!r}, which is neither 'true' nor 'false'")
+    if not (op is None or isinstance(op, str)) or op not in _KINDS:
+        raise FieldError(f"'{_OP}' is {op!r}, which is no operation on a row")
+    return _KINDS[op]
+
+
+def _kind_codes(op: pa.Array, deleted: pa.Array) -> Array:
+    """(n,) int8: the row kinds, -1 where `_kind` refuses."""
+    ops, flags = op.dictionary_encode(), deleted.dictionary_encode()
+    known_ops = [*ops.dictionary.to_pylist(), None]
+    known_flags = [*flags.dictionary.to_pylist(), None]
+    table: Array = np.array([[_code(one, flag) for flag in known_flags] for one in known_ops], dtype=np.int8)
+    rows = ops.indices.fill_null(len(known_ops) - 1).to_numpy(zero_copy_only=False)
+    columns = flags.indices.fill_null(len(known_flags) - 1).to_numpy(zero_copy_only=False)
+    return table[rows, columns]
+
+
+def _code(op: str | None, deleted: str | None) -> int:
+    try:
+        return int(_kind(op, deleted))
+    except FieldError:
+        return -1
+
+
+def _position(row: Mapping[str, Any]) -> tuple[Position, dict[str, str]]:
+    """The position that a row's metadata allows, and the columns in which its fields are."""
+    found: dict[str, str] = {}
+    for prefix in reversed(_PREFIXES):
+        found.update({name[len(prefix) :]: name for name in row if name.startswith(prefix)})
+    connector = next((connector for field, connector in _SIGNS if field in found), None)
+    position = position_of(connector)
+    return position, {part.name: found[part.name] for part in position.fields if part.name in found}

@@ -1,0 +1,149 @@
+"""Maxwell's messages: "data" is the row after the change, "old" the former values of what an update changed.
+
+An `Envelope`. insert, bootstrap-insert, update and delete change a row; the other bootstrap messages and those of
+schema changes change none: ignored, and counted. The sequence is the binlog `position` where Maxwell is told to write
+it (output_binlog_position), else `ts`, the seconds of the change: within a second the order of arrival decides.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamlake.decode.change_parts import changes_schema, joined, part_of
+from streamlake.decode.debezium_source import binlog_sequence, binlog_sequences
+from streamlake.decode.envelope import Changes, Outcome, Records
+from streamlake.decode.envelope_decoder import one_by_one
+from streamlake.decode.json_columns import JsonColumns
+from streamlake.decode.json_options import JsonOptions
+from streamlake.decode.json_values import FieldError, parse_object
+from streamlake.decode.mysql_rows import key_moves, key_type, kind_codes, row_changes
+from streamlake.decode.nested_readings import ListOf
+from streamlake.decode.readings import ByForm, Plain, Reading, form_of
+from streamlake.decode.row_reader import RowReader
+from streamlake.decode.samples import samples
+from streamlake.decode.text_columns import NotBulkError
+from streamlake.decode.text_readings import NumberTruth
+from streamlake.errors import InvalidOptionError
+from streamlake.records import RowKind
+from streamlake.spec.schema import Schema
+from streamlake.spec.types import BooleanType, IcebergType, ListType, LongType, NestedField, StringType
+
+_KINDS = {
+    "insert": RowKind.INSERT,
+    "bootstrap-insert": RowKind.INSERT,
+    "update": RowKind.UPDATE_AFTER,
+    "delete": RowKind.DELETE,
+}
+_IGNORED = {"bootstrap-start": "bootstrap", "bootstrap-complete": "bootstrap"}
+_SCHEMA_CHANGE = re.compile(r"(?:table|database)-(?:create|alter|drop)|ddl")
+_POSITION = re.compile(r"(.*):(\d{1,18})")
+_OTHER = -1
+
+
+class MaxwellJson:
+    """Reads messages of one table to the columns of `schema`; `key` names the columns of its key."""
+
+    def __init__(
+        self, schema: Schema, key: Sequence[str] = (), options: Mapping[str, str] | None = None
+    ) -> None:
+        if options:
+            raise InvalidOptionError(f"maxwell-json has no options, but '{next(iter(options))}' is set")
+        self._schema = schema
+        self._key = tuple(key)
+        self._arrow = changes_schema(schema)
+
+    def bulk(self, records: Records) -> Changes:
+        """See Envelope.bulk."""
+        reader = self._reader([found.get("data") for found in samples(records.values)])
+        fields = [
+            NestedField(0, "data", reader.physical),
+            NestedField(0, "type", StringType()),
+            NestedField(0, "ts", LongType()),
+            NestedField(0, "position", StringType()),
+        ]
+        if self._key:
+            fields.append(NestedField(0, "old", key_type(reader)))
+        columns = JsonColumns(fields, JsonOptions(), strict_names=False).read(records.values)
+        data, types, ts, position, *olds = columns
+        kinds = np.asarray(kind_codes(types, _KINDS, _OTHER))
+        sequence = ts if position.null_count == len(position) else _sequences(position, ts)
+        others = (kinds == _OTHER) | ~data.is_valid().to_numpy(zero_copy_only=False)
+        if olds:
+            others |= key_moves(reader, olds[0], data) & (kinds == RowKind.UPDATE_AFTER)
+        parts = []
+        for chosen, brought in ((kinds == RowKind.DELETE, False), (kinds != RowKind.DELETE, True)):
+            at = np.flatnonzero(chosen & ~others)
+            places = pa.array(at, pa.int64())
+            found, unset = reader.columns(data.take(places), brought=brought)
+            taken = sequence.take(places)
+            parts.append(part_of(found, kinds[at], self._arrow, taken, records.places[at], unset))
+        if others.any():
+            parts.append(one_by_one(self, records.take(np.flatnonzero(others)), self._arrow))
+        return joined(parts, self._arrow)
+
+    def one(self, value: bytes, key: bytes | None) -> Outcome:
+        """See Envelope.one."""
+        found = parse_object(value)
+        type_ = found.get("type")
+        if not isinstance(type_, str):
+            raise FieldError(f"'type' is {type_!r}, which is no change of Maxwell")
+        if type_ in _IGNORED:
+            return Outcome(ignored=_IGNORED[type_])
+        if _SCHEMA_CHANGE.fullmatch(type_) is not None:
+            return Outcome(ignored="schema change")
+        if type_ not in _KINDS:
+            raise FieldError(f"'type' is {type_!r}, which is no change of Maxwell")
+        reader = self._reader([found.get("data")])
+        sequence = _sequence(found)
+        changes = row_changes(reader, _KINDS[type_], found.get("data"), found.get("old"), sequence, "data")
+        return Outcome(changes=changes)
+
+    def tombstone(self, key: bytes | None) -> Outcome | None:
+        """See Envelope.tombstone."""
+        return None
+
+    def _reader(self, rows: Sequence[Any]) -> RowReader:
+        images = [row for row in rows if isinstance(row, dict)]
+        readings = {
+            part.name: _reading(part.type, [row.get(part.name) for row in images])
+            for part in self._schema.fields
+        }
+        return RowReader(self._schema, readings, self._key, None)
+
+
+def _reading(type_: IcebergType, shown: Sequence[Any]) -> Reading:
+    if isinstance(type_, BooleanType):
+        forms: dict[str, Reading] = {"number": NumberTruth(), "boolean": Plain(type_)}
+        form = next(
+            (form_of(found) for found in shown if form_of(found) in forms and found is not None), "number"
+        )
+        return ByForm(type_, forms, form)
+    if isinstance(type_, ListType):
+        return ListOf(type_, Plain(type_.element_type))
+    return Plain(type_)
+
+
+def _sequences(position: pa.Array, ts: pa.Array) -> pa.Array:
+    split = pc.extract_regex(position, r"^(?P<file>.*):(?P<at>[0-9]{1,18})$")
+    if split.null_count > position.null_count:
+        raise NotBulkError
+    file, at = pc.struct_field(split, "file"), pc.struct_field(split, "at").cast(pa.int64())
+    return pc.coalesce(binlog_sequences(file, at), ts)
+
+
+def _sequence(found: Mapping[str, Any]) -> int | None:
+    position, ts = found.get("position"), found.get("ts")
+    if position is not None:
+        match = _POSITION.fullmatch(position) if isinstance(position, str) else None
+        if match is None:
+            raise FieldError(f"'position' is {position!r}, which is no place in a binlog")
+        return binlog_sequence(match[1], int(match[2]))
+    if ts is not None and (isinstance(ts, bool) or not isinstance(ts, int) or abs(ts) >= 1 << 63):
+        raise FieldError(f"'ts' is {ts!r}, which is no time")
+    return ts
