@@ -186,15 +186,13 @@ def _decimals(array: pa.Array, scale: int, target: DecimalType) -> pa.Array:
     data, starts, lengths = byte_strings(array)
     if (lengths < 1).any():
         raise DamagedError("a decimal has no bytes")
-    low = np.repeat(np.uint8(0), len(array)) if not len(array) else data[starts]
-    sign = np.where(low & 0x80, 0xFF, 0).astype(np.uint8)
+    sign = np.where(data[starts] & 0x80, 0xFF, 0).astype(np.uint8)
     wide: Any = np.empty((len(array), _WIDE), dtype=np.uint8)
+    wide[:] = sign[:, None]
     ends = starts + lengths
-    for number in range(_WIDE):
+    for number in range(min(_WIDE, int(lengths.max(initial=0)))):
         has = lengths > number
-        wide[:, number] = (
-            np.where(has, data[np.where(has, ends - 1 - number, 0)], sign) if len(data) else sign
-        )
+        wide[has, number] = data[ends[has] - 1 - number]
     _refuse_longer(data, starts, lengths, sign, wide)
     found = pa.Array.from_buffers(
         pa.decimal128(_MAX_PRECISION, scale), len(array), [None, pa.py_buffer(wide)]

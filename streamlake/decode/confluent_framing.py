@@ -48,6 +48,8 @@ def schema_ids(values: pa.Array, failure: Failure) -> Any:
 
 def without_header(values: pa.Array) -> pa.Array:
     """The values less their headers, as a binary array."""
+    if not len(values):
+        return values
     # Arrow's own binary_slice fails on small arrays (26.0: "Negative buffer resize").
     _, offset_buffer, data = values.buffers()
     offsets = np.frombuffer(offset_buffer, dtype=np.int32)[values.offset : values.offset + len(values) + 1]

@@ -114,6 +114,7 @@ def test_records_of_several_schemas_become_rows_in_their_order(server):
         for at in range(30)
     ]
     decode.decode(raw(*values))
+    assert decode.decode(raw(None)).num_rows == 0
     assert server.asked == ["/schemas/ids/1", "/schemas/ids/2"]
 
 
@@ -235,6 +236,7 @@ def test_json_behind_a_header_takes_the_registrys_schema(server):
         [("k", 1.5)],
         {"a": True},
     )
+    assert decoder(known).decode(raw(None)).num_rows == 0
     with pytest.raises(DecodeError, match="orders-3 offset 101: 'id' is long, but found text"):
         decoder(known).decode(raw(framed(number, json.dumps(value).encode()), framed(number, b'{"id": "x"}')))
     with pytest.raises(DecodeError, match="orders-3 offset 100: it begins with the byte 123"):
