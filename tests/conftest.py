@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.helpers import rings
+from tests.helpers import lanes, rings
 from tests.helpers.jars import iceberg_runtime, jars
 from tests.helpers.jvm import ARCHIVE_HOME, OPTIONS, quick_jvms
 from tests.helpers.readers import ChdbReader, DuckDbReader, JavaReader, PyIcebergReader, SparkReader
@@ -129,8 +129,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("interop")
         if "spark" in fixtures:
             item.add_marker("spark")
-    # Tests without Spark first: a mistake shows within seconds, and the JVM starts once, late.
-    items.sort(key=_weight)
+    items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> tuple[bool, bool, int]:
+    """Tests without Spark first: a mistake shows within seconds, and the JVM starts once, late. Then what takes long."""
+    weight = _weight(item)
+    return weight > 0, not item.nodeid.startswith(lanes.LONG), weight
 
 
 def _weight(item: pytest.Item) -> int:
@@ -153,8 +158,6 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """A parallel run keeps together what shares something costly."""
-    from tests.helpers import lanes
-
     return lanes.scheduler(config, log)
 
 

@@ -123,7 +123,7 @@ def test_readme_lists_the_rooms() -> None:
 
 
 def test_readme_test_command_is_what_ci_runs() -> None:
-    command = "python -m pip install '.[test]' && pytest"
+    command = "python -m pip install '.[test]' && pytest -n 2"
     assert command in (ROOT / "README.md").read_text()
     assert command in (ROOT / ".ci" / "run").read_text()
 

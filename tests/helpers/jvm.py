@@ -29,16 +29,19 @@ def quick_jvms() -> dict[str, str]:
 
 
 def _class_archive() -> Path | None:
-    """The archive; made by whoever asks first, while others wait. None where it is not wanted or cannot be made."""
+    """The archive, made by whoever asks first. None where it is not wanted, cannot be made or is not there yet."""
     if ARCHIVE_HOME not in os.environ:
         return None
     home = Path(os.environ[ARCHIVE_HOME])
     archive, log = home / "spark.jsa", home / "log"
     with open(home / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return None
         if not log.exists():
             _make(archive, log)
-    return archive if archive.exists() else None
+        return archive if archive.exists() else None
 
 
 def _make(archive: Path, log: Path) -> None:

@@ -19,6 +19,8 @@ TOGETHER = {
     "tests/interop/test_takeover.py": "flink",
 }
 """Files that share one: Flink is started once."""
+LONG = ("tests/crash/test_matrix.py", *TOGETHER)
+"""Files that go first among those that need a JVM, so that the last groups are short ones."""
 
 
 def group_of(nodeid: str) -> str:
