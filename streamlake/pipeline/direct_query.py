@@ -3,7 +3,8 @@
 Under `availableNow` a Python source that limits itself ends after its first micro-batch. So the end offsets are fixed
 here, once, when the query starts; the query runs on a processing-time trigger in steps of max-offsets-per-trigger; and
 a watcher stops it when the checkpoint has reached them. Invariant: the query is stopped only after Spark has reported
-a micro-batch that ends at the target, when nothing is left that it could be doing.
+a micro-batch that ends at the target, when nothing is left that it could be doing; a session that keeps no reports is
+asked for what it has committed.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from streamlake.source.offsets import SourceOffsets
 from streamlake.source.planner import OffsetPlanner
 
 _POLL_SECONDS = 0.05
+_REPORTS_KEPT = 2
+"""From this `spark.sql.streaming.numRecentProgressUpdates` on Spark has a last report; below, it drops each at once."""
 
 
 @dataclass(frozen=True)
@@ -134,11 +137,21 @@ class DirectQuery:
                 self._query.stop()
 
     def _at_target(self) -> bool:
-        # PySpark's own progress object shows offsets as the text of a Python dict; the JVM has the JSON.
-        progress = self._query._jsq.lastProgress()
-        if progress is None or self._target is None:
+        text = self._reported_end()
+        if text is None or self._target is None:
             return False
-        text = progress.sources()[0].endOffset()
-        return text not in (None, "", "null") and SourceOffsets.from_json(json.loads(text)).reaches(
-            self._target
-        )
+        return SourceOffsets.from_json(json.loads(text)).reaches(self._target)
+
+    def _reported_end(self) -> str | None:
+        """Where the last micro-batch that is done has ended, in JSON; None before there is one."""
+        # PySpark's own progress object shows offsets as the text of a Python dict; the JVM has the JSON.
+        query = self._query._jsq
+        progress = query.lastProgress()
+        if progress is not None:
+            text = progress.sources()[0].endOffset()
+            return None if text in (None, "", "null") else str(text)
+        execution = query.streamingQuery()
+        if execution.sparkSession().sessionState().conf().streamingProgressRetention() >= _REPORTS_KEPT:
+            return None
+        done = execution.committedOffsets().values().headOption()
+        return str(done.get().json()) if done.isDefined() else None

@@ -64,6 +64,24 @@ def test_available_now_takes_what_was_there_in_steps_and_ends(wide: KafkaStream)
     check_table(open_table(wide.location), files_exist=True)
 
 
+def test_available_now_ends_in_a_session_that_keeps_no_progress(spark: SparkSession, stream: KafkaStream):
+    stream.produce(range(50))
+    name = "spark.sql.streaming.numRecentProgressUpdates"
+    kept = spark.conf.get(name)
+    spark.conf.set(name, "1")
+    try:
+        query, sink = stream.start(AVAILABLE_NOW, max_offsets_per_trigger=30)
+        try:
+            assert query.awaitTermination(RUN_SECONDS) is True
+        finally:
+            query.stop()
+    finally:
+        spark.conf.set(name, kept)
+    assert query.lastProgress is None
+    assert [receipt.rows for receipt in sink.receipts] == [30, 20]
+    assert stream.ids() == list(range(50))
+
+
 def test_available_now_with_nothing_new_ends_at_once(wide: KafkaStream):
     empty = wide.run()
     assert [receipt.rows for receipt in empty.receipts] in ([], [0])
