@@ -44,7 +44,10 @@ def part_of(
 def part_of_outcomes(
     outcomes: Sequence[tuple[int, Outcome]], rejects: Sequence[Reject], schema: pa.Schema
 ) -> Changes:
-    """A part of (record's place, outcome) pairs in the order of the records."""
+    """A part of (record's place, outcome) pairs in the order of the records.
+
+    Raises NotBulkError when their sequences have different types.
+    """
     changes: list[tuple[int, Change]] = [
         (at, change) for at, outcome in outcomes for change in outcome.changes
     ]
@@ -131,8 +134,10 @@ def _has_any(part: Changes) -> bool:
 
 
 def _sequence(values: list[Any]) -> pa.Array:
-    texts = any(isinstance(value, str) for value in values)
-    return pa.array(values, pa.string() if texts else pa.int64())
+    kinds = {type(value) for value in values if value is not None}
+    if len(kinds) > 1:
+        raise NotBulkError
+    return pa.array(values, pa.string() if str in kinds else pa.int64())
 
 
 def _cast(array: pa.Array, type_: pa.DataType) -> pa.Array:

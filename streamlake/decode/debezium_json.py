@@ -59,6 +59,8 @@ class DebeziumJson:
         self._payloads = PayloadReader()
         self._sampled = any(needs_samples(part.type) for part in schema.fields)
         self._by_schema: dict[bytes, RowReader] = {}
+        # The last value seen of each column: shows its form where the samples of a block have only nulls.
+        self._shown: dict[str, Any] = {}
 
     def bulk(self, records: Records) -> Changes:
         """See Envelope.bulk."""
@@ -126,6 +128,13 @@ class DebeziumJson:
         records = payloads.records
         shown = samples(payloads.values)
         connector = _connector(shown)
+        if not connector:
+            # Few changes among many other records: look for the first one.
+            changes = pc.match_substring(payloads.values, '"connector"')
+            at = changes.index(True).as_py()
+            if at >= 0:
+                shown += samples(payloads.values.slice(at, 1))
+                connector = _connector(shown)
         position = position_of(connector)
         reader = self._bulk_reader(payloads, shown, position is DOCUMENTS)
         before, after, op, source = self._read(payloads.values, reader, position)
@@ -188,6 +197,10 @@ class DebeziumJson:
         self, connect: ConnectSchema | None, images: Sequence[Mapping[str, Any]], documents: bool
     ) -> RowReader:
         image = None if connect is None else _image_schema(connect)
+        if documents or image is None:
+            for one in images:
+                self._shown.update({name: found for name, found in one.items() if found is not None})
+            images = [*images, self._shown]
         if documents:
             readings = document_readings(self._schema, images)
         elif image is None:

@@ -44,6 +44,8 @@ from streamlake.spec.types import (
     MapType,
     StringType,
     StructType,
+    TimestamptzNsType,
+    TimestamptzType,
     TimeType,
     UUIDType,
 )
@@ -185,8 +187,11 @@ def _forms(type_: IcebergType, options: DebeziumOptions) -> Mapping[str, Reading
         return {"number": number, "text": Zulu(type_)}
     if type(type_) in RESOLUTION_NANOS:
         unit = options.timestamp_nanos
-        number = _unclear(type_) if unit is None else Epoch(type_, unit)
-        return {"text": Plain(type_), "number": number}
+        if unit is None:
+            return {"text": Plain(type_), "number": _unclear(type_)}
+        if isinstance(type_, (TimestamptzType, TimestamptzNsType)):
+            return {"text": Plain(type_), "number": Epoch(type_, unit)}
+        return {"number": Epoch(type_, unit), "text": Plain(type_)}
     return None
 
 

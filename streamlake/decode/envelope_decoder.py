@@ -45,11 +45,11 @@ class EnvelopeDecoder:
         """
         records = Records.of(raw)
         parts: list[Changes] = []
-        for low, high in blocks(records.values, _BLOCK_BYTES):
-            self._block(records, low, high, parts)
-        if raw.column("value").null_count:
-            parts.append(self._tombstones(raw))
         try:
+            for low, high in blocks(records.values, _BLOCK_BYTES):
+                self._block(records, low, high, parts)
+            if raw.column("value").null_count:
+                parts.append(self._tombstones(raw))
             changes = joined(parts, self.schema)
         except NotBulkError as error:
             raise DecodeError(
@@ -83,7 +83,7 @@ class EnvelopeDecoder:
                 try:
                     parts.append(self._envelope.bulk(records.slice(low, high)))
                     continue
-                except NotBulkError as error:
+                except (NotBulkError, pa.ArrowInvalid) as error:
                     waiting += reversed(_split(low, high, error))
             elif high > low:
                 parts.append(one_by_one(self._envelope, records.slice(low, high), self.schema))
@@ -116,7 +116,7 @@ def _place(raw: pa.RecordBatch, at: int) -> str:
     return f"{topic}-{partition} offset {offset}"
 
 
-def _split(low: int, high: int, error: NotBulkError) -> Sequence[tuple[int, int]]:
+def _split(low: int, high: int, error: Exception) -> Sequence[tuple[int, int]]:
     """The parts to try after a failure; the record that the reader names stands alone with its neighbours."""
     named = _ROW.search(str(error.__cause__ or ""))
     if named is not None and low + int(named[1]) < high:

@@ -2,7 +2,7 @@
 
 A case is a YAML file: `format`, `schema`, `key`, `options`; `records` with key, value (JSON, or text as it is) and
 headers; `changes`, one per row: row kind -> row, with `record`, `sequence`, `unset` and key moves; and what else the
-batch must give. Left out columns are null.
+batch must give. Left out columns are null. `bulk: false` where not all records can be read together.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from streamlake.decode import envelope_decoder
+from streamlake.decode.envelope import Records
 from streamlake.decode.envelopes import open_decoder
 from streamlake.records import ROW_KIND, RowKind
 from streamlake.spec.ddl import parse_ddl
@@ -121,6 +122,9 @@ def test_case(path, monkeypatch):
     many = decoder.decode(raw_batch(records * REPEATED), keep_rejects=True)
     assert shown(many) == times(wanted, REPEATED, len(records))
     many.rows.validate(full=True)
+    if case.get("bulk", True):
+        # Raises NotBulkError otherwise.
+        decoder._envelope.bulk(Records.of(raw_batch(records * REPEATED)))
     # One by one, whatever could be read in bulk.
     monkeypatch.setattr(envelope_decoder, "_ALONE", 1 << 30)
     assert shown(decoder.decode(raw_batch(records), keep_rejects=True)) == wanted
