@@ -54,6 +54,13 @@ class Block:
         if not len(at) or int(first.max()) < 128:
             raw = first.astype(np.int64)
             return (raw >> 1) ^ -(raw & 1), at + 1
+        more = first > 127
+        second = self.data[at + 1]
+        if not (second[more] > 127).any():
+            raw = np.where(more, first & 127 | second.astype(np.uint16) << 7, first).astype(np.int64)
+            after = at + 1 + more
+            self._not_behind(after)
+            return (raw >> 1) ^ -(raw & 1), after
         words = self._words[at]
         stops = ~words & _HIGH_BITS
         lowest = stops & (~stops + np.uint64(1))

@@ -166,7 +166,7 @@ def plain(value):
 
 
 @given(written_records())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_whatever_fastavro_writes_is_read_as_fastavro_reads_it(case):
     schema, rows = case
     values = written(schema, *rows)
@@ -177,7 +177,7 @@ def test_whatever_fastavro_writes_is_read_as_fastavro_reads_it(case):
 
 
 @given(written_records(), st.data())
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_columns_that_the_table_lacks_are_skipped(case, data):
     schema, rows = case
     kept = data.draw(st.sets(st.sampled_from([part["name"] for part in schema["fields"]]), min_size=1))
@@ -194,7 +194,7 @@ def test_columns_that_the_table_lacks_are_skipped(case, data):
 
 
 @given(written_records(), st.data())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_damaged_bytes_are_an_error_of_their_record_or_another_value_and_never_more(case, data):
     schema, rows = case
     values = written(schema, *rows).to_pylist()
@@ -216,6 +216,18 @@ def test_damaged_bytes_are_an_error_of_their_record_or_another_value_and_never_m
         assert named.startswith(f"{at}: ")
     else:
         assert found[:at] + found[at + 1 :] == good[:at] + good[at + 1 :]
+
+
+@pytest.mark.parametrize("bits", [5, 7, 12, 14, 20, 40, 57, 63])
+def test_numbers_of_every_length_are_read(bits):
+    top = (1 << bits) - 1
+    numbers = sorted(
+        {sign * (top >> shift) - below for shift in range(bits) for sign in (1, -1) for below in (0, 1)}
+    )
+    numbers = [number for number in numbers if number >= -(1 << 63)]
+    schema = record(field("x", "long"), field("y", {"type": "array", "items": "long"}))
+    rows = [{"x": number, "y": numbers[at:]} for at, number in enumerate(numbers)]
+    assert decoded(schema, written(schema, *rows)) == rows
 
 
 # --- schemas ------------------------------------------------------------------------------------------------------
