@@ -52,13 +52,18 @@ class CanalJson:
     """Reads messages of one table to the columns of `schema`; `key` names the columns of its key."""
 
     def __init__(
-        self, schema: Schema, key: Sequence[str] = (), options: Mapping[str, str] | None = None
+        self,
+        schema: Schema,
+        key: Sequence[str] = (),
+        options: Mapping[str, str] | None = None,
+        *,
+        partial_update: bool = False,
     ) -> None:
         if options:
             raise InvalidOptionError(f"canal-json has no options, but '{next(iter(options))}' is set")
         self._arrow = changes_schema(schema)
         readings = {part.name: _reading(part.type) for part in schema.fields}
-        self._reader = RowReader(schema, readings, key, None)
+        self._reader = RowReader(schema, readings, key, None, partial_update=partial_update)
         old = NestedField(0, "old", ListType(0, key_type(self._reader)))
         fields = [
             NestedField(0, "data", ListType(0, self._reader.physical)),
@@ -80,6 +85,7 @@ class CanalJson:
         if rows.null_count:
             raise NotBulkError
         parents: Array = np.repeat(np.arange(len(records)), counts)
+        others[parents[self._reader.unclear(rows) & (kinds != RowKind.DELETE)[parents]]] = True
         if olds:
             updates = (kinds == RowKind.UPDATE_AFTER) & ~others
             has_old = olds[0].is_valid().to_numpy(zero_copy_only=False)

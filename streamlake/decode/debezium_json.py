@@ -49,10 +49,16 @@ class DebeziumJson:
     """Reads events of one table to the columns of `schema`; `key` names the columns of its key."""
 
     def __init__(
-        self, schema: Schema, key: Sequence[str] = (), options: DebeziumOptions | None = None
+        self,
+        schema: Schema,
+        key: Sequence[str] = (),
+        options: DebeziumOptions | None = None,
+        *,
+        partial_update: bool = False,
     ) -> None:
         self._schema = schema
         self._key = tuple(key)
+        self._partial_update = partial_update
         self._options = options or DebeziumOptions()
         self._unavailable = Unavailable(self._options.unavailable_value_placeholder)
         self._arrow = changes_schema(schema)
@@ -145,7 +151,7 @@ class DebeziumJson:
         taken = kinds == RowKind.DELETE
         has_before = before.is_valid().to_numpy(zero_copy_only=False)
         has_after = after.is_valid().to_numpy(zero_copy_only=False)
-        others = (kinds == _OTHER) | np.where(taken, ~has_before, ~has_after)
+        others = (kinds == _OTHER) | np.where(taken, ~has_before, ~has_after | reader.unclear(after))
         brought = ~taken & ~others
         moved = np.flatnonzero(brought & has_before & (kinds == RowKind.UPDATE_AFTER))
         if len(moved):
@@ -207,7 +213,9 @@ class DebeziumJson:
             readings = readings_by_options(self._schema, images, self._options)
         else:
             readings = readings_by_schema(self._schema, image, self._options)
-        return RowReader(self._schema, readings, self._key, self._unavailable)
+        return RowReader(
+            self._schema, readings, self._key, self._unavailable, partial_update=self._partial_update
+        )
 
     def _bulk_reader(
         self, payloads: Payloads, shown: Sequence[Mapping[str, Any]], documents: bool

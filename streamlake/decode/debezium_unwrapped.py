@@ -49,10 +49,16 @@ class DebeziumUnwrapped:
     """Reads unwrapped events of one table to the columns of `schema`; `key` names the columns of its key."""
 
     def __init__(
-        self, schema: Schema, key: Sequence[str] = (), options: DebeziumOptions | None = None
+        self,
+        schema: Schema,
+        key: Sequence[str] = (),
+        options: DebeziumOptions | None = None,
+        *,
+        partial_update: bool = False,
     ) -> None:
         self._schema = schema
         self._key = tuple(key)
+        self._partial_update = partial_update
         self._options = options or DebeziumOptions()
         self._unavailable = Unavailable(self._options.unavailable_value_placeholder)
         self._arrow = changes_schema(schema)
@@ -119,6 +125,7 @@ class DebeziumUnwrapped:
             fields=list(arrow_type(source_fields)),
         )
         kinds = _kind_codes(columns[_OP], columns[_DELETED])
+        kinds = np.where((kinds != RowKind.DELETE) & reader.unclear(images), -1, kinds)
         sequence = position.column(source)
         parts = []
         for chosen, brought in (
@@ -141,7 +148,9 @@ class DebeziumUnwrapped:
             readings = readings_by_options(self._schema, shown, self._options)
         else:
             readings = readings_by_schema(self._schema, connect, self._options)
-        return RowReader(self._schema, readings, self._key, self._unavailable)
+        return RowReader(
+            self._schema, readings, self._key, self._unavailable, partial_update=self._partial_update
+        )
 
 
 def _kind(op: Any, deleted: Any) -> RowKind:

@@ -18,25 +18,37 @@ from streamlake.decode.maxwell_json import MaxwellJson
 from streamlake.errors import InvalidOptionError
 from streamlake.spec.schema import Schema
 
-_Open = Callable[[Schema, Sequence[str], Mapping[str, str]], Envelope]
+_Open = Callable[[Schema, Sequence[str], Mapping[str, str], bool], Envelope]
 
 _FORMATS: dict[str, _Open] = {
-    "debezium-json": lambda schema, key, options: DebeziumJson(schema, key, DebeziumOptions.parse(options)),
-    "debezium-unwrapped-json": lambda schema, key, options: DebeziumUnwrapped(
-        schema, key, DebeziumOptions.parse(options)
+    "debezium-json": lambda schema, key, options, partial: DebeziumJson(
+        schema, key, DebeziumOptions.parse(options), partial_update=partial
     ),
-    "canal-json": CanalJson,
-    "maxwell-json": MaxwellJson,
+    "debezium-unwrapped-json": lambda schema, key, options, partial: DebeziumUnwrapped(
+        schema, key, DebeziumOptions.parse(options), partial_update=partial
+    ),
+    "canal-json": lambda schema, key, options, partial: CanalJson(
+        schema, key, options, partial_update=partial
+    ),
+    "maxwell-json": lambda schema, key, options, partial: MaxwellJson(
+        schema, key, options, partial_update=partial
+    ),
 }
 FORMATS = tuple(_FORMATS)
 """The names of the envelopes."""
 
 
 def open_decoder(
-    format: str, schema: Schema, key: Sequence[str], options: Mapping[str, str]
+    format: str,
+    schema: Schema,
+    key: Sequence[str],
+    options: Mapping[str, str],
+    *,
+    partial_update: bool = False,
 ) -> EnvelopeDecoder:
     """A decoder of `format` to the columns of `schema`, whose key has the columns `key` (none: no key).
 
+    With `partial_update` a field that a row does not have is unset: its value is that of the row that is replaced.
     Raises InvalidOptionError for an unknown format, option or column of the key.
     """
     if format not in _FORMATS:
@@ -44,4 +56,4 @@ def open_decoder(
     missing = [name for name in key if name not in schema.column_names]
     if missing:
         raise InvalidOptionError(f"the key has the column '{missing[0]}', which the schema does not have")
-    return EnvelopeDecoder(schema, _FORMATS[format](schema, key, options))
+    return EnvelopeDecoder(schema, _FORMATS[format](schema, key, options, partial_update))

@@ -50,12 +50,18 @@ class MaxwellJson:
     """Reads messages of one table to the columns of `schema`; `key` names the columns of its key."""
 
     def __init__(
-        self, schema: Schema, key: Sequence[str] = (), options: Mapping[str, str] | None = None
+        self,
+        schema: Schema,
+        key: Sequence[str] = (),
+        options: Mapping[str, str] | None = None,
+        *,
+        partial_update: bool = False,
     ) -> None:
         if options:
             raise InvalidOptionError(f"maxwell-json has no options, but '{next(iter(options))}' is set")
         self._schema = schema
         self._key = tuple(key)
+        self._partial_update = partial_update
         self._arrow = changes_schema(schema)
 
     def bulk(self, records: Records) -> Changes:
@@ -74,6 +80,7 @@ class MaxwellJson:
         kinds = np.asarray(kind_codes(types, _KINDS, _OTHER))
         sequence = ts if position.null_count == len(position) else _sequences(position, ts)
         others = (kinds == _OTHER) | ~data.is_valid().to_numpy(zero_copy_only=False)
+        others |= (kinds != RowKind.DELETE) & reader.unclear(data)
         if olds:
             others |= key_moves(reader, olds[0], data) & (kinds == RowKind.UPDATE_AFTER)
         parts = []
@@ -114,7 +121,7 @@ class MaxwellJson:
             part.name: _reading(part.type, [row.get(part.name) for row in images])
             for part in self._schema.fields
         }
-        return RowReader(self._schema, readings, self._key, None)
+        return RowReader(self._schema, readings, self._key, None, partial_update=self._partial_update)
 
 
 def _reading(type_: IcebergType, shown: Sequence[Any]) -> Reading:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -25,7 +26,8 @@ from streamlake.spec.types import NestedField, StructType
 class RowReader:
     """Reads rows to the columns of `schema`; `readings` has those of the columns that the envelope carries.
 
-    `key` names the key's columns; without it rows that are taken out are not checked.
+    `key` names the key's columns; without it rows that are taken out are not checked. With `partial_update` a field that
+    an image does not have is unset, not null.
     """
 
     def __init__(
@@ -34,6 +36,8 @@ class RowReader:
         readings: Mapping[str, Reading],
         key: Sequence[str],
         unavailable: Unavailable | None,
+        *,
+        partial_update: bool = False,
     ) -> None:
         self.fields = schema.fields
         self.key = tuple(key)
@@ -42,6 +46,7 @@ class RowReader:
             tuple(NestedField(0, name, part.physical) for name, part in readings.items())
         )
         self._unavailable = unavailable
+        self._partial_update = partial_update
         self._types = {part.name: arrow_type(part.type) for part in schema.fields}
 
     def columns(self, images: pa.StructArray, *, brought: bool) -> tuple[list[pa.Array], dict[str, Array]]:
@@ -55,6 +60,8 @@ class RowReader:
             reading = self.readings.get(part.name)
             if reading is None:
                 arrays.append(pa.nulls(len(images), self._types[part.name]))
+                if self._partial_update and brought and len(images):
+                    unset[part.name] = np.ones(len(images), dtype=bool)
             else:
                 found, mask = self._known(images.field(part.name), reading)
                 if mask is not None:
@@ -65,6 +72,15 @@ class RowReader:
             if needed and missing and missing != (unset[part.name].sum() if part.name in unset else 0):
                 raise NotBulkError
         return arrays, unset
+
+    def unclear(self, images: pa.StructArray) -> Array:
+        """(n,) bool: images with a null that may mean that the field is not there, which Arrow's reader does not tell."""
+        unclear: Array = np.zeros(len(images), dtype=bool)
+        for name in self.readings if self._partial_update else ():
+            column = images.field(name)
+            if column.null_count:
+                unclear |= column.is_null().to_numpy(zero_copy_only=False)
+        return unclear
 
     def key_differs(self, before: pa.StructArray, after: pa.StructArray) -> pa.Array:
         """(n,) bool: whether a column of the key has another value in `after`; false where `before` has none."""
@@ -87,6 +103,10 @@ class RowReader:
         for part in self.fields:
             reading = self.readings.get(part.name)
             found = image.get(part.name) if reading is not None else None
+            if self._partial_update and brought and part.name not in (*image, *self.key):
+                row[part.name] = None
+                unset.add(part.name)
+                continue
             if reading is None:
                 row[part.name] = None
             elif self._unavailable is not None and self._unavailable.marks(found, reading.physical):

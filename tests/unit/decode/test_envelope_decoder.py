@@ -172,3 +172,26 @@ def test_a_column_that_is_rarely_there_is_read_in_bulk_once_it_was_seen():
     first = decoder.decode(batch)
     assert first.rows.column("n").to_pylist()[50] == Decimal("0.50")
     assert decoder._envelope.bulk(Records.of(batch)).rows.equals(first.rows)
+
+
+PARTIAL = {
+    "debezium-json": lambda row: change("u", after=row, lsn=1),
+    "debezium-unwrapped-json": lambda row: {**row, "__op": "u"},
+    "canal-json": lambda row: {"type": "UPDATE", "es": 1, "data": [row]},
+    "maxwell-json": lambda row: {"type": "update", "ts": 1, "data": row},
+}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_with_partial_updates_what_is_absent_is_unset_and_null_is_null(format):
+    one = "1" if format == "canal-json" else 1
+    rows = [{"id": one, "name": "x"}, {"id": one}, {"id": one, "name": None}, {"name": "x"}] * 5
+    batch = raw_batch([{"value": PARTIAL[format](row)} for row in rows])
+    decoder = open_decoder(format, SCHEMA, ["id"], {}, partial_update=True)
+    found = decoder.decode(batch, keep_rejects=True)
+    assert found.rows.column("name").to_pylist() == ["x", None, None] * 5
+    assert found.unset["name"].tolist() == [False, True, False] * 5
+    assert [one.record for one in found.rejects] == [3, 7, 11, 15, 19]
+    whole = open_decoder(format, SCHEMA, ["id"], {}).decode(batch, keep_rejects=True)
+    assert not whole.unset
+    assert whole.rows.equals(found.rows)
