@@ -42,6 +42,7 @@ _REFUSALS = (
     "OAuthError",
     "AuthorizationExpiredError",
 )
+_OUTAGES = ("ServerError", "ServiceUnavailableError", "TooManyRequestsError", "OperationalError")
 _NOT_THERE = ("NoSuchTableError", "NoSuchIcebergTableError", "NoSuchNamespaceError", "NoSuchIdentifierError")
 
 _CLIENT_LIMIT = (
@@ -62,7 +63,7 @@ def _pyiceberg(module: str) -> Any:
 def load_service(catalog: str | Mapping[str, str]) -> ServiceCatalog:
     """The catalog of a name that PyIceberg's configuration knows, or of a mapping of its properties.
 
-    Raises InvalidOptionError when it cannot be set up.
+    Raises InvalidOptionError when it cannot be set up, StorageError when its service does not answer.
     """
     loader = _pyiceberg("pyiceberg.catalog").load_catalog
     try:
@@ -75,7 +76,15 @@ def load_service(catalog: str | Mapping[str, str]) -> ServiceCatalog:
     except StreamlakeError:
         raise
     except Exception as error:
+        if _is_away(error):
+            raise StorageError(f"catalog: {_shown(catalog)} cannot be reached: {error}") from error
         raise InvalidOptionError(f"catalog: {_shown(catalog)} cannot be opened: {error}") from error
+
+
+def _is_away(error: Exception) -> bool:
+    """Whether the service is not there at present; clients ask for something already when they are made."""
+    unreachable = isinstance(error, OSError) and not isinstance(error, FileNotFoundError)
+    return unreachable or type(error).__name__ in _OUTAGES
 
 
 def _shown(catalog: str | Mapping[str, str]) -> str:

@@ -7,14 +7,17 @@ without either nothing is changed.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 import typer
 
 from streamlake.checkpoint.spark_directory import SparkDirectory
+from streamlake.checkpoint.table_note import NO_CHECKPOINT
 from streamlake.cli.inspect import parse_catalog
-from streamlake.commit.lineage import RecoverCommand, Way
-from streamlake.errors import InvalidOptionError
-from streamlake.pipeline.recovery import Plan, Recovery
+from streamlake.commit.findings import table_gone
+from streamlake.commit.lineage import Finding, RecoverCommand, Way
+from streamlake.errors import InvalidOptionError, TableNotFoundError
+from streamlake.pipeline.recovery import Plan, Recovery, without_table
 from streamlake.storage.locations import table_location
 from streamlake.tables import load_table
 
@@ -46,16 +49,26 @@ def run(
     if len(chosen) > 1:
         raise InvalidOptionError(f"{' and '.join(chosen)} are different ways out: choose one")
     options = parse_catalog(catalog)
-    table = load_table(location, catalog=options).table
     noted = table_location(location) if options is None else location
-    recovery = Recovery(table, branch, pipeline, SparkDirectory(checkpoint_location), noted)
-    directory = recovery.directory
+    directory = SparkDirectory(checkpoint_location)
+    try:
+        table = load_table(location, catalog=options).table
+    except TableNotFoundError:
+        note = directory.note(noted, branch)
+        if note is None:
+            raise
+        name = pipeline or f"{noted}:{directory.job_id}"
+        command = RecoverCommand(noted, name, branch, options, directory.location)
+        return _without_table(
+            directory, table_gone(location, note.table_uuid), command, chosen, rewind_to, yes=yes
+        )
+    recovery = Recovery(table, branch, pipeline, directory, noted)
     _say(
         f"{table.location}, branch {branch}, pipeline '{recovery.pipeline}'\n"
         f"{directory.location}, job {directory.job_id}: Spark has finished checkpoint {directory.last_completed}"
     )
     command = RecoverCommand(noted, recovery.pipeline, branch, options, directory.location)
-    _show(recovery, command)
+    _show(recovery.findings, command)
     if not chosen:
         return FOUND if recovery.findings else 0
     if not recovery.findings and chosen[0] is not Way.REWIND:
@@ -65,10 +78,29 @@ def run(
     return _carry_out(plan, chosen[0], yes=yes)
 
 
-def _show(recovery: Recovery, command: RecoverCommand) -> None:
-    if not recovery.findings:
+def _without_table(
+    directory: SparkDirectory,
+    gone: Finding,
+    command: RecoverCommand,
+    chosen: Sequence[Way],
+    rewind_to: int | None,
+    *,
+    yes: bool,
+) -> int:
+    _show([gone], command)
+    if not chosen:
+        return FOUND
+    if chosen[0] is not Way.REWIND or rewind_to != NO_CHECKPOINT:
+        raise InvalidOptionError(
+            f"there is no table at {command.table}: only {Way.REWIND.value}={NO_CHECKPOINT} can be taken without one"
+        )
+    return _carry_out(without_table(directory), Way.REWIND, yes=yes)
+
+
+def _show(findings: Sequence[Finding], command: RecoverCommand) -> None:
+    if not findings:
         _say("Table and checkpoint directory agree.")
-    for finding in recovery.findings:
+    for finding in findings:
         _say(f"\n{finding.found}.\nGoing on would {finding.consequence}.")
         for way in finding.ways:
             _say(f"  {command.text(way)}\n      {way.effect}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from streamlake.checkpoint.identity import CheckpointIdentity
+from streamlake.checkpoint.table_note import NO_CHECKPOINT
 from streamlake.commit.history import ADOPT_ROWS, rewind
 from streamlake.commit.lineage import Finding, Kind, Way, WayOut
 from streamlake.commit.marker import Marker
@@ -125,7 +126,7 @@ def table_replaced(location: str, noted_uuid: str, now_uuid: str) -> Finding:
                 Way.REWIND,
                 "puts the checkpoint directory back to before its first checkpoint: the stream fills the new table from its "
                 "beginning, as far as the source still has it",
-                -1,
+                NO_CHECKPOINT,
             ),
         ),
         _NEW,
@@ -139,8 +140,16 @@ def table_gone(location: str, noted_uuid: str) -> Finding:
         f"this checkpoint directory was written into a table at {location} (table uuid {noted_uuid}) that was dropped since: "
         "there is none now",
         "create a table and leave the rows of earlier checkpoints out of it",
-        (),
-        f"{_NEW}; to go on all the same, create the table and run `streamlake recover`",
+        (
+            WayOut(
+                Way.REWIND,
+                "puts the checkpoint directory back to before its first checkpoint: started with create, the stream makes the "
+                "table anew and fills it from its beginning, as far as the source still has it",
+                NO_CHECKPOINT,
+            ),
+        ),
+        "restore the old table; or start the stream with a new checkpoint directory; or, to leave the rows of earlier "
+        "checkpoints out, create the table by hand and start the stream, whose error then has the command for that (--adopt)",
     )
 
 
@@ -154,11 +163,31 @@ def marks_lost(location: str) -> Finding:
         (
             WayOut(
                 Way.ADOPT,
-                "sets the property again; the table is taken to hold all that the directory has committed",
+                "sets the property again; the table is taken to hold all that the directory has committed, and what is staged "
+                "where its files are in the table",
             ),
         ),
         "set the property to what an earlier metadata file of the table has, or start with the checkpoint directory that "
         "belongs to the table's state",
+    )
+
+
+def staged_gone(location: str, checkpoint_id: int) -> Finding:
+    """Files of a staged checkpoint are no longer there, and the table holds no mark of its job."""
+    return Finding(
+        Kind.MARKS_LOST,
+        f"checkpoint {checkpoint_id} is staged for {location}, but files of it are no longer there, and the table does not know "
+        "this checkpoint directory: either it was committed, compacted by somebody and expired, and the table property of the "
+        "pipeline is gone; or its files were deleted as orphans before it was committed",
+        "commit files that do not exist",
+        (
+            WayOut(
+                Way.ADOPT,
+                "takes the checkpoint for committed, and sets the property again: right where its rows are in the table",
+            ),
+        ),
+        "where its rows are not in the table, move its file away from the folder metadata/streamlake of the table, so that the "
+        "stream writes it again",
     )
 
 

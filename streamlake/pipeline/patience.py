@@ -7,7 +7,7 @@ budget is the table's `commit.retry.*`. Invariant: whoever stops the query does 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from streamlake import clock
@@ -16,7 +16,6 @@ from streamlake.errors import CommitStateUnknownError, MissingFileError, Storage
 from streamlake.pipeline.interruption import stopped_error
 from streamlake.table.options import RetryOptions
 from streamlake.table.retries import retry_through_outage
-from streamlake.table.table import Table
 
 _POLL_SECONDS = 0.1
 
@@ -24,10 +23,11 @@ T = TypeVar("T")
 
 
 class Patience:
-    """That of one run of a query with one table; `stop` ends it, from any thread."""
+    """That of one run of a query with one table; `stop` ends it, from any thread. `properties` are the table's, asked for
+    every time; before it is open, those that it is created with."""
 
-    def __init__(self, table: Table) -> None:
-        self._table = table
+    def __init__(self, properties: Callable[[], Mapping[str, str]]) -> None:
+        self._properties = properties
         self._stopping = threading.Event()
 
     def through(self, attempt: Callable[[], T]) -> T:
@@ -36,7 +36,7 @@ class Patience:
         Raises its last StorageError or CommitStateUnknownError when the budget is used up, MicroBatchInterruptedError
         when the query is stopped while it would have to wait.
         """
-        options = RetryOptions.for_commit(self._table.properties)
+        options = RetryOptions.for_commit(self._properties())
         return retry_through_outage(options, attempt, self._wait)
 
     def commit(self, identity: CheckpointIdentity, attempt: Callable[[], T]) -> T:

@@ -21,9 +21,11 @@ from streamlake.checkpoint.spark_directory import SparkDirectory
 from streamlake.checkpoint.store import CommittableStore
 from streamlake.checkpoint.table_note import NO_CHECKPOINT, Noted
 from streamlake.commit import recovery as marks
+from streamlake.commit.findings import marks_lost, staged_gone
 from streamlake.commit.history import History, marker_of
 from streamlake.commit.lineage import Finding, Kind
 from streamlake.commit.marker import JOB_ID, KEY_IDS, PROPERTY_PREFIX, Marker
+from streamlake.commit.traces import holds, is_gone
 from streamlake.errors import InvalidOptionError
 from streamlake.pipeline.lineage_check import common_checkpoint, lineage_findings
 from streamlake.spec.snapshot import Snapshot
@@ -50,6 +52,16 @@ class Plan:
             step.act()
 
 
+def without_table(directory: SparkDirectory) -> Plan:
+    """The way out where there is no table any more: the directory goes back to before its first checkpoint, and the stream
+    makes and fills a new one. Its note needs no change: before the first checkpoint it binds to no table."""
+    text = (
+        f"delete every entry of Spark's commit log and offset log in {directory.location}, so that Spark plans "
+        f"{_named(NO_CHECKPOINT + 1)} anew from the source's beginning"
+    )
+    return Plan((Step(text, lambda: directory.go_back_to(NO_CHECKPOINT)),))
+
+
 class Recovery:
     """The state of one pipeline, and plans to put it right. `noted_table` is the table as the sink names it in its note.
 
@@ -73,6 +85,11 @@ class Recovery:
         self._history = History.of(table.metadata, branch, self.pipeline, directory.job_id)
         self._store = CommittableStore(table.io, table.locations, directory.job_id, branch)
         self._staged = self._store.pending()
+        self._held, self._gone = self._known_by_files()
+        if not self.findings and self._held:
+            self.findings = (marks_lost(table.location),)
+        elif not self.findings:
+            self.findings = tuple(staged_gone(table.location, each) for each in self._gone)
 
     def adopt(self) -> Plan:
         """Keep the table and the directory, and agree that the table holds what the directory has committed."""
@@ -91,7 +108,7 @@ class Recovery:
                 Step(text, lambda: marks.adopt(self.table, identity, self._history, key_ids)),
                 self._noting(at, due),
             ),
-            self._left_behind(),
+            (*self._left_behind(), *self._not_there()),
         )
 
     def fork(self) -> Plan:
@@ -171,10 +188,27 @@ class Recovery:
             return due[0].identity.checkpoint_id - 1
         seen = self._history.seen
         holds_planned = seen is not None and self._fits(seen) and seen.checkpoint_id
-        return max(self.directory.last_completed, holds_planned or NO_CHECKPOINT)
+        known = max((*self._held, *self._gone), default=NO_CHECKPOINT)
+        return max(self.directory.last_completed, holds_planned or NO_CHECKPOINT, known)
 
     def _due(self) -> list[Committable]:
         """What the job has staged for this table and not committed, and the directory does not plan any more or still has."""
+        known = {*self._held, *self._gone}
+        return [staged for staged in self._candidates() if staged.identity.checkpoint_id not in known]
+
+    def _known_by_files(self) -> tuple[list[int], list[int]]:
+        """Of what is staged, the checkpoints whose files are in a table without a mark of the job, and those whose files
+        are nowhere."""
+        held, gone = [], []
+        for staged in self._candidates() if self._history.marker is None else ():
+            if holds(self.table, self.branch, staged):
+                held.append(staged.identity.checkpoint_id)
+            elif is_gone(self.table, staged):
+                gone.append(staged.identity.checkpoint_id)
+        return held, gone
+
+    def _candidates(self) -> list[Committable]:
+        """What is due, unless the table holds it without a mark."""
         floor = self._floor()
         # Spark has finished a checkpoint that is not committed only where it was told so; then the note says which.
         told = NO_CHECKPOINT if self.noted is None or self.noted.staged_id is None else self.noted.staged_id
@@ -401,6 +435,15 @@ class Recovery:
         return (
             f"{numbers} of the old job {named.marker.job_id} are staged and not committed: their rows "
             "come only if the new directory reads them",
+        )
+
+    def _not_there(self) -> tuple[str, ...]:
+        if not self._gone:
+            return ()
+        return (
+            f"files of {_range(self._gone)} are no longer there: it is taken to have been "
+            "committed, compacted by somebody and expired. Where its files were deleted before that, its rows are lost to the "
+            "table, and the stream has to write them again from the source",
         )
 
 

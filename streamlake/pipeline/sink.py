@@ -29,6 +29,7 @@ from streamlake.pipeline.direct_reader import range_reader
 from streamlake.pipeline.interruption import MicroBatchInterruptedError, short_interruptions
 from streamlake.pipeline.lineage_check import binding_note
 from streamlake.pipeline.micro_batch import run_micro_batch
+from streamlake.pipeline.patience import Patience
 from streamlake.pipeline.query_identity import QueryRun, checkpoint_identity, query_run
 from streamlake.pipeline.sampled_schema import with_inferred_schema
 from streamlake.pipeline.sink_run import Reader, SinkRun
@@ -118,6 +119,7 @@ class IcebergSink:
         self.max_pending_checkpoints = max_pending_checkpoints
         self._on_commit = on_commit
         self._runs: dict[str, SinkRun] = {}
+        self._opening: dict[str, Patience] = {}
 
     def __call__(self, frame: DataFrame, checkpoint_id: int) -> None:
         """What Spark calls per micro-batch. Raises the errors of `streamlake.errors`; `error` keeps the last
@@ -177,7 +179,8 @@ class IcebergSink:
         if source.schema is not None:
             return source
         try:
-            schema = open_table(self.table, self.catalog).schema
+            patience = Patience(lambda: self.properties)
+            schema = patience.through(lambda: open_table(self.table, self.catalog)).schema
             return source.with_schema(with_row_kind(schema, self.row_kind))
         except TableNotFoundError:
             return with_inferred_schema(source)
@@ -203,6 +206,9 @@ class IcebergSink:
 
     def interrupt(self, job_id: str) -> None:
         """See SinkState."""
+        opening = self._opening.get(job_id)
+        if opening is not None:
+            opening.stop()
         run = self._runs.get(job_id)
         if run is not None:
             run.interrupt()
@@ -239,13 +245,17 @@ class IcebergSink:
     ) -> SinkRun:
         """A run on the table, unless the checkpoint directory remembers a table that this one cannot be."""
         noted = note.read()
-        if noted is not None and identity.checkpoint_id and self.create:
-            try:
-                open_table(self.table, self.catalog)
-            except TableNotFoundError:
-                gone = table_gone(self.table, noted.table_uuid)
-                raise lineage_error(gone, replace(note.command, pipeline=identity.pipeline)) from None
-        table = self._table(schema)
+        bound = noted is not None and identity.checkpoint_id
+        patience = self._opening[identity.job_id] = Patience(lambda: self.properties)
+        try:
+            table = patience.through(lambda: self._table(schema, create=self.create and not bound))
+        except TableNotFoundError:
+            if noted is None or not bound:
+                raise
+            gone = table_gone(self.table, noted.table_uuid)
+            raise lineage_error(gone, replace(note.command, pipeline=identity.pipeline)) from None
+        finally:
+            del self._opening[identity.job_id]
         if noted is not None:
             noted = binding_note(noted, identity.checkpoint_id, table.uuid)
             identity = replace(identity, pipeline=noted.pipelines.get(identity.pipeline, identity.pipeline))
@@ -290,11 +300,11 @@ class IcebergSink:
         )
         return CommitQueue(limit, self._deliver) if limit > 1 else None
 
-    def _table(self, schema: Any) -> Table:
+    def _table(self, schema: Any, *, create: bool) -> Table:
         try:
             return open_table(self.table, self.catalog)
         except TableNotFoundError:
-            if not self.create:
+            if not create:
                 raise
         # Another job may create it in between: then this one writes to that table.
         with contextlib.suppress(TableAlreadyExistsError):

@@ -18,10 +18,11 @@ from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.checkpoint.store import CommittableStore
 from streamlake.checkpoint.table_note import NO_CHECKPOINT, Noted
 from streamlake.commit.committer import Committer
-from streamlake.commit.findings import staged_by_another, staged_lost
-from streamlake.commit.lineage import RecoverCommand
+from streamlake.commit.findings import marks_lost, staged_by_another, staged_gone, staged_lost
+from streamlake.commit.lineage import Finding, RecoverCommand
 from streamlake.commit.marker import Marker
 from streamlake.commit.receipt import CommitReceipt, Outcome
+from streamlake.commit.traces import STAGED_AT, holds, is_gone
 from streamlake.errors import SchemaMismatchError, StorageError, StreamlakeError
 from streamlake.failpoints import failpoint
 from streamlake.pipeline.arrow_batches import bound_by_rows
@@ -89,7 +90,7 @@ class SinkRun:
         self._told_done: dict[int, CheckpointIdentity] = {}
         self._staged_lock = threading.Lock()
         self._last_staged = NO_CHECKPOINT
-        self.patience = Patience(table)
+        self.patience = Patience(lambda: table.properties)
 
     def remember(
         self, noted: Noted | None, identity: CheckpointIdentity, logged: LoggedOffsets | None = None
@@ -100,7 +101,7 @@ class SinkRun:
         if noted is not None and noted.table_uuid != self._noted.table_uuid:
             marker = None
         else:
-            marker = self.committer.marker(identity)
+            marker = self.patience.through(lambda: self.committer.marker(identity))
         finding = directory_finding(self.table, self.branch, identity.job_id, marker, directory)
         if finding is not None:
             raise self.committer.error(finding, identity.pipeline)
@@ -122,16 +123,32 @@ class SinkRun:
         held = NO_CHECKPOINT if marker is None else marker.checkpoint_id
         if staged_id is None or not held < staged_id < identity.checkpoint_id:
             return
-        if all(staged.identity.checkpoint_id != staged_id for staged in self.store.pending()):
+        pending = self.patience.through(self.store.pending)
+        if all(staged.identity.checkpoint_id != staged_id for staged in pending):
             finding = staged_lost(self.table.location, staged_id, marker)
             raise self.committer.error(finding, identity.pipeline)
 
     def require_predecessor(self, committable: Committable, marker: Marker | None) -> None:
-        """Of several staged checkpoints none may be missing. Raises LineageError."""
+        """Of several staged checkpoints none may be missing; and where the table has no mark of the job, it may not hold
+        this one already. Raises LineageError."""
+        identity = committable.identity
+        if marker is None:
+            finding = self.patience.through(lambda: self._unmarked(committable))
+            if finding is not None:
+                raise self.committer.error(finding, identity.pipeline)
         follows = committable.extra.get(FOLLOWS, NO_CHECKPOINT)
         if (NO_CHECKPOINT if marker is None else marker.checkpoint_id) < follows:
             finding = staged_lost(self.table.location, follows, marker)
-            raise self.committer.error(finding, committable.identity.pipeline)
+            raise self.committer.error(finding, identity.pipeline)
+
+    def _unmarked(self, committable: Committable) -> Finding | None:
+        """What is wrong with a staged checkpoint of a job that the table has no mark of."""
+        location = self.table.location
+        if holds(self.table, self.branch, committable):
+            return marks_lost(location)
+        if is_gone(self.table, committable):
+            return staged_gone(location, committable.identity.checkpoint_id)
+        return None
 
     def note_staged(self, identity: CheckpointIdentity) -> None:
         """Spark is about to be told that a checkpoint is done which is only staged."""
@@ -286,9 +303,10 @@ class SinkRun:
         return False
 
     def _recorded(self, committable: Committable) -> Committable:
+        extra = {**committable.extra, STAGED_AT: self.table.metadata.last_sequence_number}
         if self.queue is not None:
-            committable = replace(committable, extra={**committable.extra, FOLLOWS: self._last_staged})
-        staged = committable
+            extra[FOLLOWS] = self._last_staged
+        staged = committable = replace(committable, extra=extra)
         self.patience.through(lambda: self.store.record(staged))
         with self._staged_lock:
             if committable.identity not in self._staged:

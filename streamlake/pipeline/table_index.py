@@ -78,8 +78,8 @@ class TableIndex:
             self._started = True
             self._told = self._rebuilt_property()
             self.files.start()
-        told = self._rebuilt_property()
-        told, self._told = (told if told != self._told else None), told
+        now_told = self._rebuilt_property()
+        told = now_told if now_told != self._told else None
         if rebuild or told:
             self._indexed = None
         head = branch_head(self._table.metadata, self._branch)
@@ -97,6 +97,7 @@ class TableIndex:
             self._rows_indexed += sum(task.data_file.record_count for task in added)
         live = {path: _live_file(task) for path, task in tasks.items()}
         self._indexed = Indexed(head_id, replace(known, base_snapshot_id=head_id), live)
+        self._told = now_told  # not before: a refresh that failed is tried again
         return self._indexed
 
     def advance(self, indexed: Indexed) -> None:

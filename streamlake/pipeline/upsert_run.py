@@ -160,7 +160,7 @@ class UpsertRun(SinkRun):
         )
         self._indexed = None
         if target.uses_index:
-            indexed = self._indexed = self._index.refresh(self._session, rebuild=rebuild)
+            indexed = self._indexed = self._refreshed(rebuild=rebuild)
             target = replace(
                 target,
                 buckets=indexed.state.buckets,
@@ -310,18 +310,18 @@ class UpsertRun(SinkRun):
     def _resolved_again(self, committable: Committable) -> tuple[Committable, Changed]:
         """The Committable for the present head: same data files, deletes where the rows are now."""
         failpoint("before-resolution")
-        self.table.refresh()
+        self.patience.through(self.table.refresh)
         require_same_index(self.table, self._index, self._options.key, committable)
         own_runs = tuple(RunRef(**ref) for ref in committable.extra[_RUNS])
-        files = self.committer.files(committable)
+        files = self.patience.through(lambda: self.committer.files(committable))
         # A key's own entry and its older ones are in the same bucket only where there are as many buckets.
         buckets = next((ref.buckets for ref in own_runs), None)
-        indexed = self._indexed = self._index.refresh(self._session, buckets=buckets)
+        indexed = self._indexed = self._refreshed(buckets=buckets)
         try:
-            deleted = resolved(self.table.io, own_runs, indexed)
+            deleted = self._resolved(own_runs, indexed)
         except IndexDamagedError:
-            indexed = self._indexed = self._index.refresh(self._session, rebuild=True)
-            deleted = resolved(self.table.io, own_runs, indexed)
+            indexed = self._indexed = self._refreshed(rebuild=True)
+            deleted = self._resolved(own_runs, indexed)
         again = set(committable.extra[_REWRITTEN])
         written = tuple(file for file in files if file.is_data and file.file_path not in again)
         paths = {file.file_path for file in written}
@@ -347,6 +347,14 @@ class UpsertRun(SinkRun):
         self._supersede(path for path in {file.file_path for file in files} if path not in kept)
         self._supersede(manifest.manifest_path for manifest in committable.manifests)
         return recorded, changed
+
+    def _refreshed(self, *, rebuild: bool = False, buckets: int | None = None) -> Indexed:
+        return self.patience.through(
+            lambda: self._index.refresh(self._session, rebuild=rebuild, buckets=buckets)
+        )
+
+    def _resolved(self, own_runs: Sequence[RunRef], indexed: Indexed) -> dict[str, Array]:
+        return self.patience.through(lambda: resolved(self.table.io, own_runs, indexed))
 
     def _supersede(self, paths: Iterable[str]) -> None:
         """Remove files once the checkpoint is committed without them, and no earlier: until then a driver that believes

@@ -180,11 +180,13 @@ class AppendRun(SinkRun):
             queue=queue,
         )
         self._told = told
+        self._io = io
 
     def write(self, frame: Any, identity: CheckpointIdentity, read: Any) -> list[WriteResult]:
         files = []
         for rows in frame:
             files.append(named_file(rows))
+            self._io.place(files[-1].file_path)
             self._told(files[-1].file_path, rows)
         return [
             WriteResult(

@@ -18,13 +18,15 @@ from streamlake.catalog.open import create, open_table
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.checkpoint.spark_directory import SparkDirectory
 from streamlake.checkpoint.table_note import Noted
-from streamlake.commit.lineage import RecoverCommand
+from streamlake.commit.findings import table_gone
+from streamlake.commit.lineage import RecoverCommand, lineage_error
 from streamlake.commit.receipt import CommitReceipt
 from streamlake.errors import TableNotFoundError
 from streamlake.ids import new_uuid
 from streamlake.pipeline.commit_queue import CommitQueue
 from streamlake.pipeline.lineage_check import binding_note
 from streamlake.pipeline.micro_batch import run_micro_batch
+from streamlake.pipeline.patience import Patience
 from streamlake.pipeline.sink_run import SinkRun
 from streamlake.pipeline.upsert_options import UpsertOptions
 from streamlake.pipeline.upsert_run import UpsertRun
@@ -171,9 +173,13 @@ class LocalStream:
         directory = self.directory
         note = FileNote(directory, self.location, self.branch)
         noted = note.read()
+        patience = Patience(dict)
         try:
-            table = self._table()
+            table = patience.through(self._table)
         except TableNotFoundError:
+            if noted is not None and identity.checkpoint_id:
+                gone = table_gone(self.location, noted.table_uuid)
+                raise lineage_error(gone, replace(note.command, pipeline=identity.pipeline)) from None
             properties = {**FAST_RETRIES, **FAST_CHECKS}
             create(self.location, parse_ddl(DDL), properties=properties, catalog=self.catalog)
             table = self._table()

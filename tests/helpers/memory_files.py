@@ -102,6 +102,10 @@ class MemoryFileIO:
 
         self.step(effect)
 
+    def place(self, path: str) -> None:
+        """Somebody else than the driver has written a file; no step of it."""
+        self._content[path] = b""
+
     def exists(self, path: str) -> bool:
         self._look_alive()
         return path in self._content

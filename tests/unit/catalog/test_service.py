@@ -30,6 +30,7 @@ from streamlake.table.overwrite_files import OverwriteFiles
 from streamlake.table.table import Table
 from streamlake.table.update_properties import UpdateProperties
 from tests.helpers.invariants import check_table, live_data_files
+from tests.helpers.processes import free_ports
 from tests.helpers.tables import FAST_CHECKS, FAST_RETRIES, FaultyOperations, data_file, make_table
 
 
@@ -168,6 +169,16 @@ def test_an_unreachable_service_is_a_storage_error(catalog: dict[str, str]) -> N
     operations._catalog.client.load_table = _raising(ConnectionRefusedError("nobody listens"))
     with pytest.raises(StorageError, match="nobody listens"):
         table.refresh()
+
+
+def test_a_service_that_does_not_answer_when_it_is_opened_is_a_storage_error(tmp_path: Path) -> None:
+    """It may be back soon, so whoever opens a table may try again."""
+    with pytest.raises(StorageError, match="the rest catalog cannot be reached"):
+        open_table("db.t", {"type": "rest", "uri": f"http://127.0.0.1:{free_ports(1)[0]}"})
+    with pytest.raises(StorageError, match="the sql catalog cannot be reached"):
+        open_table(
+            "db.t", {"type": "sql", "uri": f"sqlite:///{tmp_path}/none/c.db", "warehouse": "file:///w"}
+        )
 
 
 def test_missing_and_existing_tables(catalog: dict[str, str]) -> None:

@@ -13,15 +13,20 @@ import pytest
 
 from streamlake.catalog.open import open_table
 from streamlake.cli.main import main
+from streamlake.commit.committer import Committer
+from streamlake.commit.receipt import Outcome
 from streamlake.errors import FencedError, LineageError
 from streamlake.pipeline.lineage_check import lineage_findings
+from streamlake.pipeline.sink_run import SinkRun
 from streamlake.spec.table_metadata import TableMetadata
 from streamlake.table.append_files import AppendFiles
 from streamlake.table.manage_refs import ManageRefs
 from streamlake.table.metadata_update import commit_metadata
+from streamlake.table.overwrite_files import OverwriteFiles
 from streamlake.table.update_properties import UpdateProperties
 from streamlake.tables import load_table
-from tests.helpers.invariants import check_table
+from tests.helpers.batch_write import write_files
+from tests.helpers.invariants import check_table, live_data_files
 from tests.helpers.local_stream import LocalStream, Record
 
 MODES = ("append", "upsert")
@@ -378,6 +383,82 @@ def test_marks_that_are_both_gone_are_set_again(
     finish(stream, expected(stream.mode, records(10)))
 
 
+@pytest.mark.parametrize("committed", [1, 3])
+@pytest.mark.parametrize("since", ["nothing", "merged", "compacted", "expired"])
+def test_a_checkpoint_is_in_a_table_without_marks_when_its_files_are(
+    stream: LocalStream, committed: int, since: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The driver has died just after the swap, so that Spark runs the checkpoint again."""
+    die_after_swap(stream, committed)
+    lose_marks(stream, since)
+    told = recover(stream, refused(stream), "--adopt", capsys)
+    assert ("no longer there" in told) == (since == "expired")
+    finish(stream, expected(stream.mode, records(10)))
+
+
+def test_a_checkpoint_that_was_only_staged_is_committed_after_the_marks_are_set_again(
+    stream: LocalStream, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stream.start(3)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Committer, "commit", _dying)
+        with pytest.raises(KeyboardInterrupt):
+            stream.start(1)
+    lose_marks(stream, "nothing")
+    recover(stream, refused(stream), "--adopt", capsys)
+    finish(stream, expected(stream.mode, records(10)))
+    assert stream.receipts[3].outcome == Outcome.RECOVERED
+
+
+def test_a_first_checkpoint_that_was_only_staged_is_committed(stream: LocalStream) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Committer, "commit", _dying)
+        with pytest.raises(KeyboardInterrupt):
+            stream.start(1)
+    append_foreign(stream, (77, "foreign"))
+    stream.start()
+    assert stream.receipts[0].outcome == Outcome.RECOVERED
+    assert stream.rows() == expected(stream.mode, records(10), [(77, "foreign")])
+
+
+def _dying(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def die_after_swap(stream: LocalStream, checkpoints: int) -> None:
+    """The last of so many checkpoints is in the table, and neither Spark nor the directory's note knows."""
+    stream.start(checkpoints - 1)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(SinkRun, "note_commit", _dying)
+        with pytest.raises(KeyboardInterrupt):
+            stream.start(1)
+    assert stream.directory.last_completed == checkpoints - 2
+
+
+def lose_marks(stream: LocalStream, since: str) -> None:
+    """The property and every snapshot of the stream go. Its rows stay, in other files where somebody has compacted them."""
+    table = open_table(stream.location)
+    UpdateProperties(table).remove("streamlake.pipeline.p").commit()
+    kept, files = 1, []
+    if since == "merged":
+        UpdateProperties(table).set("commit.manifest.min-count-to-merge", "2").commit()
+    if since in ("compacted", "expired"):
+        files = live_data_files(table)
+        compaction = OverwriteFiles(table)
+        for file in write_files(table, load_table(stream.location).scan().to_arrow()).data_files:
+            compaction.add_file(file)
+        for file in files:
+            compaction.delete_file(file)
+        compaction.commit()
+        kept = 2 if since == "compacted" else 1
+    AppendFiles(table).commit()
+    gone = {each.snapshot_id for each in table.snapshots[:-kept]}
+    change(stream, lambda base: _without_snapshots(base, gone))
+    if since == "expired":
+        for file in files:
+            table.io.delete(file.file_path)
+
+
 # Another table, or an older one, at the same place
 
 
@@ -398,12 +479,59 @@ def test_a_table_that_was_created_anew_goes_on_from_here(
     finish(stream, expected(stream.mode, records(10)[6:]))
 
 
+def test_a_table_that_was_dropped_is_made_and_filled_again(
+    stream: LocalStream, capsys: pytest.CaptureFixture[str]
+) -> None:
+    message = drop_table(stream)
+    assert "was dropped since: there is none now" in message
+    recover(stream, message, "--rewind-to=-1", capsys)
+    finish(stream, expected(stream.mode, records(10)))
+
+
+def test_a_table_that_was_dropped_is_created_by_hand_and_goes_on_from_here(
+    stream: LocalStream, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the message says: create it, start, and take the way out that the next message names."""
+    assert "create the table by hand and start the stream" in drop_table(stream)
+    words = ["recover", stream.location, "--pipeline", "p", "--checkpoint-location", str(stream.path)]
+    assert streamlake(*words) == 1
+    assert "--rewind-to=-1" in capsys.readouterr().out
+    assert streamlake(*words, "--adopt", "--yes") == 1
+    assert "only --rewind-to=-1" in capsys.readouterr().err
+    create_like(stream)
+    recover(stream, refused(stream), "--adopt", capsys)
+    finish(stream, expected(stream.mode, records(10)[6:]))
+
+
+def test_a_table_that_never_was_is_not_called_dropped(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stream = LocalStream(tmp_path, records(10)).start(2)
+    elsewhere = str(tmp_path / "elsewhere")
+    assert streamlake("recover", elsewhere, "--checkpoint-location", str(stream.path)) == 1
+    assert "there is no Iceberg table at" in capsys.readouterr().err
+
+
+def drop_table(stream: LocalStream) -> str:
+    stream.start(3)
+    shutil.rmtree(stream.location)
+    with pytest.raises(LineageError) as caught:
+        stream.start()
+    assert not Path(stream.location).exists()
+    return str(caught.value)
+
+
+def create_like(stream: LocalStream) -> None:
+    """A table as the stream makes it, without a row."""
+    LocalStream(stream.path.parent, [], directory="creator", location=stream.location)._opened(
+        stream.identity(0)
+    )
+
+
 def replace_table(stream: LocalStream) -> str:
     stream.start(3)
     shutil.rmtree(stream.location)
-    LocalStream(stream.path.parent, [], directory="creator", location=stream.location)._opened(
-        stream.identity(2)
-    )
+    create_like(stream)
     return refused(stream)
 
 
