@@ -1,13 +1,14 @@
 """A REST catalog in this process: the routes that PyIceberg's client needs, served on 127.0.0.1 from a SQL catalog.
 
 `lose_next` makes the next commit's answer get lost: the connection is closed without a word, after the commit was done
-(`arrives=True`) or without it.
+(`arrives=True`) or without it. `go_away` stops the server for a while, and `away_after_loss` does that with the lost answer.
 """
 
 from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -26,6 +27,8 @@ class RestServer:
         self.lose_next: bool | None = None
         """What happens to the next commit: None (it is answered), True (done, not answered), False (neither)."""
         self.lost = 0
+        self.away_after_loss = 0.0
+        """For how many seconds the server is away once an answer was lost."""
         server = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -39,9 +42,27 @@ class RestServer:
             def log_message(self, *_: Any) -> None:
                 pass
 
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._handler = Handler
+        self._returning: threading.Thread | None = None
+        self._listen(0)
         self.uri = f"http://127.0.0.1:{self._http.server_port}"
-        self._thread = threading.Thread(target=self._http.serve_forever, daemon=True)
+
+    def _listen(self, port: int) -> None:
+        self._http = ThreadingHTTPServer(("127.0.0.1", port), self._handler)
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)
+
+    def go_away(self, seconds: float) -> None:
+        """Listen no more, and again on the same port after so many seconds; does not wait for that."""
+        self._http.shutdown()
+        self._http.server_close()
+
+        def come_back() -> None:
+            time.sleep(seconds)
+            self._listen(self._http.server_port)
+            self._thread.start()
+
+        self._returning = threading.Thread(target=come_back)
+        self._returning.start()
 
     @contextmanager
     def running(self) -> Iterator[RestServer]:
@@ -49,6 +70,8 @@ class RestServer:
         try:
             yield self
         finally:
+            if self._returning is not None:
+                self._returning.join()
             self._http.shutdown()
             self._http.server_close()
             self._thread.join()
@@ -78,6 +101,8 @@ class RestServer:
         if lose is None:
             return _answer(request, 200, answer)
         self.lost += 1
+        if self.away_after_loss:
+            self.go_away(self.away_after_loss)
         request.close_connection = True
         return None
 

@@ -8,22 +8,26 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from streamlake.catalog.open import open_table
+from streamlake.catalog.open import create, open_table
 from streamlake.checkpoint.committable import Committable
 from streamlake.checkpoint.store import CommittableStore, staged_by_all_jobs
 from streamlake.commit.receipt import Outcome
 from streamlake.errors import CommitError, LineageError, StorageError
 from streamlake.failpoints import VARIABLE
+from streamlake.spec.ddl import parse_ddl
 from tests.helpers import ahead_driver
 from tests.helpers.faulty_io import LATE, Fault, FaultyIO
 from tests.helpers.invariants import check_table
-from tests.helpers.local_stream import LocalStream, Record
+from tests.helpers.local_stream import DDL, LocalStream, Record
 from tests.helpers.processes import wait_until
+from tests.helpers.rest_catalog import RestServer
+from tests.helpers.tables import FAST_CHECKS
 
 SOURCE: list[Record] = [(row % 7, f"v{row}") for row in range(12)]
 MODES = {
@@ -122,6 +126,47 @@ def test_a_catalog_service_that_is_away_stops_the_job_and_loses_nothing(
     again = stream(tmp_path, mode, **settings).start()
     assert [receipt.outcome for receipt in again.receipts] == [Outcome.RECOVERED, Outcome.COMMITTED]
     assert again.rows() == expected(mode, SOURCE)
+
+
+@pytest.fixture
+def rest(tmp_path: Path) -> Iterator[RestServer]:
+    """A REST catalog whose tables a stream may write to for a good while without an answer."""
+    from pyiceberg.catalog import load_catalog
+
+    (tmp_path / "lake").mkdir()
+    kept = {"uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/lake"}
+    long = {"commit.retry.num-retries": "500", "commit.retry.max-wait-ms": "20", **FAST_CHECKS}
+    create("db.t", parse_ddl(DDL), properties=long, catalog={"type": "sql", **kept})
+    with RestServer(load_catalog("default", type="sql", **kept)).running() as server:
+        yield server
+
+
+@pytest.mark.parametrize("mode", ["append", "position"])
+@pytest.mark.parametrize("arrives", [True, False])
+def test_a_catalog_service_that_is_restarted_during_a_commit_has_it_once(
+    mode: str, arrives: bool, tmp_path: Path, rest: RestServer
+) -> None:
+    """It goes down with the answer to a commit that it has made, or has not, and is away for longer than a few attempts."""
+    settings = {"location": "db.t", "catalog": {"type": "rest", "uri": rest.uri}}
+    stream(tmp_path, mode, **settings).start(1)
+    rest.lose_next, rest.away_after_loss = arrives, 0.5
+    query = stream(tmp_path, mode, **settings).start()
+    assert rest.lost == 1
+    outcomes = [receipt.outcome for receipt in query.receipts]
+    assert outcomes == [Outcome.SKIPPED if arrives else Outcome.COMMITTED, Outcome.COMMITTED]
+    assert query.rows() == expected(mode, SOURCE)
+    table = open_table("db.t", settings["catalog"])
+    assert len(table.snapshots) == 3
+    check_table(table, files_exist=True)
+
+
+def test_a_catalog_service_that_is_away_at_the_start_is_waited_for(tmp_path: Path, rest: RestServer) -> None:
+    settings = {"location": "db.t", "catalog": {"type": "rest", "uri": rest.uri}}
+    stream(tmp_path, **settings).start(1)
+    rest.go_away(0.3)
+    query = stream(tmp_path, **settings).start()
+    assert query.rows() == expected("append", SOURCE)
+    assert len(open_table("db.t", settings["catalog"]).snapshots) == 3
 
 
 def test_writing_runs_ahead_and_receipts_come_in_order(tmp_path: Path) -> None:
