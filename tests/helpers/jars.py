@@ -27,34 +27,49 @@ FETCH_TIMEOUT_SECONDS = 900
 
 @dataclass(frozen=True)
 class Artifact:
-    """One Maven artifact; `transitive` takes what it depends on along."""
+    """One Maven artifact; `transitive` takes what it depends on along. A `classifier` names another file of it."""
 
     organisation: str
     name: str
     revision: str
     transitive: bool = True
+    classifier: str = ""
+    extension: str = "jar"
 
     def to_xml(self) -> str:
         fields = {"org": self.organisation, "name": self.name, "rev": self.revision}
         attributes = " ".join(f"{key}={quoteattr(value)}" for key, value in fields.items())
-        return (
-            f'<dependency {attributes} conf="default->default" transitive="{str(self.transitive).lower()}"/>'
+        opening = (
+            f'<dependency {attributes} conf="default->default" transitive="{str(self.transitive).lower()}"'
         )
+        if not self.classifier:
+            return f"{opening}/>"
+        file = f'name={quoteattr(self.name)} type="{self.extension}" ext="{self.extension}"'
+        return f"{opening}><artifact {file} m:classifier={quoteattr(self.classifier)}/></dependency>"
 
 
 @dataclass(frozen=True)
 class Part:
-    """A set of artifacts that is cached as one directory, `directory`, of at least `file_count` jars."""
+    """A set of artifacts that is cached as one directory, `directory`, of at least `file_count` files of `pattern`."""
 
     directory: str
     artifacts: tuple[Artifact, ...]
     file_count: int
+    pattern: str = "*.jar"
 
 
 KAFKA_BROKER = Part(
     "kafka-4.1.2",
     (Artifact("org.apache.kafka", "kafka_2.13", "4.1.2"), Artifact("org.slf4j", "slf4j-simple", "1.7.36")),
     46,
+)
+
+
+SCHEMA_REGISTRY = Part(
+    "apicurio-registry-3.3.3",
+    (Artifact("io.apicurio", "apicurio-registry-app", "3.3.3", False, "all", "tar.gz"),),
+    1,
+    "*.tar.gz",
 )
 
 
@@ -71,20 +86,20 @@ def cache_root() -> Path:
 
 
 def jars(part: Part) -> list[Path]:
-    """The jars of `part`, fetched on first use. Raises PartUnavailableError with the reason when they cannot be had."""
+    """The files of `part`, fetched on first use. Raises PartUnavailableError with the reason when they cannot be had."""
     home = cache_root() / part.directory
     if not _is_complete(home, part):
         with _locked(home):
             if not _is_complete(home, part):
                 _fetch(part, home)
-    return sorted(home.glob("*.jar"))
+    return sorted(home.glob(part.pattern))
 
 
 def ivy_file(part: Part) -> str:
     """The ivy.xml that asks for `part`."""
     dependencies = "".join(artifact.to_xml() for artifact in part.artifacts)
     return (
-        '<ivy-module version="2.0"><info organisation="streamlake" module="tests"/>'
+        '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven"><info organisation="streamlake" module="tests"/>'
         '<configurations><conf name="default"/></configurations>'
         f"<dependencies>{dependencies}</dependencies></ivy-module>"
     )
@@ -107,7 +122,7 @@ def pyspark_jars(name: str) -> list[Path]:
 
 
 def _is_complete(home: Path, part: Part) -> bool:
-    return len(list(home.glob("*.jar"))) >= part.file_count
+    return len(list(home.glob(part.pattern))) >= part.file_count
 
 
 @contextlib.contextmanager
@@ -142,13 +157,13 @@ def _fetch(part: Part, home: Path) -> None:
             raise PartUnavailableError(
                 f"fetching {part.directory} took over {FETCH_TIMEOUT_SECONDS} s"
             ) from None
-        count = len(list(target.glob("*.jar")))
+        count = len(list(target.glob(part.pattern)))
         if count < part.file_count:
             complaints = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()][
                 -5:
             ]
             raise PartUnavailableError(
-                f"fetching {part.directory} brought {count} of {part.file_count} jars: {' / '.join(complaints)}"
+                f"fetching {part.directory} brought {count} of {part.file_count} files: {' / '.join(complaints)}"
             )
         shutil.rmtree(home, ignore_errors=True)
         target.rename(home)

@@ -41,6 +41,14 @@ def test_request_names_each_artifact() -> None:
     )
 
 
+def test_request_names_another_file_of_an_artifact() -> None:
+    packed = Artifact("org.example", "nowhere", "1", False, "all", "tar.gz")
+    assert (
+        'transitive="false"><artifact name="nowhere" type="tar.gz" ext="tar.gz" m:classifier="all"/></dependency>'
+        in ivy_file(Part("nowhere-1", (packed,), 1, "*.tar.gz"))
+    )
+
+
 def test_fetched_part_appears_whole_and_is_fetched_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = _ivy_brings(monkeypatch, ["a.jar", "b.jar"])
     assert [path.name for path in jars(NOWHERE)] == ["a.jar", "b.jar"]
@@ -51,7 +59,7 @@ def test_fetched_part_appears_whole_and_is_fetched_once(cache: Path, monkeypatch
 
 def test_incomplete_fetch_says_so_and_leaves_nothing(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _ivy_brings(monkeypatch, ["a.jar"])
-    with pytest.raises(PartUnavailableError, match="brought 1 of 2 jars: host unknown"):
+    with pytest.raises(PartUnavailableError, match="brought 1 of 2 files: host unknown"):
         jars(NOWHERE)
     assert [path.name for path in cache.iterdir()] == ["nowhere-1.lock"]
 
