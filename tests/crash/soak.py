@@ -18,7 +18,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -163,10 +163,17 @@ class Soak:
             kill_group(successor)
 
     def _kill_worker(self, process: subprocess.Popen[bytes]) -> None:
-        workers = _workers(process.pid)
-        if workers:
-            os.kill(self.draw.choice(workers), signal.SIGKILL)
-            self.told["workers killed"] += 1
+        """Spark starts them with the first task that needs one, and again when they were idle: wait for one."""
+        found: list[int] = []
+
+        def one_is_there() -> bool:
+            found[:] = _workers(process.pid)
+            return bool(found)
+
+        if self._until(process, one_is_there):
+            with suppress(ProcessLookupError):
+                os.kill(self.draw.choice(found), signal.SIGKILL)
+                self.told["workers killed"] += 1
 
     def _until(
         self,
