@@ -195,7 +195,10 @@ class World:
             return  # adds nothing, and asks the table nothing: the next commit does
         if self._rolling_back:
             return  # perhaps after the commit: then the next one refuses
-        missing = self.due(directory.ends[receipt.checkpoint_id]) - self.live().keys() - self.blind
+        end = directory.ends[receipt.checkpoint_id]
+        # A successor may have gone on, and replaced rows of this checkpoint.
+        due = self.due(end) & self.due(max(end, self.done))
+        missing = due - self.live().keys() - self.blind
         assert not missing, f"{receipt} was given, and the rows {sorted(missing)} are lost"
 
     def _roll_back_one(self) -> None:

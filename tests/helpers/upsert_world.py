@@ -91,6 +91,10 @@ class UpsertWorld(World):
         ends = [self.done, *(end for end in planned if end >= self.done)]
         assert any(live == self.due(end) for end in ends), f"{sorted(live)} is the state at none of {ends}"
 
+    def _note_what_is_taken(self) -> None:
+        """Rows that a checkpoint had deleted come back, so they count as well."""
+        self.taken = self.due(self.done) ^ {value for value in self.live() if value >= 0}
+
     def append_foreign(self) -> None:
         self._foreign += 1
         row = pa.table({"id": [-self._foreign], "v": [-self._foreign]})

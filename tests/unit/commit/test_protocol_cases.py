@@ -10,6 +10,7 @@ import pytest
 from streamlake import clock
 from tests.helpers.memory_files import Fault
 from tests.helpers.protocol_world import World, due
+from tests.helpers.upsert_world import UpsertWorld
 
 CASES: list[Callable[[World], object]] = []
 
@@ -131,6 +132,22 @@ def the_recovery_of_several_fails_and_the_same_run_tries_again(world: World) -> 
     world.catch_up()
 
 
+def of_upserts_its_rows_are_replaced_before_it_hears_of_its_commit(world: World) -> None:
+    """What it has committed is no longer live, and not lost."""
+    world.checkpoint(5)
+    for at in range(10):
+        world.overtaken(1, at, "successor twice")
+
+
+def of_upserts_a_checkpoint_that_only_deletes_is_rolled_back(world: World) -> None:
+    """No row is missing then; one has come back."""
+    world.checkpoint(11)
+    world.checkpoint(1)
+    world.roll_back(1)
+    world.check()
+    assert world.checkpoint(1) == "refused"
+
+
 @pytest.fixture(autouse=True)
 def _no_waits() -> Iterator[None]:
     with patch.object(clock, "sleep", lambda seconds: None):
@@ -142,6 +159,21 @@ def _no_waits() -> Iterator[None]:
 @pytest.mark.parametrize("schedule", CASES, ids=lambda each: each.__name__)
 def test_case(schedule: Callable[[World], object], service: bool, ahead: int) -> None:
     world = World(service=service, ahead=ahead)
+    schedule(world)
+    world.check()
+    world.finish()
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        of_upserts_its_rows_are_replaced_before_it_hears_of_its_commit,
+        of_upserts_a_checkpoint_that_only_deletes_is_rolled_back,
+    ],
+    ids=lambda each: each.__name__,
+)
+def test_case_of_upserts(schedule: Callable[[World], object]) -> None:
+    world = UpsertWorld()
     schedule(world)
     world.check()
     world.finish()
