@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from streamlake.spec.snapshot import Snapshot
 from streamlake.table.table import Table
+from tests.helpers.file_times import set_turn
 
 if TYPE_CHECKING:
     from tests.helpers.broker import KafkaBroker
@@ -118,6 +119,7 @@ class FileInput:
             target = self.folder / f"{number:05d}.parquet"
             hidden = target.with_name(f".{target.name}")
             pq.write_table(_table(changes(number, self.mode)), hidden)
+            set_turn(hidden, number)
             hidden.rename(target)
         self.landed = max(self.landed, until)
 

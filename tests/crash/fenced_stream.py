@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamlake import IcebergSink
+from tests.helpers.file_times import set_turn
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,7 +29,9 @@ def land(home: Path, files: int) -> None:
     for number in range(files):
         ids = range(number * ROWS // 2, number * ROWS // 2 + ROWS)
         table = pa.table({"id": pa.array(ids, pa.int64()), "v": [f"{number}-{at}" for at in ids]})
-        pq.write_table(table, folder / f"{number:04d}.parquet")
+        path = folder / f"{number:04d}.parquet"
+        pq.write_table(table, path)
+        set_turn(path, number)
 
 
 def expected(mode: str, files: int) -> list[tuple[int, str]]:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamlake import IcebergSink
+from tests.helpers.file_times import set_turn
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,7 +32,9 @@ def land(home: Path, first: int = 0, files: int = FILES) -> None:
                 "payload": pa.array(f"{value * 2654435761 % 2**32:x}" for value in ids),
             }
         )
-        pq.write_table(table, folder / f"{number:04d}.parquet")
+        path = folder / f"{number:04d}.parquet"
+        pq.write_table(table, path)
+        set_turn(path, number)
 
 
 def run(spark: SparkSession, home: Path) -> IcebergSink:

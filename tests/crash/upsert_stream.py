@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from streamlake import IcebergSink, load_table
 from streamlake.catalog.open import open_table
+from tests.helpers.file_times import set_turn
 from tests.helpers.invariants import check_table, live_entries
 
 if TYPE_CHECKING:
@@ -85,7 +86,9 @@ def land(home: Path, first: int = 0, files: int = FILES) -> None:
             }
         )
         # One row group is one input partition, whose order is that of the rows.
-        pq.write_table(table, folder / f"{number:04d}.parquet")
+        path = folder / f"{number:04d}.parquet"
+        pq.write_table(table, path)
+        set_turn(path, number)
 
 
 def run(spark: SparkSession, home: Path, deletes: Deletes) -> IcebergSink:

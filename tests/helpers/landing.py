@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from streamlake import IcebergSink, load_table
+from tests.helpers.file_times import set_turn
 
 DDL = "id bigint, category string, ts timestamp, amount double"
 
@@ -37,6 +38,7 @@ class Landing:
         )
         path = self.folder / f"{self.files:04d}.parquet"
         pq.write_table(table, path.with_suffix(".tmp"))
+        set_turn(path.with_suffix(".tmp"), self.files)
         path.with_suffix(".tmp").rename(path)
         self.rows += rows
         self.files += 1
