@@ -8,7 +8,10 @@ from typing import Any, Protocol
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
-from streamlake.errors import InvalidOptionError
+from streamlake.errors import FencedError, InvalidOptionError
+
+_LOG_TAKEN = ("CONCURRENT_STREAM_LOG_UPDATE", "Multiple streaming jobs detected")
+"""Spark's words where an entry of its offset log or commit log is there which a query was about to write."""
 
 ProcessBatch = Callable[[DataFrame, int], None]
 
@@ -86,10 +89,23 @@ class SinkQuery:
                 return False
         except StreamingQueryException as failure:
             self._sink.finish(str(self._query.id))
-            if self._sink.error is None:
+            error = self._sink.error or _fenced(failure)
+            if error is None:
                 raise
-            raise self._sink.error from failure
+            raise error from failure
         error = self._sink.finish(str(self._query.id))
         if error is not None:
             raise error
         return None if timeout is None else True
+
+
+def _fenced(failure: StreamingQueryException) -> FencedError | None:
+    """The error of a query whose successor has come so far that Spark notices it before the sink is asked to commit."""
+    text = str(failure)
+    if not any(words in text for words in _LOG_TAKEN):
+        return None
+    return FencedError(
+        "another driver runs the same checkpoint directory, or has replaced this one: Spark found an entry in its log that this "
+        "driver was about to write. This one stops, and has committed nothing that the other one does not know of; make sure "
+        "that only one is started"
+    )

@@ -17,9 +17,10 @@ from pyspark.sql import DataFrame, SparkSession
 from streamlake import IcebergSink, create_table, load_table
 from streamlake.catalog.open import open_table
 from streamlake.cli.main import main
-from streamlake.commit.receipt import Outcome
+from streamlake.commit.receipt import CommitReceipt, Outcome
 from streamlake.errors import (
     DataInvalidError,
+    FencedError,
     InvalidOptionError,
     LineageError,
     SchemaMismatchError,
@@ -135,13 +136,30 @@ def test_a_query_that_is_restarted_with_the_same_sink_recovers_what_it_staged(
     assert ids(landing.location, branch) == list(range(200))
 
 
+def test_a_query_that_finds_its_successor_in_sparks_own_log_is_fenced(landing: Landing):
+    """Spark looks at its log before the sink looks at the table."""
+
+    def successor(receipt: CommitReceipt) -> None:
+        log = Path(landing.checkpoint, "commits")
+        log.mkdir(exist_ok=True)
+        (log / str(receipt.checkpoint_id)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+
+    landing.land()
+    with pytest.raises(FencedError, match="another driver runs the same checkpoint directory"):
+        landing.run(landing.sink(on_commit=successor))
+    landing.land()
+    landing.run(landing.sink())
+    assert landing.ids() == list(range(200))
+
+
 def test_a_table_that_was_created_anew_is_not_taken_for_the_old_one(landing: Landing):
     landing.land()
     landing.run(landing.sink())
     shutil.rmtree(landing.location)
     landing.land()
-    with pytest.raises(LineageError, match="dropped since"):
-        landing.run(landing.sink())
+    for sink in (landing.sink(), IcebergSink(landing.location)):
+        with pytest.raises(LineageError, match="dropped since"):
+            landing.run(sink)
     with pytest.raises(TableNotFoundError):
         load_table(landing.location)
     create_table(landing.location, DDL)
@@ -154,12 +172,11 @@ def test_a_table_that_was_created_anew_is_not_taken_for_the_old_one(landing: Lan
     assert landing.ids() == list(range(100, 200))
 
 
-def test_a_table_that_was_created_anew_is_filled_from_the_beginning(landing: Landing):
+def test_a_table_that_was_dropped_is_filled_from_the_beginning(landing: Landing):
     for _ in range(2):
         landing.land()
         landing.run(landing.sink())
     shutil.rmtree(landing.location)
-    create_table(landing.location, DDL)
     landing.land()
     with pytest.raises(LineageError, match="dropped since") as refusal:
         landing.run(landing.sink())
