@@ -18,7 +18,7 @@ from streamlake.decode.change_parts import changes_schema, joined, part_of
 from streamlake.decode.connect_schema import ConnectSchema
 from streamlake.decode.debezium_options import DebeziumOptions
 from streamlake.decode.debezium_readings import needs_samples, readings_by_options, readings_by_schema
-from streamlake.decode.debezium_source import DOCUMENTS, Position, position_of
+from streamlake.decode.debezium_source import DOCUMENTS, Position, has_position, position_of
 from streamlake.decode.envelope import Array, Change, Changes, Outcome, Records
 from streamlake.decode.envelope_decoder import one_by_one
 from streamlake.decode.extended_json import document_readings
@@ -65,6 +65,7 @@ class DebeziumJson:
         self._payloads = PayloadReader()
         self._sampled = any(needs_samples(part.type) for part in schema.fields)
         self._by_schema: dict[bytes, RowReader] = {}
+        self._connector: str | None = None
         # The last value seen of each column: shows its form where the samples of a block have only nulls.
         self._shown: dict[str, Any] = {}
 
@@ -91,11 +92,27 @@ class DebeziumJson:
             source = {}
         if not isinstance(source, dict):
             raise FieldError("'source' is no object")
-        position = position_of(source.get("connector"))
+        position = self._position(source.get("connector"))
         sequence = position.value(source)
         if op == "t":
             return Outcome(truncate=(table_of(source), sequence))
         return Outcome(changes=self._changes(_KINDS[op], payload, connect, position, sequence, key))
+
+    def _position(self, connector: Any) -> Position:
+        """How records of a connector are ordered. Raises FieldError for another one than before.
+
+        Positions of different databases cannot be compared, so the first one that has positions decides.
+        """
+        if not isinstance(connector, str):
+            raise FieldError("'source.connector' is needed, but it is missing or no text")
+        if self._connector not in (None, connector):
+            raise FieldError(
+                f"'source.connector' is '{connector}', but records before came from '{self._connector}': their positions "
+                "cannot be compared; give each connector topics of its own"
+            )
+        if has_position(connector):
+            self._connector = connector
+        return position_of(connector)
 
     def tombstone(self, key: bytes | None) -> Outcome | None:
         """See Envelope.tombstone: the delete came before it."""
@@ -141,12 +158,13 @@ class DebeziumJson:
             if at >= 0:
                 shown += samples(payloads.values.slice(at, 1))
                 connector = _connector(shown)
-        position = position_of(connector)
+        position = self._position(connector) if connector else position_of(None)
         reader = self._bulk_reader(payloads, shown, position is DOCUMENTS)
         before, after, op, source = self._read(payloads.values, reader, position)
         if pc.any(pc.not_equal(source.field("connector"), connector), min_count=0).as_py():
             raise NotBulkError
         kinds = _kinds(op)
+        kinds[source.field("connector").is_null().to_numpy(zero_copy_only=False)] = _OTHER
         sequence = position.column(source)
         taken = kinds == RowKind.DELETE
         has_before = before.is_valid().to_numpy(zero_copy_only=False)

@@ -46,9 +46,14 @@ class Position(Protocol):
         """The sequence of one. Raises ValueError."""
 
 
-def position_of(connector: Any) -> Position:
-    """The position of changes whose "source" names this connector; whatever else it names, that of times."""
-    return _POSITIONS.get(connector, _TIMES) if isinstance(connector, str) else _TIMES
+def position_of(connector: str | None) -> Position:
+    """The position of changes whose "source" names this connector; that of times where it is none of those above."""
+    return _TIMES if connector is None else _POSITIONS.get(connector, _TIMES)
+
+
+def has_position(connector: str) -> bool:
+    """Whether the connector writes where a change stands in the database's log."""
+    return connector in _POSITIONS
 
 
 def binlog_sequence(file: str | None, position: int) -> int:

@@ -133,7 +133,7 @@ class Envelope(Protocol):
     def bulk(self, records: Records) -> Changes:
         """All records at once. Called once per block, and for parts of it after a failure.
 
-        Raises NotBulkError, which says nothing about any single record.
+        Raises NotBulkError or ValueError, which say nothing about any single record.
         """
 
     def one(self, value: bytes, key: bytes | None) -> Outcome:

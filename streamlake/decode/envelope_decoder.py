@@ -83,7 +83,7 @@ class EnvelopeDecoder:
                 try:
                     parts.append(self._envelope.bulk(records.slice(low, high)))
                     continue
-                except (NotBulkError, pa.ArrowInvalid) as error:
+                except (NotBulkError, ValueError) as error:
                     waiting += reversed(_split(low, high, error))
             elif high > low:
                 parts.append(one_by_one(self._envelope, records.slice(low, high), self.schema))

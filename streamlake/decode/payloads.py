@@ -83,7 +83,7 @@ class PayloadReader:
             if payload is None:
                 raise NotBulkError
             connect = None if found is None else ConnectSchema.of(found)
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             raise NotBulkError from error
         beginning = text[: payload.end()].encode()
         self._known[beginning] = connect
@@ -97,8 +97,5 @@ def payload_of(found: Any) -> tuple[Any, ConnectSchema | None]:
     """The payload of one parsed record and its schema. Raises ValueError when the schema is none."""
     if not isinstance(found, dict) or found.keys() != {"schema", "payload"}:
         return found, None
-    try:
-        connect = None if found["schema"] is None else ConnectSchema.of(found["schema"])
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"the record's schema is no Kafka Connect schema: {error!r} is missing") from error
+    connect = None if found["schema"] is None else ConnectSchema.of(found["schema"])
     return found["payload"], connect

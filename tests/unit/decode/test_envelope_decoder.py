@@ -74,7 +74,10 @@ def test_positions_that_cannot_be_compared_are_an_error():
         change("c", after={"id": 1}, lsn=1),
         change("c", {}, {"id": 2}, "sqlserver", commit_lsn=lsn),
     ] * 10
-    with pytest.raises(DecodeError, match="offset 100: the batch mixes records of databases"):
+    with pytest.raises(
+        DecodeError,
+        match=r"offset 101: 'source\.connector' is 'sqlserver', but records before came from 'postgresql'",
+    ):
         decode(*mixed)
 
 

@@ -1,0 +1,75 @@
+"""Records of every case with parts of them damaged: nothing but rejects comes of it, and both ways agree."""
+
+from __future__ import annotations
+
+import copy
+import random
+from dataclasses import replace
+
+import pytest
+import yaml
+
+from streamlake.decode import envelope_decoder
+from streamlake.decode.envelopes import open_decoder
+from streamlake.spec.ddl import parse_ddl
+from tests.unit.decode.raw_records import raw_batch
+from tests.unit.decode.test_envelope_cases import CASES, Loader, shown
+
+JUNK = [
+    None,
+    True,
+    0,
+    -1,
+    1.5,
+    10**30,
+    "",
+    "x",
+    "2026-01-02",
+    "AA==",
+    [],
+    [[]],
+    [None],
+    {},
+    {"a": 1},
+    {"$oid": 5},
+]
+
+
+def places(value, path=()):
+    yield path
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, part in parts:
+        yield from places(part, (*path, name))
+
+
+def damaged(record, chance):
+    record = copy.deepcopy(record)
+    path = chance.choice(list(places(record["value"])))
+    junk = chance.choice(JUNK)
+    if not path:
+        return {**record, "value": junk if junk is not None else "null"}
+    parent = record["value"]
+    for name in path[:-1]:
+        parent = parent[name]
+    if isinstance(parent, dict) and chance.random() < 0.2:
+        del parent[path[-1]]
+    else:
+        parent[path[-1]] = junk
+    return record
+
+
+@pytest.mark.parametrize("path", CASES, ids=[path.stem for path in CASES])
+def test_damage_gives_rejects_only(path, monkeypatch):
+    case = yaml.load(path.read_text(), Loader)
+    chance = random.Random(path.stem)
+    records = [record for record in case["records"] if isinstance(record["value"], dict)]
+    batch = raw_batch([damaged(chance.choice(records), chance) for _ in range(150)])
+    arguments = (case["format"], parse_ddl(case["schema"]), case.get("key", []), case.get("options", {}))
+    found = open_decoder(*arguments).decode(batch, keep_rejects=True)
+    found.rows.validate(full=True)
+    accounted = {*found.records.tolist(), *(one.record for one in [*found.rejects, *found.truncates])}
+    assert len(accounted) + sum(found.ignored.values()) + found.tombstones == 150
+    monkeypatch.setattr(envelope_decoder, "_ALONE", 1 << 30)
+    single = open_decoder(*arguments).decode(batch, keep_rejects=True)
+    assert shown(replace(found, rejects=())) == shown(replace(single, rejects=()))
+    assert [one.record for one in found.rejects] == [one.record for one in single.rejects]
