@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from streamlake.errors import IndexDamagedError
 from streamlake.index.entries import ENDS_SEARCH
 from streamlake.index.lookup import KeyIndex
 from streamlake.index.run import open_run
+from streamlake.index.run_format import ADVICE
 from streamlake.index.run_writer import RunRef
 from streamlake.pipeline.table_index import Indexed
 from streamlake.storage.file_io import FileIO
@@ -26,6 +28,10 @@ def resolved(io: FileIO, own_runs: Sequence[RunRef], indexed: Indexed) -> dict[s
     """Data file path -> ascending positions of the rows that the checkpoint with these runs takes out."""
     deleted = DeletedPositions()
     for ref in own_runs:
+        if ref.buckets != indexed.state.buckets:
+            raise IndexDamagedError(
+                f"{ref.path} is of {ref.buckets} buckets, the index it is compared with of {indexed.state.buckets}; {ADVICE}"
+            )
         older = [open_run(io, each) for each in indexed.state.runs_of(ref.bucket)]
         index = KeyIndex(older, indexed.live_files)
         for entries in open_run(io, ref).entries():

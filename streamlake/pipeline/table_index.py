@@ -72,7 +72,7 @@ class TableIndex:
         """The index of the branch's head, which the refreshed table shows. Reads data files only where other writers
         added some, or where there is no index that can be used; by Spark where they are many. `rebuild`: from the
         table alone; `buckets`: with so many, and from the table alone where it has others."""
-        if buckets is not None and not rebuild and self.refresh(session).state.buckets != buckets:
+        if buckets is not None and (rebuild or self.refresh(session).state.buckets != buckets):
             self._buckets, rebuild = buckets, True
         if not self._started:
             self._started = True

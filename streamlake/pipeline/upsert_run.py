@@ -320,7 +320,7 @@ class UpsertRun(SinkRun):
         try:
             deleted = self._resolved(own_runs, indexed)
         except IndexDamagedError:
-            indexed = self._indexed = self._refreshed(rebuild=True)
+            indexed = self._indexed = self._refreshed(rebuild=True, buckets=buckets)
             deleted = self._resolved(own_runs, indexed)
         again = set(committable.extra[_REWRITTEN])
         written = tuple(file for file in files if file.is_data and file.file_path not in again)

@@ -58,6 +58,14 @@ CASES = {
         guards=("double",),
         chunk_rows=50,
     ),
+    "the index is lost during a checkpoint, other buckets before it": Plan(
+        steps=(
+            Checkpoint(((0, 0, 0, 0),)),
+            Restart(1),
+            Checkpoint(((0, 0, 0, 0),), during=(Foreign("append", 0), Damage("all"))),
+        ),
+        tasks=2,
+    ),
     **{
         f"the index is damaged during a checkpoint, {mode}": Plan(
             steps=(
