@@ -7,6 +7,7 @@ healthy; so is one whose last checkpoint is in the table and not yet in Spark's 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,6 +29,7 @@ from streamlake.storage.locations import table_location
 from streamlake.table.table import Table
 
 _VERSION = "v1"
+_ANY_VERSION = re.compile(r"v\d+")
 _NO_OFFSET = "-"
 _RESTORE = "restore the file from a copy of the directory"
 
@@ -91,6 +93,8 @@ def _read(io: FileIO, directory: _Directory, paths: set[str], findings: Findings
 
 def _is_whole_offset(io: FileIO, path: str, findings: Findings) -> bool:
     lines = _lines(io, path)
+    if _is_of_another_version(lines, path, findings):
+        return False
     try:
         if len(lines) < 3 or lines[0].strip() != _VERSION:
             raise ValueError(f"{len(lines)} lines")
@@ -108,8 +112,24 @@ def _is_whole_offset(io: FileIO, path: str, findings: Findings) -> bool:
     return True
 
 
+def _is_of_another_version(lines: list[str], path: str, findings: Findings) -> bool:
+    """A log that Spark can read and we cannot is not damaged, and nothing of it may be deleted."""
+    found = lines[0].strip() if lines else ""
+    if found == _VERSION or not _ANY_VERSION.fullmatch(found):
+        return False
+    findings.error(
+        "checkpoint-version",
+        path,
+        f"this log of Spark is of version {found}, and {_VERSION} is the one that is known here: the directory was not checked",
+        "use the version of Spark that streamlake was tested with, which writes the known one; delete nothing",
+    )
+    return True
+
+
 def _check_commit(io: FileIO, path: str, number: int, findings: Findings) -> None:
     lines = _lines(io, path)
+    if _is_of_another_version(lines, path, findings):
+        return
     try:
         if len(lines) < 2 or lines[0].strip() != _VERSION:
             raise ValueError(f"{len(lines)} lines")

@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from streamlake.errors import SourceError
+from streamlake.errors import FeatureUnsupportedError, SourceError
 from streamlake.source.offsets import SourceOffsets
 
 _VERSION = "v1"
@@ -42,12 +42,20 @@ def last_offsets_of(spark: SparkSession, checkpoint_location: str) -> SourceOffs
 
 
 def parse_offset_log(text: str, path: str) -> SourceOffsets:
-    """One entry of the log: the line "v1", a line of metadata, then a line per source. Raises SourceError."""
+    """One entry of the log: the line "v1", a line of metadata, then a line per source.
+
+    Raises SourceError, FeatureUnsupportedError for a log of another version.
+    """
     lines = text.rstrip("\n").split("\n")
-    if lines[0].strip() != _VERSION or len(lines) != 3:
+    if lines[0].strip() != _VERSION:
+        raise FeatureUnsupportedError(
+            f"{path} is an offset log of version {lines[0][:20]!r}; {_VERSION} is the one that is known here: go on with the "
+            "version of Spark that has written the rest of this checkpoint directory, or start with a new one"
+        )
+    if len(lines) != 3:
         raise SourceError(
-            f"{path} is not the offset log of a query with one source (version {lines[0][:20]!r}, "
-            f"{max(0, len(lines) - 2)} sources); use a checkpoint location of its own for each query"
+            f"{path} is not the offset log of a query with one source ({max(0, len(lines) - 2)} sources); use a checkpoint "
+            "location of its own for each query"
         )
     try:
         value = json.loads(lines[2])

@@ -15,8 +15,9 @@ import pytest
 from streamlake import ids
 from streamlake.catalog.open import open_table
 from streamlake.checkpoint.committable import Committable, committable_from_bytes, committable_to_bytes
-from streamlake.errors import InvalidOptionError, TableNotFoundError
+from streamlake.errors import FeatureUnsupportedError, InvalidOptionError, TableNotFoundError
 from streamlake.maintain.finding import Finding, Findings, Severity
+from streamlake.pipeline.checkpoint_offsets import parse_offset_log
 from streamlake.pipeline.diagnosis import Diagnosis, diagnose
 from streamlake.spec.data_file import DataFile
 from streamlake.spec.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile
@@ -546,6 +547,17 @@ class TestCheckpoint:
         assert violations["checkpoint-torn"].where == str(path)
         # Without its note, a directory is known by the table.
         assert set(violations) == {"checkpoint-torn"}
+
+    @pytest.mark.parametrize("name", ["offsets/2", "commits/1"])
+    def test_a_log_of_another_version(self, name: str, stream: LocalUpserts, checkpoint: Path) -> None:
+        """Spark can read it, so nobody is told to delete it."""
+        path = checkpoint / name
+        path.write_text(path.read_text().replace("v1", "v2", 1))
+        violation = found(stream.location, checkpoint)["checkpoint-version"]
+        assert violation.where == str(path)
+        assert "delete nothing" in violation.fix
+        with pytest.raises(FeatureUnsupportedError, match="version 'v2'"):
+            parse_offset_log(path.read_text(), str(path))
 
     def test_an_empty_file(self, stream: LocalUpserts, checkpoint: Path) -> None:
         (checkpoint / "commits" / "1").write_bytes(b"")
