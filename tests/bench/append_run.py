@@ -1,7 +1,6 @@
 """One append run in a process of its own: `python append_run.py ENGINE INPUT HOME`; prints one JSON object.
 
-ENGINE is streamlake, alternating (streamlake, every other checkpoint without its guards), or iceberg (Spark's own sink
-with Iceberg's runtime). All stream the same files, one per checkpoint, into a fresh table.
+ENGINE is streamlake, or iceberg (Spark's own sink with Iceberg's runtime). All stream the same files, one per checkpoint, into a fresh table.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ def main() -> None:
     spark = build_session(home, runtime_jars=jars(iceberg_runtime()) if engine == "iceberg" else ())
     frame = spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1).parquet(source)
     checkpoint = str(home / "checkpoint")
-    guards = None
     if engine == "iceberg":
         spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {ICE_CATALOG}.db")
         spark.sql(f"CREATE TABLE {ICE_CATALOG}.db.t ({DDL}) USING iceberg")
@@ -33,10 +31,6 @@ def main() -> None:
     else:
         from streamlake import IcebergSink
 
-        if engine == "alternating":
-            from tests.bench.unguarded import AlternatingGuards
-
-            guards = AlternatingGuards()
         location = home / "t"
         sink = IcebergSink(str(location), create=True)
         query = sink.start(frame, checkpoint_location=checkpoint, trigger={"availableNow": True})
@@ -48,9 +42,6 @@ def main() -> None:
         if progress["numInputRows"]
     ]
     steady = batches[1:]
-    guard_seconds = (
-        [round(guards.seconds.get(number, 0), 4) for number in range(len(batches))] if guards else None
-    )
     data = [path.stat().st_size for path in (location / "data").rglob("*.parquet")]
     spark.stop()
     print(
@@ -62,7 +53,6 @@ def main() -> None:
                 "whole_run_seconds": round(wall, 2),
                 "bytes": sum(data),
                 "files": len(data),
-                "guard_seconds": guard_seconds,
             }
         )
     )

@@ -3,8 +3,8 @@
 Taken away for appends: identity and lineage checks on every commit, staging, marker in summary and property, fence, the
 directory's note, the look for pending checkpoints. What is left writes files and commits them.
 
-Two processes differ by more than the guards cost, so both kinds of checkpoint run in one: every other checkpoint goes
-without its guards, and the time that the guards of the others take is added up.
+Two processes differ by more than the guards cost, so both kinds of stream run in one, in turn, and the time that the
+guards of the one take is added up.
 """
 
 from __future__ import annotations
@@ -22,13 +22,11 @@ from streamlake.pipeline.sink import IcebergSink
 from streamlake.pipeline.sink_run import SinkRun
 
 
-class AlternatingGuards:
-    """Once made, odd checkpoints of all sinks in this process go without guards. `seconds`: what those of the others took.
-
-    Checkpoint 0 has its guards, and what is done once at the start of a query is its own.
-    """
+class SwitchedGuards:
+    """Once made, the sinks of this process have guards while `are_on`. `seconds`: what they took, by checkpoint."""
 
     def __init__(self) -> None:
+        self.are_on = True
         self.seconds: dict[int, float] = {}
         self._checkpoint = 0
         self._inside = False
@@ -36,19 +34,15 @@ class AlternatingGuards:
             setattr(owner, name, self._either(getattr(owner, name), replacement))
         call = IcebergSink.__call__
 
-        def alternating(each: IcebergSink, frame: Any, checkpoint_id: int) -> None:
+        def noting(each: IcebergSink, frame: Any, checkpoint_id: int) -> None:
             self._checkpoint = checkpoint_id
             call(each, frame, checkpoint_id)
 
-        IcebergSink.__call__ = alternating  # type: ignore[method-assign]
-
-    @staticmethod
-    def are_removed(checkpoint_id: int) -> bool:
-        return checkpoint_id % 2 == 1
+        IcebergSink.__call__ = noting  # type: ignore[method-assign]
 
     def _either(self, guard: Callable[..., Any], replacement: Callable[..., Any]) -> Callable[..., Any]:
         def either(*values: Any, **named: Any) -> Any:
-            if self.are_removed(self._checkpoint):
+            if not self.are_on:
                 return replacement(*values, **named)
             if self._inside:
                 return guard(*values, **named)
