@@ -65,5 +65,5 @@ def _read_by_tasks(frame: DataFrame, read: Reader, table: Table) -> DataFrame:
         for piece in ranges:
             yield from read(piece)
 
-    schema = read.source.table_schema if isinstance(read, RangeReader) else table.schema
-    return frame.mapInArrow(rows, from_arrow_schema(schema_to_arrow(schema, field_ids=False)))
+    schema = read.schema if isinstance(read, RangeReader) else schema_to_arrow(table.schema, field_ids=False)
+    return frame.mapInArrow(rows, from_arrow_schema(schema))

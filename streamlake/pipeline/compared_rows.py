@@ -17,12 +17,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamlake.decode.change_rows import ChangeRows
 from streamlake.decode.row_kinds import row_kinds
 from streamlake.errors import InvalidOptionError
 from streamlake.formats.name_mapping import NAME_MAPPING_PROPERTY, NameMapping
 from streamlake.formats.row_bytes import encode_rows
 from streamlake.index.guards import GuardCodec
-from streamlake.pipeline.direct_reader import row_decoder
+from streamlake.pipeline.direct_reader import parts_read, row_decoder
 from streamlake.pipeline.worker_paths import keep_archive_directories
 from streamlake.read.column_selection import select_columns
 from streamlake.read.deletes import DeleteReader
@@ -198,15 +199,19 @@ class RecordRows:
 
     def __call__(self, batches: Batches) -> Batches:
         keep_archive_directories()
-        decoder = row_decoder(self.source)
-        wanted = {"value", *self.source.metadata_columns.values()}
+        decoder = row_decoder(self.source, self.form.key)
+        wanted = parts_read(self.source)
         for batch in batches:
             for piece in batch.to_pylist():
                 for raw in fetch_range(self.source, OffsetRange(**piece), wanted):
-                    rows = decoder.decode(raw)
-                    if rows.num_rows != raw.num_rows:
-                        raw = raw.filter(pc.is_valid(raw.column("value")))
-                    at = raw.column("offset").to_numpy()
+                    if isinstance(decoder, ChangeRows):
+                        rows, records = decoder.placed(raw)
+                        at = raw.column("offset").to_numpy()[records]
+                    else:
+                        rows = decoder.decode(raw)
+                        if rows.num_rows != raw.num_rows:
+                            raw = raw.filter(pc.is_valid(raw.column("value")))
+                        at = raw.column("offset").to_numpy()
                     yield from _sent(
                         self.form.of_source(pa.Table.from_batches([rows]), at, int(piece["partition"]))
                     )

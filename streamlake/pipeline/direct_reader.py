@@ -5,12 +5,14 @@ One call reads the ranges of one Arrow batch in order; calling it again for the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
+from streamlake.decode.change_rows import ChangeRows
 from streamlake.decode.row_decoder import RowDecoder
+from streamlake.formats.arrow_schema import schema_to_arrow
 from streamlake.source.fetcher import fetch_range
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.source.offsets import OffsetRange
@@ -18,36 +20,54 @@ from streamlake.source.offsets import OffsetRange
 
 @dataclass(frozen=True)
 class RangeReader:
-    """Reads rows of `source.table_schema` for batches of the schema OFFSET_RANGES."""
+    """Reads rows of `source.table_schema` for batches of the schema OFFSET_RANGES. `key`: see `row_decoder`."""
 
     source: KafkaSource
+    key: tuple[str, ...] = ()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The rows' schema as their consumers may take it: where there are deletes, any column may be null."""
+        columns = schema_to_arrow(self.source.table_schema, field_ids=False)
+        if not self.source.has_row_kinds:
+            return columns
+        return pa.schema([part.with_nullable(True) for part in columns])
 
     def __call__(self, ranges: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        decoder = row_decoder(self.source)
+        decoder = row_decoder(self.source, self.key)
         for piece in ranges.to_pylist():
             yield from read_range(self.source, decoder, OffsetRange(**piece))
 
 
-def range_reader(source: KafkaSource) -> RangeReader:
+def range_reader(source: KafkaSource, key: Sequence[str] = ()) -> RangeReader:
     """The function that tasks turn ranges into rows with; it pickles. The source's schema must be known.
 
-    Raises InvalidOptionError (also for a json.* option), FeatureUnsupportedError, before anything runs.
+    Raises InvalidOptionError (also for an option of the decoder), FeatureUnsupportedError, before anything runs.
     """
-    row_decoder(source)
-    return RangeReader(source)
+    row_decoder(source, key)
+    return RangeReader(source, tuple(key))
 
 
-def row_decoder(source: KafkaSource) -> RowDecoder:
-    """The decoder of a source's records."""
-    return RowDecoder(
-        source.table_schema, source.metadata_columns, source.format, dict(source.settings.decode)
-    )
+def row_decoder(source: KafkaSource, key: Sequence[str] = ()) -> RowDecoder | ChangeRows:
+    """The decoder of a source's records. `key` are the columns that tell rows apart: an envelope with the whole row from
+    before an update then tells that a row gets another key."""
+    options = dict(source.settings.decode)
+    if source.has_row_kinds:
+        return ChangeRows(source.table_schema, source.metadata_columns, source.format, key, options)
+    return RowDecoder(source.table_schema, source.metadata_columns, source.format, options)
 
 
-def read_range(source: KafkaSource, decoder: RowDecoder, piece: OffsetRange) -> Iterator[pa.RecordBatch]:
+def read_range(
+    source: KafkaSource, decoder: RowDecoder | ChangeRows, piece: OffsetRange
+) -> Iterator[pa.RecordBatch]:
     """The rows of one range. Raises SourceError, DataLossError, DecodeError."""
-    wanted = {"value", *source.metadata_columns.values()}
-    for raw in fetch_range(source, piece, wanted):
+    for raw in fetch_range(source, piece, parts_read(source)):
         rows = decoder.decode(raw)
         if rows.num_rows:
             yield rows
+
+
+def parts_read(source: KafkaSource) -> set[str]:
+    """The parts of a record that a source's rows are made of."""
+    needed = {"value", "key", "headers"} if source.has_row_kinds else {"value"}
+    return {*needed, *source.metadata_columns.values()}

@@ -23,7 +23,7 @@ from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType as SparkStruct
 
-from streamlake.errors import FeatureUnsupportedError
+from streamlake.errors import FeatureUnsupportedError, InvalidOptionError
 from streamlake.formats.arrow_schema import schema_to_arrow
 from streamlake.pipeline.direct_reader import read_range, row_decoder
 from streamlake.pipeline.offset_stream import OffsetStreamReader
@@ -98,6 +98,11 @@ class KafkaDataSource(DataSource):
 
     def _source(self) -> KafkaSource:
         source = source_from_options(self.options)
+        if source.has_row_kinds:
+            raise InvalidOptionError(
+                f"{KAFKA_FORMAT}: the format '{source.format}' is read by IcebergSink.start(KafkaSource(...)) alone, which does "
+                "what its changes say"
+            )
         if source.format == "raw" and "include" not in self.options:
             return replace(source, include=tuple(METADATA_TYPES))
         return source

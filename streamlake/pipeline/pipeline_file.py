@@ -18,8 +18,8 @@ import yaml
 
 from streamlake.errors import InvalidOptionError
 from streamlake.options import check_option_names, unknown_option
+from streamlake.source.kafka_source import FORMATS
 
-KAFKA_FORMATS = ("json", "raw", "avro", "confluent-avro", "confluent-json")
 FILE_FORMATS = ("parquet", "json", "csv", "orc", "text")
 AVRO_SCHEMA_FILE = "avro.schema-file"
 DEFAULT_TRIGGER = {"processingTime": "10 seconds"}
@@ -156,7 +156,7 @@ def _kafka(kafka: _Section) -> KafkaSettings:
         topics=topics,
         topic_pattern=pattern,
         schema=kafka.text("schema"),
-        format=kafka.choice("format", KAFKA_FORMATS, "json"),
+        format=kafka.choice("format", FORMATS, "json"),
         include=kafka.texts("include"),
         options=_with_schema_file(kafka),
     )

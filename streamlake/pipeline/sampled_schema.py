@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from streamlake.decode.json_inference import infer_schema
 from streamlake.decode.value_formats import declared_schema
-from streamlake.errors import SourceError
+from streamlake.errors import InvalidOptionError, SourceError
 from streamlake.source.cluster import Cluster, KafkaCluster
 from streamlake.source.fetcher import fetch_range
 from streamlake.source.kafka_source import KafkaSource
@@ -26,6 +26,11 @@ def with_inferred_schema(source: KafkaSource) -> KafkaSource:
     declared = declared_schema(source.format, lambda: _topics(source), source.settings.decode)
     if declared is not None:
         return source.with_schema(declared)
+    if source.has_row_kinds:
+        raise InvalidOptionError(
+            f"{source}: no schema was given, and none is inferred from records of the format '{source.format}'; pass "
+            "schema='id long not null, ...' or create the table first"
+        )
     with KafkaCluster(source) as cluster:
         pieces = _sample_ranges(source, cluster)
     values: list[bytes] = []

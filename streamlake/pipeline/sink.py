@@ -43,6 +43,7 @@ from streamlake.pipeline.upsert_options import (
     with_row_kind,
 )
 from streamlake.pipeline.upsert_run import UpsertRun
+from streamlake.records import ROW_KIND
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.spec.schema import Schema
 from streamlake.spec.snapshot import MAIN_BRANCH
@@ -160,8 +161,9 @@ class IcebergSink:
         trigger: Mapping[str, Any] | None,
         name: str | None,
     ) -> DirectQuery:
+        self._require_changes(source)
         known = self._with_schema(source)
-        read = range_reader(known)
+        read = range_reader(known, self.key)
         stream = direct_stream(SparkSession.builder.getOrCreate(), known, str(checkpoint_location), trigger)
         query = start_query(
             lambda frame, at: self._write(frame, at, schema=known.table_schema, read=read),
@@ -174,6 +176,22 @@ class IcebergSink:
         )
         return DirectQuery(query, stream.target)
 
+    def _require_changes(self, source: KafkaSource) -> None:
+        """A source whose records say what each change does needs a mode that does it."""
+        if not source.has_row_kinds:
+            return
+        if self.mode not in UPSERT_MODES:
+            raise InvalidOptionError(
+                f"the format '{source.format}' brings updates and deletes, which mode '{self.mode}' cannot carry out; use "
+                "mode 'upsert'"
+            )
+        if self.row_kind not in (None, ROW_KIND):
+            raise InvalidOptionError(
+                f"row_kind is '{self.row_kind}', but records of the format '{source.format}' say themselves what they do; "
+                "leave it out"
+            )
+        self.row_kind = ROW_KIND
+
     def _with_schema(self, source: KafkaSource) -> KafkaSource:
         """The source with the schema it was given, else the table's, else one inferred from a sample."""
         if source.schema is not None:
@@ -181,7 +199,8 @@ class IcebergSink:
         try:
             patience = Patience(lambda: self.properties)
             schema = patience.through(lambda: open_table(self.table, self.catalog)).schema
-            return source.with_schema(with_row_kind(schema, self.row_kind))
+            kind = None if source.has_row_kinds else self.row_kind
+            return source.with_schema(with_row_kind(schema, kind))
         except TableNotFoundError:
             return with_inferred_schema(source)
 

@@ -30,6 +30,7 @@ from streamlake.pipeline.file_parts import file_parts
 from streamlake.pipeline.topic_extent import COMMITTED, TopicExtent, topic_extent
 from streamlake.pipeline.upsert_options import identifier_columns, unknown_value, with_row_kind
 from streamlake.read.planning import FileScanTask, ScanPlanner
+from streamlake.records import ROW_KIND
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.source.offsets import split
 from streamlake.spec.expressions import TRUE
@@ -95,7 +96,7 @@ def verify(
 
     `mode` is how the source's rows got into the table: in `append` each is a row of the table; in `upsert` and
     `changelog` they are changes, of which the last one per key says what the table has to hold, by `sequence_by` and then
-    by Kafka's offset, with their kind in the column `row_kind`. `key` defaults to the identifier fields of the schema; an
+    by Kafka's offset, with their kind in the column `row_kind` (a topic with an envelope tells it by itself). `key` defaults to the identifier fields of the schema; an
     empty one compares whole rows, each as often as it is there. `columns` (default: all) are compared beside the key.
     `until`: for a topic, up to which offsets, `committed` (those that the table's newest snapshot tells) or `latest`.
 
@@ -107,6 +108,8 @@ def verify(
     if mode not in MODES:
         raise unknown_value("mode", mode, MODES)
     chosen = tuple(identifier_columns(opened) if key is None else key)
+    if isinstance(source, KafkaSource) and source.has_row_kinds:
+        row_kind = ROW_KIND
     _check(opened, mode, chosen, sequence_by, row_kind, source)
     form = row_form(
         opened,
@@ -185,7 +188,8 @@ def _source_side(
     """The rows of the source, what to call it, and what has to be said about it."""
     if isinstance(source, KafkaSource):
         if source.schema is None:
-            source = source.with_schema(with_row_kind(table.schema, form.row_kind))
+            kind = None if source.has_row_kinds else form.row_kind
+            source = source.with_schema(with_row_kind(table.schema, kind))
         notes = _column_notes(source.table_schema.column_names, form, whole=whole)
         extent = topic_extent(source, table.metadata, snapshot, until)
         return _record_side(session, source, extent, form), extent.name, [*notes, *extent.notes]

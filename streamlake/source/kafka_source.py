@@ -17,6 +17,7 @@ import pyarrow as pa
 from streamlake.errors import InvalidOptionError, StreamlakeError
 from streamlake.formats.arrow_schema import schema_from_arrow
 from streamlake.options import suggestion
+from streamlake.records import ROW_KIND
 from streamlake.source.source_options import SourceOptions, parse_source_options
 from streamlake.spec.ddl import parse_ddl
 from streamlake.spec.schema import Schema, fresh_schema
@@ -32,7 +33,11 @@ from streamlake.spec.types import (
     TimestamptzType,
 )
 
-FORMATS = ("json", "raw", "avro", "confluent-avro", "confluent-json")
+ENVELOPES = ("debezium-json", "debezium-unwrapped-json", "canal-json", "maxwell-json")
+"""Formats of change streams, whose rows have row kinds."""
+FORMATS = ("json", "raw", "avro", "confluent-avro", "confluent-json", *ENVELOPES)
+SEQUENCE = "sequence"
+"""What `include` can add where the records are changes: their place in the database's log."""
 METADATA_TYPES: Mapping[str, Any] = {
     "key": BinaryType(),
     "topic": StringType(),
@@ -45,6 +50,7 @@ METADATA_TYPES: Mapping[str, Any] = {
     ),
 }
 """The columns that `include` can add, beside the decoded value."""
+_PART_TYPES: Mapping[str, Any] = {**METADATA_TYPES, SEQUENCE: LongType()}
 
 _RAW_VALUE = Schema((NestedField(1, "value", BinaryType()),))
 _CREDENTIALS = re.compile(r"(?<=//)[^/@\s,]*@")
@@ -61,13 +67,15 @@ class KafkaSource:
     `schema` tells the columns of a JSON value: DDL text ("id long not null, name string"), a pyarrow or Spark schema;
     None means that it is taken from the table where there is one, else from the Avro schema or the schema registry,
     else inferred from the first records. `format` is "json"; "avro" with the schema in the option avro.schema;
-    "confluent-avro" and "confluent-json" for records in a schema registry's wire format; or "raw" for the value as it
-    is (one binary column `value`). `include` adds columns from the record itself: key (binary), topic, partition,
-    offset, timestamp (with time zone), headers; the option `include-prefix` goes before their names.
+    "confluent-avro" and "confluent-json" for records in a schema registry's wire format; "raw" for the value as it
+    is (one binary column `value`); or one of ENVELOPES for a database's changes, whose rows also have the column ROW_KIND.
+    `include` adds columns from the record itself: key (binary), topic, partition, offset, timestamp (with time zone),
+    headers, and with an envelope sequence (its place in the database's log); the option `include-prefix` goes before
+    their names.
 
     `options`: starting-offsets (earliest, latest, timestamp, or JSON), starting-timestamp, max-offsets-per-trigger,
     min-partitions, fail-on-data-loss, isolation-level, fetch-timeout-ms, partition-discovery-interval-ms,
-    inference-sample-size, json.*, avro.* and schema-registry.* for the decoder, and kafka.* for the client
+    inference-sample-size, json.*, avro.*, schema-registry.* and debezium.* for the decoder, and kafka.* for the client
     (kafka.security.protocol, ...).
 
     Raises InvalidOptionError when something is unknown or contradicts itself; nothing is contacted.
@@ -95,10 +103,15 @@ class KafkaSource:
                 f"KafkaSource: the format '{self.format}' is not known; it can be {', '.join(FORMATS)}"
             )
         for name in self.include:
-            if name not in METADATA_TYPES:
-                near = suggestion(name, METADATA_TYPES)
-                hint = f"did you mean '{near}'?" if near else f"it can hold {', '.join(METADATA_TYPES)}"
+            if name not in _PART_TYPES:
+                near = suggestion(name, _PART_TYPES)
+                hint = f"did you mean '{near}'?" if near else f"it can hold {', '.join(_PART_TYPES)}"
                 raise InvalidOptionError(f"KafkaSource: include holds '{name}'; {hint}")
+        if SEQUENCE in self.include and not self.has_row_kinds:
+            raise InvalidOptionError(
+                f"KafkaSource: include holds '{SEQUENCE}', which records of the format '{self.format}' do not have; the "
+                f"formats {', '.join(ENVELOPES)} do"
+            )
         set_(self, "schema", self._value_schema())
         _ = self.settings
         if self.schema is not None:
@@ -115,8 +128,13 @@ class KafkaSource:
         return str(self.bootstrap_servers).split(",")
 
     @property
+    def has_row_kinds(self) -> bool:
+        """Whether records are changes: then the rows say in the column ROW_KIND what each of them does."""
+        return self.format in ENVELOPES
+
+    @property
     def table_schema(self) -> Schema:
-        """The rows' schema with ids from 1: the decoded columns, then the included ones.
+        """The rows' schema with ids from 1: the decoded columns, then the included ones, then the row kind.
 
         Raises InvalidOptionError while the schema is still to be inferred.
         """
@@ -125,7 +143,11 @@ class KafkaSource:
                 f"{self}: the schema is not known yet; it is inferred when the stream starts"
             )
         value: Schema = self.schema
-        return fresh_schema(Schema((*value.fields, *self._metadata_fields(value.highest_field_id))))
+        fields = (*value.fields, *self._metadata_fields(value.highest_field_id))
+        if self.has_row_kinds:
+            unused = Schema(fields).highest_field_id + 1
+            fields = (*fields, NestedField(unused, ROW_KIND, IntegerType(), True))
+        return fresh_schema(Schema(fields))
 
     @property
     def metadata_columns(self) -> dict[str, str]:
@@ -194,9 +216,9 @@ class KafkaSource:
         # Ids only have to differ here: `table_schema` makes them anew.
         fields = []
         for at, (column, name) in enumerate(self.metadata_columns.items()):
-            type_ = METADATA_TYPES[name]
+            type_ = _PART_TYPES[name]
             if name == "headers":
-                base = highest_id + len(METADATA_TYPES)
+                base = highest_id + len(_PART_TYPES)
                 entry = StructType(
                     (
                         NestedField(base + 3, "key", StringType(), True),

@@ -1,0 +1,93 @@
+"""Raw record batches of a change stream -> rows with their row kinds, and the columns that come from the record itself.
+
+The counterpart of `row_decoder` for envelopes: runs on the executors between `source` and `write`, once per raw batch.
+Invariant: nothing of the change stream is passed over in silence: what these rows cannot say is an error.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from streamlake.decode.envelope import Array, Changes
+from streamlake.decode.envelope_decoder import record_error
+from streamlake.decode.envelopes import open_decoder
+from streamlake.formats.arrow_schema import schema_to_arrow
+from streamlake.records import ROW_KIND
+from streamlake.spec.schema import Schema
+
+SEQUENCE = "sequence"
+"""The part of a record that says its place in the database's log, as far as the envelope tells it."""
+
+
+class ChangeRows:
+    """Decodes for one source.
+
+    `schema` is that of the rows: columns of `metadata` ({column: part of the record}), ROW_KIND, and the others, which
+    are the table's. `key` are those of them that tell rows apart (none: the envelope's word is taken). `tombstones` and
+    `ignored` (reason: records) count what gave no row so far.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        metadata: Mapping[str, str],
+        format: str,
+        key: Sequence[str],
+        options: Mapping[str, str],
+    ) -> None:
+        typed = {part.name: part.type for part in schema_to_arrow(schema)}
+        self.schema = pa.schema([pa.field(name, type_) for name, type_ in typed.items()])
+        self.tombstones = 0
+        self.ignored: Counter[str] = Counter()
+        self._metadata = dict(metadata)
+        fields = tuple(part for part in schema.fields if part.name not in metadata and part.name != ROW_KIND)
+        self._decoder = open_decoder(format, Schema(fields), key, options)
+
+    def decode(self, raw: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows for a batch of schema RAW_RECORDS; deletes may hold nulls outside of the key. Raises as `placed` does."""
+        return self.placed(raw)[0]
+
+    def placed(self, raw: pa.RecordBatch) -> tuple[pa.RecordBatch, Array]:
+        """The rows, and for each (n,) int64 the place of its record in the batch.
+
+        Raises DecodeError that names the record: for one that cannot be decoded, a value that the database did not send,
+        and a truncate.
+        """
+        changes = self._decoder.decode(raw)
+        _refuse_what_has_no_row(raw, changes)
+        self.tombstones += changes.tombstones
+        self.ignored.update(changes.ignored)
+        columns = {name: changes.rows.column(name) for name in changes.rows.schema.names}
+        of_record = pa.array(changes.records)
+        for column, part in self._metadata.items():
+            columns[column] = changes.sequence if part == SEQUENCE else raw.column(part).take(of_record)
+        arrays = [_typed(columns[field.name], field.type) for field in self.schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema), changes.records
+
+
+def _refuse_what_has_no_row(raw: pa.RecordBatch, changes: Changes) -> None:
+    for column, unset in changes.unset.items():
+        if unset.any():
+            record = int(changes.records[np.flatnonzero(unset)[0]])
+            raise record_error(
+                raw,
+                record,
+                f"column '{column}' has no value here, because the database did not send what an update left unchanged (a "
+                "TOASTed value); let it send whole rows (in PostgreSQL: alter table ... replica identity full)",
+            )
+    if changes.truncates:
+        truncate = changes.truncates[0]
+        raise record_error(
+            raw,
+            truncate.record,
+            f"{truncate.table} was truncated, which is not carried out here: delete the table's rows by hand, and leave "
+            "truncates out of the topic (Debezium: skipped.operations=t, its default)",
+        )
+
+
+def _typed(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    return array if array.type.equals(type_) else array.cast(type_)

@@ -1,0 +1,165 @@
+"""A database's change stream on a real broker becomes a table: Debezium's JSON through the direct path."""
+
+from __future__ import annotations
+
+import base64
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from streamlake import KafkaSource, load_table
+from streamlake.catalog.open import open_table
+from streamlake.errors import DecodeError, InvalidOptionError
+from streamlake.pipeline.verification import verify
+from tests.helpers.invariants import check_table
+from tests.helpers.kafka_stream import KafkaStream
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.helpers.broker import KafkaBroker
+
+ORDERS = "id bigint not null, customer string not null, amount decimal(10,2), note string"
+UNAVAILABLE = "__debezium_unavailable_value"
+
+
+class Database:
+    """What Debezium sends of one PostgreSQL table with the default replica identity, and the rows there are."""
+
+    def __init__(self) -> None:
+        self.rows: dict[int, dict[str, Any]] = {}
+        self.log: list[tuple[bytes, bytes | None]] = []
+        self._lsn = 1_000
+
+    def put(self, id: int, customer: str, amount: str, note: str | None = None) -> None:
+        op = "u" if id in self.rows else "c"
+        self.rows[id] = {"id": id, "customer": customer, "amount": Decimal(amount), "note": note}
+        digits = int(Decimal(amount).scaleb(2)).to_bytes(4, "big", signed=True)
+        after = {**self.rows[id], "amount": base64.b64encode(digits).decode()}
+        self._send(id, {"before": None, "after": after, "op": op})
+
+    def remove(self, id: int) -> None:
+        del self.rows[id]
+        before = {"id": id, "customer": "", "amount": None, "note": None}
+        self._send(id, {"before": before, "after": None, "op": "d"})
+        self.log.append((self._key(id), None))
+
+    def send(self, id: int, **envelope: Any) -> None:
+        """An event as it is, which changes no row here."""
+        self._send(id, envelope)
+
+    def _send(self, id: int, envelope: dict[str, Any]) -> None:
+        self._lsn += 8
+        source = {
+            "connector": "postgresql",
+            "db": "shop",
+            "schema": "public",
+            "table": "orders",
+            "lsn": self._lsn,
+        }
+        value = {**envelope, "source": source, "ts_ms": self._lsn}
+        self.log.append((self._key(id), json.dumps(value).encode()))
+
+    def _key(self, id: int) -> bytes:
+        return json.dumps({"id": id}).encode()
+
+    def expected(self) -> list[tuple[Any, ...]]:
+        return sorted(tuple(row.values()) for row in self.rows.values())
+
+
+class Orders(KafkaStream):
+    """The table's topic in two partitions, on its way into an Iceberg table."""
+
+    def __init__(self, broker: KafkaBroker, home: Path) -> None:
+        super().__init__(broker, home, partitions=2)
+        self.database = Database()
+
+    def source(self, **options: object) -> KafkaSource:
+        return super().source(**{"schema": ORDERS, "format": "debezium-json", **options})
+
+    def sink(self, **options: Any) -> Any:
+        return super().sink(**{"mode": "upsert", "key": ["id"], **options})
+
+    def flush(self) -> None:
+        self.broker.produce(self.topic, self.database.log)
+        self.database.log.clear()
+
+    def found(self) -> list[tuple[Any, ...]]:
+        rows = load_table(self.location).scan(columns=["id", "customer", "amount", "note"]).to_arrow()
+        return sorted(tuple(row.values()) for row in rows.to_pylist())
+
+
+@pytest.fixture
+def orders(spark: SparkSession, kafka_broker: KafkaBroker, tmp_path: Path) -> Orders:
+    return Orders(kafka_broker, tmp_path)
+
+
+def test_the_table_follows_the_database(orders: Orders) -> None:
+    database = orders.database
+    for number in range(200):
+        database.put(number, f"c{number}", f"{number}.50", "first")
+    for number in range(0, 200, 3):
+        database.put(number, f"c{number}", "-7.25")
+    for number in range(0, 200, 5):
+        database.remove(number)
+    orders.flush()
+    orders.run(include=["sequence"])
+    assert orders.found() == database.expected()
+    for number in range(0, 220, 2):
+        database.put(number, "again", "0.01", "second")
+    for number in range(1, 200, 10):
+        database.remove(number)
+    database.put(1, "back", "1.00")
+    orders.flush()
+    orders.run(include=["sequence"])
+    assert orders.found() == database.expected()
+    table = open_table(orders.location)
+    check_table(table, files_exist=True)
+    assert table.schema.column_names == ["id", "customer", "amount", "note", "sequence"]
+    assert [table.schema.names_by_id[each] for each in table.schema.identifier_field_ids] == ["id"]
+    last = load_table(orders.location).scan(filter="id = 1").to_arrow()["sequence"].to_pylist()
+    assert last == [database._lsn]
+    verified = verify(orders.location, orders.source(include=["sequence"]), mode="upsert")
+    assert verified.is_equal
+    assert verified.table_rows == len(database.rows)
+
+
+def test_what_a_row_cannot_say_stops_the_stream(orders: Orders) -> None:
+    database = orders.database
+    database.put(1, "Anne", "1.00", "long text")
+    orders.flush()
+    orders.run()
+    after = {"id": 1, "customer": "Ann", "amount": None, "note": UNAVAILABLE}
+    database.send(1, before=None, after=after, op="u")
+    orders.flush()
+    with pytest.raises(
+        DecodeError, match=r"offset \d+: column 'note' has no value here.*replica identity full"
+    ):
+        orders.run()
+    assert orders.found() == database.expected()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        (
+            {"mode": "append", "key": ()},
+            {},
+            "brings updates and deletes, which mode 'append' cannot carry out",
+        ),
+        ({"row_kind": "op"}, {}, "say themselves what they do; leave it out"),
+        ({}, {"schema": None}, "no schema was given, and none is inferred"),
+        ({}, {"debezium_time_precision_mode": "x"}, "debezium.time-precision-mode"),
+        ({"key": ["nr"]}, {}, "the key has the column 'nr'"),
+    ],
+)
+def test_refusals(orders: Orders, arguments: Any, options: Any, message: str) -> None:
+    options = {
+        name.replace("debezium_time_precision_mode", "debezium.time_precision_mode"): value
+        for name, value in options.items()
+    }
+    with pytest.raises(InvalidOptionError, match=message):
+        orders.run(orders.sink(**arguments), **options)
