@@ -60,10 +60,13 @@ CASES = {
     ),
     "the index is lost during a checkpoint, other buckets before it": Plan(
         steps=(
-            Checkpoint(((0, 0, 0, 0),)),
+            Checkpoint(tuple((key, 0, 0, 0) for key in range(8))),
             Restart(1),
-            Checkpoint(((0, 0, 0, 0),), during=(Foreign("append", 0), Damage("all"))),
+            Checkpoint(
+                tuple((key, 0, 0, 0) for key in range(8)), during=(Foreign("append", 0), Damage("all"))
+            ),
         ),
+        key=("long",),
         tasks=2,
     ),
     **{
