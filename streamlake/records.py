@@ -43,6 +43,9 @@ ROW_KIND = "_row_kind"
 ROW_ORDER = "_row_order"
 """The column of a change that holds its place in the order of the source, as an int64."""
 
+SEQUENCE = "sequence"
+"""The part of a record of a change stream that says its place in the database's log, as far as the envelope tells it."""
+
 
 class RowKind(IntEnum):
     """What a change does to its key. -U and -D take a row out, +I and +U bring one in."""

@@ -14,13 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamlake.decode.change_parts import changes_schema, joined, part_of
+from streamlake.decode.change_parts import changes_schema, joined, kind_codes
 from streamlake.decode.envelope import Array, Changes, Outcome, Records
 from streamlake.decode.envelope_decoder import one_by_one
 from streamlake.decode.json_columns import JsonColumns
 from streamlake.decode.json_options import JsonOptions
 from streamlake.decode.json_values import FieldError, parse_object
-from streamlake.decode.mysql_rows import key_moves, key_type, kind_codes, row_changes
+from streamlake.decode.mysql_rows import key_type, row_changes
 from streamlake.decode.readings import Plain, Reading, Refused, whole_number
 from streamlake.decode.row_reader import RowReader
 from streamlake.decode.text_columns import NotBulkError
@@ -77,7 +77,7 @@ class CanalJson:
     def bulk(self, records: Records) -> Changes:
         """See Envelope.bulk."""
         data, types, ddl, es, tidb, *olds = self._columns.read(records.values)
-        kinds = np.asarray(kind_codes(types, _KINDS, _OTHER))
+        kinds = kind_codes(types, _KINDS, _OTHER)
         sequence = pc.coalesce(tidb.field(0), es)
         counts = data.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
         others = (kinds == _OTHER) | (counts == 0) | ddl.fill_null(False).to_numpy(zero_copy_only=False)
@@ -94,16 +94,11 @@ class CanalJson:
                 raise NotBulkError
             compared = np.flatnonzero((updates & has_old)[parents])
             old_rows = olds[0].take(pa.array(np.flatnonzero(updates & has_old), pa.int64())).flatten()
-            moved = compared[key_moves(self._reader, old_rows, rows.take(pa.array(compared, pa.int64())))]
-            others[parents[moved]] = True
-        parts = []
-        of_row = kinds[parents]
-        for chosen, brought in ((of_row == RowKind.DELETE, False), (of_row != RowKind.DELETE, True)):
-            at = np.flatnonzero(chosen & ~others[parents])
-            columns, unset = self._reader.columns(rows.take(pa.array(at, pa.int64())), brought=brought)
-            places = parents[at]
-            taken = sequence.take(pa.array(places, pa.int64()))
-            parts.append(part_of(columns, of_row[at], self._arrow, taken, records.places[places], unset))
+            differs = self._reader.key_differs(old_rows, rows.take(pa.array(compared, pa.int64())))
+            others[parents[compared[differs.to_numpy(zero_copy_only=False)]]] = True
+        of_rows = np.where(others, _OTHER, kinds)[parents]
+        of_record = sequence.take(pa.array(parents, pa.int64()))
+        parts = self._reader.parts(rows, of_rows, of_record, records.places[parents])
         if others.any():
             parts.append(one_by_one(self, records.take(np.flatnonzero(others)), self._arrow))
         return joined(parts, self._arrow)

@@ -7,7 +7,7 @@ decoder have the same columns; their sequences have one type, or have no rows.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,7 @@ import pyarrow as pa
 from streamlake.decode.envelope import Array, Change, Changes, Outcome, Reject, Truncate
 from streamlake.decode.text_columns import NotBulkError
 from streamlake.formats.arrow_schema import schema_to_arrow
-from streamlake.records import ROW_KIND
+from streamlake.records import ROW_KIND, RowKind
 from streamlake.spec.schema import Schema
 
 
@@ -25,6 +25,14 @@ def changes_schema(schema: Schema) -> pa.Schema:
     """The target's columns, nullable because deletes may know only the key, and the row kind."""
     columns = [part.with_nullable(True) for part in schema_to_arrow(schema)]
     return pa.schema([*columns, pa.field(ROW_KIND, pa.int8(), nullable=False)])
+
+
+def kind_codes(types: pa.Array, kinds: Mapping[str, RowKind], other: int) -> Array:
+    """(n,) int8, the caller's own: the kind of each text, `other` for null and what is not known."""
+    encoded = types.dictionary_encode()
+    known = [kinds.get(text, other) for text in encoded.dictionary.to_pylist()]
+    codes: Array = np.array([*known, other], dtype=np.int8)
+    return codes[encoded.indices.fill_null(len(known)).to_numpy()]
 
 
 def part_of(

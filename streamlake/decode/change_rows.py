@@ -16,11 +16,8 @@ from streamlake.decode.envelope import Array, Changes
 from streamlake.decode.envelope_decoder import record_error
 from streamlake.decode.envelopes import open_decoder
 from streamlake.formats.arrow_schema import schema_to_arrow
-from streamlake.records import ROW_KIND
+from streamlake.records import ROW_KIND, SEQUENCE
 from streamlake.spec.schema import Schema
-
-SEQUENCE = "sequence"
-"""The part of a record that says its place in the database's log, as far as the envelope tells it."""
 
 
 class ChangeRows:

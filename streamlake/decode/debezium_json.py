@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamlake.decode.change_parts import changes_schema, joined, part_of
+from streamlake.decode.change_parts import changes_schema, joined, kind_codes, part_of
 from streamlake.decode.connect_schema import ConnectSchema
 from streamlake.decode.debezium_options import DebeziumOptions
 from streamlake.decode.debezium_readings import needs_samples, readings_by_options, readings_by_schema
@@ -163,7 +163,7 @@ class DebeziumJson:
         before, after, op, source = self._read(payloads.values, reader, position)
         if pc.any(pc.not_equal(source.field("connector"), connector), min_count=0).as_py():
             raise NotBulkError
-        kinds = _kinds(op)
+        kinds = kind_codes(op, _KINDS, _OTHER)
         kinds[source.field("connector").is_null().to_numpy(zero_copy_only=False)] = _OTHER
         sequence = position.column(source)
         taken = kinds == RowKind.DELETE
@@ -292,18 +292,6 @@ def _documents(texts: pa.StringArray, reader: RowReader) -> pa.StructArray:
 def _image_schema(connect: ConnectSchema) -> ConnectSchema | None:
     image = connect.fields.get("after")
     return image if image is not None and image.type == "struct" else None
-
-
-def _kinds(op: pa.Array) -> Array:
-    """(n,) int8: the row kind of each "op"; -1 for what brings and takes no row."""
-    encoded = op.dictionary_encode()
-    known = np.array(
-        [_KINDS.get(text, _OTHER) for text in [*encoded.dictionary.to_pylist(), None]], dtype=np.int8
-    )
-    indices = encoded.indices
-    if indices.null_count:
-        indices = indices.fill_null(len(known) - 1)
-    return known[indices.to_numpy(zero_copy_only=False)]
 
 
 def _at(array: pa.Array, places: Array) -> pa.Array:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamlake.decode.change_parts import changes_schema, joined, part_of
+from streamlake.decode.change_parts import changes_schema, joined
 from streamlake.decode.connect_schema import ConnectSchema
 from streamlake.decode.debezium_options import DebeziumOptions
 from streamlake.decode.debezium_readings import readings_by_options, readings_by_schema
@@ -126,18 +126,7 @@ class DebeziumUnwrapped:
         )
         kinds = _kind_codes(columns[_OP], columns[_DELETED])
         kinds = np.where((kinds != RowKind.DELETE) & reader.unclear(images), -1, kinds)
-        sequence = position.column(source)
-        parts = []
-        for chosen, brought in (
-            (kinds == RowKind.DELETE, False),
-            ((kinds >= 0) & (kinds != RowKind.DELETE), True),
-        ):
-            at = np.flatnonzero(chosen)
-            places = pa.array(at, pa.int64())
-            found, unset = reader.columns(images.take(places), brought=brought)
-            parts.append(
-                part_of(found, kinds[at], self._arrow, sequence.take(places), records.places[at], unset)
-            )
+        parts = reader.parts(images, kinds, position.column(source), records.places)
         others = np.flatnonzero(kinds < 0)
         if len(others):
             parts.append(one_by_one(self, records.take(others), self._arrow))

@@ -15,14 +15,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamlake.decode.change_parts import changes_schema, joined, part_of
+from streamlake.decode.change_parts import changes_schema, joined, kind_codes
 from streamlake.decode.debezium_source import binlog_sequence, binlog_sequences
 from streamlake.decode.envelope import Changes, Outcome, Records
 from streamlake.decode.envelope_decoder import one_by_one
 from streamlake.decode.json_columns import JsonColumns
 from streamlake.decode.json_options import JsonOptions
 from streamlake.decode.json_values import FieldError, parse_object
-from streamlake.decode.mysql_rows import key_moves, key_type, kind_codes, row_changes
+from streamlake.decode.mysql_rows import key_type, row_changes
 from streamlake.decode.nested_readings import ListOf
 from streamlake.decode.readings import ByForm, Plain, Reading, form_of
 from streamlake.decode.row_reader import RowReader
@@ -77,19 +77,15 @@ class MaxwellJson:
             fields.append(NestedField(0, "old", key_type(reader)))
         columns = JsonColumns(fields, JsonOptions(), strict_names=False).read(records.values)
         data, types, ts, position, *olds = columns
-        kinds = np.asarray(kind_codes(types, _KINDS, _OTHER))
+        kinds = kind_codes(types, _KINDS, _OTHER)
         sequence = ts if position.null_count == len(position) else _sequences(position, ts)
         others = (kinds == _OTHER) | ~data.is_valid().to_numpy(zero_copy_only=False)
         others |= (kinds != RowKind.DELETE) & reader.unclear(data)
         if olds:
-            others |= key_moves(reader, olds[0], data) & (kinds == RowKind.UPDATE_AFTER)
-        parts = []
-        for chosen, brought in ((kinds == RowKind.DELETE, False), (kinds != RowKind.DELETE, True)):
-            at = np.flatnonzero(chosen & ~others)
-            places = pa.array(at, pa.int64())
-            found, unset = reader.columns(data.take(places), brought=brought)
-            taken = sequence.take(places)
-            parts.append(part_of(found, kinds[at], self._arrow, taken, records.places[at], unset))
+            others |= reader.key_differs(olds[0], data).to_numpy(zero_copy_only=False) & (
+                kinds == RowKind.UPDATE_AFTER
+            )
+        parts = reader.parts(data, np.where(others, _OTHER, kinds), sequence, records.places)
         if others.any():
             parts.append(one_by_one(self, records.take(np.flatnonzero(others)), self._arrow))
         return joined(parts, self._arrow)

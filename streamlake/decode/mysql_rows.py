@@ -6,13 +6,9 @@ the new row with the old values laid over it. Invariant: it is taken out only wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from streamlake.decode.envelope import Array, Change
+from streamlake.decode.envelope import Change
 from streamlake.decode.json_values import FieldError
 from streamlake.decode.row_reader import RowReader
 from streamlake.records import RowKind
@@ -39,22 +35,3 @@ def row_changes(
 def key_type(reader: RowReader) -> StructType:
     """What "old" is read as in bulk: the columns of the key."""
     return StructType(tuple(NestedField(0, name, reader.readings[name].physical) for name in reader.key))
-
-
-def key_moves(reader: RowReader, old: pa.StructArray | None, rows: pa.StructArray) -> Array:
-    """(n,) bool: whether an old value of the key is there and another one than the row has."""
-    moved = pa.repeat(False, len(rows))
-    for at, name in enumerate(reader.key if old is not None else ()):
-        assert old is not None
-        differs = pc.not_equal(old.field(at), rows.field(name)).fill_null(False)
-        moved = pc.or_(moved, differs)
-    return moved.to_numpy(zero_copy_only=False)
-
-
-def kind_codes(types: pa.Array, kinds: Mapping[str, RowKind], other: int) -> Sequence[int]:
-    """(n,) int8: the kind of each text, `other` for null and what is not known."""
-    encoded = types.dictionary_encode()
-    known = [kinds.get(text, other) for text in encoded.dictionary.to_pylist()]
-    codes = pa.array([*known, other], pa.int8()).take(encoded.indices.fill_null(len(known)))
-    result: Sequence[int] = codes.to_numpy()
-    return result

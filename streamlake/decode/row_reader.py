@@ -13,12 +13,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamlake.decode.envelope import Array
+from streamlake.decode.change_parts import changes_schema, part_of
+from streamlake.decode.envelope import Array, Changes
 from streamlake.decode.json_values import FieldError
 from streamlake.decode.readings import Reading
 from streamlake.decode.text_columns import NotBulkError
 from streamlake.decode.unavailable import Unavailable
 from streamlake.formats.arrow_schema import arrow_type
+from streamlake.records import RowKind
 from streamlake.spec.schema import Schema
 from streamlake.spec.types import NestedField, StructType
 
@@ -47,6 +49,7 @@ class RowReader:
         )
         self._unavailable = unavailable
         self._partial_update = partial_update
+        self._changes = changes_schema(schema)
         self._types = {part.name: arrow_type(part.type) for part in schema.fields}
 
     def columns(self, images: pa.StructArray, *, brought: bool) -> tuple[list[pa.Array], dict[str, Array]]:
@@ -72,6 +75,22 @@ class RowReader:
             if needed and missing and missing != (unset[part.name].sum() if part.name in unset else 0):
                 raise NotBulkError
         return arrays, unset
+
+    def parts(self, images: pa.StructArray, kinds: Array, sequence: pa.Array, places: Array) -> list[Changes]:
+        """The rows that (n,) images take out, and those that they bring in, as two parts; a kind below 0 is left out.
+
+        `kinds`, `sequence` and `places` (of the record in the raw batch) are the images', (n,) each.
+        """
+        parts = []
+        for chosen, brought in (
+            (kinds == RowKind.DELETE, False),
+            ((kinds >= 0) & (kinds != RowKind.DELETE), True),
+        ):
+            at = np.flatnonzero(chosen)
+            taken = pa.array(at, pa.int64())
+            columns, unset = self.columns(images.take(taken), brought=brought)
+            parts.append(part_of(columns, kinds[at], self._changes, sequence.take(taken), places[at], unset))
+        return parts
 
     def unclear(self, images: pa.StructArray) -> Array:
         """(n,) bool: images with a null that may mean that the field is not there, which Arrow's reader does not tell."""

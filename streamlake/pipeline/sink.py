@@ -199,8 +199,7 @@ class IcebergSink:
         try:
             patience = Patience(lambda: self.properties)
             schema = patience.through(lambda: open_table(self.table, self.catalog)).schema
-            kind = None if source.has_row_kinds else self.row_kind
-            return source.with_schema(with_row_kind(schema, kind))
+            return source.with_schema(with_row_kind(schema, self.row_kind))
         except TableNotFoundError:
             return with_inferred_schema(source)
 

@@ -188,8 +188,7 @@ def _source_side(
     """The rows of the source, what to call it, and what has to be said about it."""
     if isinstance(source, KafkaSource):
         if source.schema is None:
-            kind = None if source.has_row_kinds else form.row_kind
-            source = source.with_schema(with_row_kind(table.schema, kind))
+            source = source.with_schema(with_row_kind(table.schema, form.row_kind))
         notes = _column_notes(source.table_schema.column_names, form, whole=whole)
         extent = topic_extent(source, table.metadata, snapshot, until)
         return _record_side(session, source, extent, form), extent.name, [*notes, *extent.notes]

@@ -17,7 +17,7 @@ import pyarrow as pa
 from streamlake.errors import InvalidOptionError, StreamlakeError
 from streamlake.formats.arrow_schema import schema_from_arrow
 from streamlake.options import suggestion
-from streamlake.records import ROW_KIND
+from streamlake.records import ROW_KIND, SEQUENCE
 from streamlake.source.source_options import SourceOptions, parse_source_options
 from streamlake.spec.ddl import parse_ddl
 from streamlake.spec.schema import Schema, fresh_schema
@@ -36,8 +36,6 @@ from streamlake.spec.types import (
 ENVELOPES = ("debezium-json", "debezium-unwrapped-json", "canal-json", "maxwell-json")
 """Formats of change streams, whose rows have row kinds."""
 FORMATS = ("json", "raw", "avro", "confluent-avro", "confluent-json", *ENVELOPES)
-SEQUENCE = "sequence"
-"""What `include` can add where the records are changes: their place in the database's log."""
 METADATA_TYPES: Mapping[str, Any] = {
     "key": BinaryType(),
     "topic": StringType(),
@@ -155,9 +153,11 @@ class KafkaSource:
         return {f"{self.settings.include_prefix}{name}": name for name in self.include}
 
     def with_schema(self, schema: Any) -> KafkaSource:
-        """The same source with `schema` for its values; columns that `include` provides are taken out of it."""
+        """The same source with `schema` for its values; columns that do not come from these are taken out of it: those
+        that `include` provides, and the row kind of an envelope."""
         known = _as_schema(schema)
-        kept = tuple(part for part in known.fields if part.name not in self.metadata_columns)
+        provided = {*self.metadata_columns, *([ROW_KIND] if self.has_row_kinds else [])}
+        kept = tuple(part for part in known.fields if part.name not in provided)
         return replace(self, schema=Schema(kept))
 
     def __reduce__(self) -> Any:

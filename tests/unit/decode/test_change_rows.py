@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from streamlake.decode import envelopes
-from streamlake.decode.change_rows import SEQUENCE, ChangeRows
+from streamlake.decode.change_rows import ChangeRows
 from streamlake.errors import DecodeError
-from streamlake.records import RAW_RECORDS, ROW_KIND, RowKind
+from streamlake.records import RAW_RECORDS, ROW_KIND, SEQUENCE, RowKind
 from streamlake.source import kafka_source
 from streamlake.source.kafka_source import KafkaSource
 
