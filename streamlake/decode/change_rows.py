@@ -6,13 +6,13 @@ Invariant: nothing of the change stream is passed over in silence: what these ro
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
-from streamlake.decode.envelope import Array, Changes
+from streamlake.decode.decoded import Decoded
+from streamlake.decode.envelope import Changes
 from streamlake.decode.envelope_decoder import record_error
 from streamlake.decode.envelopes import open_decoder
 from streamlake.formats.arrow_schema import schema_to_arrow
@@ -24,8 +24,7 @@ class ChangeRows:
     """Decodes for one source.
 
     `schema` is that of the rows: columns of `metadata` ({column: part of the record}), ROW_KIND, and the others, which
-    are the table's. `key` are those of them that tell rows apart (none: the envelope's word is taken). `tombstones` and
-    `ignored` (reason: records) count what gave no row so far.
+    are the table's. `key` are those of them that tell rows apart (none: the envelope's word is taken).
     """
 
     def __init__(
@@ -38,32 +37,31 @@ class ChangeRows:
     ) -> None:
         typed = {part.name: part.type for part in schema_to_arrow(schema)}
         self.schema = pa.schema([pa.field(name, type_) for name, type_ in typed.items()])
-        self.tombstones = 0
-        self.ignored: Counter[str] = Counter()
         self._metadata = dict(metadata)
         fields = tuple(part for part in schema.fields if part.name not in metadata and part.name != ROW_KIND)
         self._decoder = open_decoder(format, Schema(fields), key, options)
 
-    def decode(self, raw: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows for a batch of schema RAW_RECORDS; deletes may hold nulls outside of the key. Raises as `placed` does."""
-        return self.placed(raw)[0]
+    def decode(self, raw: pa.RecordBatch, *, keep_rejects: bool = False) -> Decoded:
+        """See Decoder; deletes may hold nulls outside of the key.
 
-    def placed(self, raw: pa.RecordBatch) -> tuple[pa.RecordBatch, Array]:
-        """The rows, and for each (n,) int64 the place of its record in the batch.
-
-        Raises DecodeError that names the record: for one that cannot be decoded, a value that the database did not send,
-        and a truncate.
+        Raises DecodeError, too, for a value that the database did not send, and for a truncate.
         """
-        changes = self._decoder.decode(raw)
+        changes = self._decoder.decode(raw, keep_rejects=keep_rejects)
         _refuse_what_has_no_row(raw, changes)
-        self.tombstones += changes.tombstones
-        self.ignored.update(changes.ignored)
         columns = {name: changes.rows.column(name) for name in changes.rows.schema.names}
         of_record = pa.array(changes.records)
         for column, part in self._metadata.items():
             columns[column] = changes.sequence if part == SEQUENCE else raw.column(part).take(of_record)
         arrays = [_typed(columns[field.name], field.type) for field in self.schema]
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema), changes.records
+        return Decoded(
+            raw,
+            pa.RecordBatch.from_arrays(arrays, schema=self.schema),
+            changes.records,
+            moves=changes.moves,
+            rejects=changes.rejects,
+            ignored=changes.ignored,
+            tombstones=changes.tombstones,
+        )
 
 
 def _refuse_what_has_no_row(raw: pa.RecordBatch, changes: Changes) -> None:

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from streamlake.decode.decoded import Decoded
+from streamlake.decode.envelope import Array, Reject
 from streamlake.decode.value_formats import value_decoder
 from streamlake.errors import DecodeError
 from streamlake.formats.arrow_schema import schema_to_arrow
@@ -24,26 +26,41 @@ class RowDecoder:
     """Decodes for one source.
 
     `schema` is that of the rows; the columns of `metadata` ({column: part of the record}) are taken from the record,
-    the others from its value in `format`. `tombstones` counts the records without a value so far.
+    the others from its value in `format`.
     """
 
     def __init__(
         self, schema: Schema, metadata: Mapping[str, str], format: str, options: Mapping[str, str]
     ) -> None:
         self.schema: pa.Schema = schema_to_arrow(schema)
-        self.tombstones = 0
         self._metadata = dict(metadata)
         self._value_fields = tuple(part for part in schema.fields if part.name not in metadata)
         self._decoder = value_decoder(format, Schema(self._value_fields), options)
 
-    def decode(self, raw: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows for a batch of schema RAW_RECORDS. Raises DecodeError that names the record."""
+    def decode(self, raw: pa.RecordBatch, *, keep_rejects: bool = False) -> Decoded:
+        """See Decoder."""
         values = raw.column("value")
+        places: Array = np.arange(raw.num_rows, dtype=np.int64)
         if self._decoder is not None and values.null_count:
-            self.tombstones += values.null_count
-            raw = raw.filter(pc.is_valid(values))
-            values = raw.column("value")
-        decoded = [values] if self._decoder is None else self._decoder.decode(values, _Failure(raw))
+            places = places[values.is_valid().to_numpy(zero_copy_only=False)]
+        tombstones = raw.num_rows - len(places)
+        rejects: list[Reject] = []
+        while True:
+            chosen = raw if len(places) == raw.num_rows else raw.take(pa.array(places))
+            failure = _Failure(chosen)
+            try:
+                rows = self._rows(chosen, failure)
+                break
+            except DecodeError:
+                if not keep_rejects or failure.reason is None:
+                    raise
+            rejects.append(Reject(int(places[failure.at]), failure.reason))
+            places = np.delete(places, failure.at)
+        return Decoded(raw, rows, places, rejects=tuple(rejects), tombstones=tombstones)
+
+    def _rows(self, raw: pa.RecordBatch, failure: _Failure) -> pa.RecordBatch:
+        values = raw.column("value")
+        decoded = [values] if self._decoder is None else self._decoder.decode(values, failure)
         columns = {part.name: array for part, array in zip(self._value_fields, decoded, strict=True)}
         for column, part in self._metadata.items():
             columns[column] = raw.column(part)
@@ -53,12 +70,15 @@ class RowDecoder:
 
 
 class _Failure:
-    """Makes the error for one record of a raw batch."""
+    """Makes the error for one record of a raw batch, and remembers which it was and why."""
 
     def __init__(self, raw: pa.RecordBatch) -> None:
         self._raw = raw
+        self.at = 0
+        self.reason: str | None = None
 
     def __call__(self, at: int, reason: str) -> DecodeError:
+        self.at, self.reason = at, reason
         record: dict[str, Any] = {
             name: self._raw.column(name)[at].as_py() for name in ("topic", "partition", "offset", "value")
         }

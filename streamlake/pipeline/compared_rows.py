@@ -15,9 +15,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from streamlake.decode.change_rows import ChangeRows
 from streamlake.decode.row_kinds import row_kinds
 from streamlake.errors import InvalidOptionError
 from streamlake.formats.name_mapping import NAME_MAPPING_PROPERTY, NameMapping
@@ -204,14 +202,8 @@ class RecordRows:
         for batch in batches:
             for piece in batch.to_pylist():
                 for raw in fetch_range(self.source, OffsetRange(**piece), wanted):
-                    if isinstance(decoder, ChangeRows):
-                        rows, records = decoder.placed(raw)
-                        at = raw.column("offset").to_numpy()[records]
-                    else:
-                        rows = decoder.decode(raw)
-                        if rows.num_rows != raw.num_rows:
-                            raw = raw.filter(pc.is_valid(raw.column("value")))
-                        at = raw.column("offset").to_numpy()
+                    decoded = decoder.decode(raw)
+                    rows, at = decoded.rows, raw.column("offset").to_numpy()[decoded.records]
                     yield from _sent(
                         self.form.of_source(pa.Table.from_batches([rows]), at, int(piece["partition"]))
                     )

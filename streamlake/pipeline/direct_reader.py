@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from streamlake.decode.change_rows import ChangeRows
+from streamlake.decode.decoded import Decoder
 from streamlake.decode.row_decoder import RowDecoder
 from streamlake.formats.arrow_schema import schema_to_arrow
 from streamlake.source.fetcher import fetch_range
@@ -48,7 +49,7 @@ def range_reader(source: KafkaSource, key: Sequence[str] = ()) -> RangeReader:
     return RangeReader(source, tuple(key))
 
 
-def row_decoder(source: KafkaSource, key: Sequence[str] = ()) -> RowDecoder | ChangeRows:
+def row_decoder(source: KafkaSource, key: Sequence[str] = ()) -> Decoder:
     """The decoder of a source's records. `key` are the columns that tell rows apart: an envelope with the whole row from
     before an update then tells that a row gets another key."""
     options = dict(source.settings.decode)
@@ -57,12 +58,10 @@ def row_decoder(source: KafkaSource, key: Sequence[str] = ()) -> RowDecoder | Ch
     return RowDecoder(source.table_schema, source.metadata_columns, source.format, options)
 
 
-def read_range(
-    source: KafkaSource, decoder: RowDecoder | ChangeRows, piece: OffsetRange
-) -> Iterator[pa.RecordBatch]:
+def read_range(source: KafkaSource, decoder: Decoder, piece: OffsetRange) -> Iterator[pa.RecordBatch]:
     """The rows of one range. Raises SourceError, DataLossError, DecodeError."""
     for raw in fetch_range(source, piece, parts_read(source)):
-        rows = decoder.decode(raw)
+        rows = decoder.decode(raw).rows
         if rows.num_rows:
             yield rows
 

@@ -66,7 +66,7 @@ def rows(registry, topic, format, *values):
     decoder = RowDecoder(
         known.table_schema, known.metadata_columns, known.format, dict(known.settings.decode)
     )
-    return decoder.decode(batch).to_pylist()
+    return decoder.decode(batch).rows.to_pylist()
 
 
 def test_avro_of_two_versions_with_a_reference(registry):

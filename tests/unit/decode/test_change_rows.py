@@ -44,7 +44,7 @@ def decoder(include: tuple[str, ...] = ()) -> ChangeRows:
 def test_rows_have_their_kind_and_the_columns_of_their_record() -> None:
     changed = {"op": "u", "before": {"id": 1, "v": "a"}, "after": {"id": 2, "v": "b"}}
     rows = decoder(("offset", SEQUENCE, "partition"))
-    found = rows.decode(
+    decoded = rows.decode(
         raw(
             {"op": "r", "before": None, "after": {"id": 1, "v": "a"}},
             None,
@@ -52,6 +52,7 @@ def test_rows_have_their_kind_and_the_columns_of_their_record() -> None:
             {"op": "d", "before": {"id": 2, "v": None}, "after": None},
         )
     )
+    found = decoded.rows
     assert found.schema.equals(rows.schema)
     assert found.to_pylist() == [
         {"id": 1, "v": "a", "offset": 40, "sequence": 7, "partition": 3, ROW_KIND: RowKind.INSERT},
@@ -59,13 +60,12 @@ def test_rows_have_their_kind_and_the_columns_of_their_record() -> None:
         {"id": 2, "v": "b", "offset": 42, "sequence": 7, "partition": 3, ROW_KIND: RowKind.UPDATE_AFTER},
         {"id": 2, "v": None, "offset": 43, "sequence": 7, "partition": 3, ROW_KIND: RowKind.DELETE},
     ]
-    assert rows.tombstones == 1
+    assert decoded.tombstones == 1
 
 
 def test_each_row_has_the_place_of_its_record() -> None:
     changed = {"op": "u", "before": {"id": 1, "v": "a"}, "after": {"id": 2, "v": "b"}}
-    _, places = decoder().placed(raw(None, changed, changed))
-    assert places.tolist() == [1, 1, 2, 2]
+    assert decoder().decode(raw(None, changed, changed)).records.tolist() == [1, 1, 2, 2]
 
 
 @pytest.mark.parametrize(

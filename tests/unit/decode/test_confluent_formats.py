@@ -93,9 +93,15 @@ def test_raw_avro_becomes_rows():
         == "struct<1: id: required int, 2: name: required string, 3: offset: optional long>"
     )
     decode = decoder(pickle.loads(pickle.dumps(known)))
-    rows = decode.decode(raw(avro(FIRST, {"id": 1, "name": "a"}), None, avro(FIRST, {"id": 2, "name": "b"})))
-    assert rows.to_pylist() == [{"id": 1, "name": "a", "offset": 100}, {"id": 2, "name": "b", "offset": 102}]
-    assert decode.tombstones == 1
+    decoded = decode.decode(
+        raw(avro(FIRST, {"id": 1, "name": "a"}), None, avro(FIRST, {"id": 2, "name": "b"}))
+    )
+    assert decoded.rows.to_pylist() == [
+        {"id": 1, "name": "a", "offset": 100},
+        {"id": 2, "name": "b", "offset": 102},
+    ]
+    assert decoded.tombstones == 1
+    assert decoded.records.tolist() == [0, 2]
 
 
 def test_records_of_several_schemas_become_rows_in_their_order(server):
@@ -109,12 +115,12 @@ def test_records_of_several_schemas_become_rows_in_their_order(server):
             values.append(framed(one, avro(FIRST, {"id": at, "name": f"n{at}"})))
         else:
             values.append(framed(two, avro(SECOND, {"extra": ["x"] * at, "id": at, "title": f"t{at}"})))
-    assert decode.decode(raw(*values)).to_pylist() == [
+    assert decode.decode(raw(*values)).rows.to_pylist() == [
         {"id": at, "name": f"n{at}" if at % 3 else None, "title": None if at % 3 else f"t{at}"}
         for at in range(30)
     ]
     decode.decode(raw(*values))
-    assert decode.decode(raw(None)).num_rows == 0
+    assert decode.decode(raw(None)).rows.num_rows == 0
     assert server.asked == ["/schemas/ids/1", "/schemas/ids/2"]
 
 
@@ -123,11 +129,15 @@ def test_a_readers_schema_resolves_what_names_cannot(server):
     known = with_inferred_schema(
         source(server, format="confluent-avro", options={"avro.schema": json.dumps(READER)})
     )
-    rows = decoder(known).decode(
-        raw(
-            framed(one, avro(FIRST, {"id": 1, "name": "a"})),
-            framed(two, avro(SECOND, {"extra": [], "id": 2, "title": "b"})),
+    rows = (
+        decoder(known)
+        .decode(
+            raw(
+                framed(one, avro(FIRST, {"id": 1, "name": "a"})),
+                framed(two, avro(SECOND, {"extra": [], "id": 2, "title": "b"})),
+            )
         )
+        .rows
     )
     assert rows.to_pylist() == [
         {"id": 1, "name": "a", "kind": "none"},
@@ -229,14 +239,14 @@ def test_json_behind_a_header_takes_the_registrys_schema(server):
         "other": "x",
         "price": 1.25,
     }
-    rows = decoder(known).decode(raw(framed(number, json.dumps(value).encode()))).to_pylist()
+    rows = decoder(known).decode(raw(framed(number, json.dumps(value).encode()))).rows.to_pylist()
     assert (rows[0]["id"], rows[0]["name"], rows[0]["more"], rows[0]["in"]) == (
         1,
         None,
         [("k", 1.5)],
         {"a": True},
     )
-    assert decoder(known).decode(raw(None)).num_rows == 0
+    assert decoder(known).decode(raw(None)).rows.num_rows == 0
     with pytest.raises(DecodeError, match="orders-3 offset 101: 'id' is long, but found text"):
         decoder(known).decode(raw(framed(number, json.dumps(value).encode()), framed(number, b'{"id": "x"}')))
     with pytest.raises(DecodeError, match="orders-3 offset 100: it begins with the byte 123"):

@@ -39,8 +39,10 @@ def decoder(**arguments):
 
 
 def test_rows_have_the_schema_and_the_order_of_the_records():
-    rows = decoder(include=["key", "topic", "partition", "offset", "timestamp", "headers"]).decode(
-        raw(b'{"id":1}', b'{"id":2}')
+    rows = (
+        decoder(include=["key", "topic", "partition", "offset", "timestamp", "headers"])
+        .decode(raw(b'{"id":1}', b'{"id":2}'))
+        .rows
     )
     rows.validate(full=True)
     assert rows.schema.names == ["id", "key", "topic", "partition", "offset", "timestamp", "headers"]
@@ -53,14 +55,23 @@ def test_rows_have_the_schema_and_the_order_of_the_records():
 
 def test_tombstones_give_no_row_and_are_counted():
     decode = decoder(include="offset")
-    rows = decode.decode(raw(b'{"id":1}', None, b'{"id":3}', None))
-    assert rows.to_pylist() == [{"id": 1, "offset": 100}, {"id": 3, "offset": 102}]
-    assert decode.decode(raw(None)).num_rows == 0
-    assert decode.tombstones == 3
+    decoded = decode.decode(raw(b'{"id":1}', None, b'{"id":3}', None))
+    assert decoded.rows.to_pylist() == [{"id": 1, "offset": 100}, {"id": 3, "offset": 102}]
+    assert (decoded.records.tolist(), decoded.tombstones) == ([0, 2], 2)
+    none = decode.decode(raw(None))
+    assert (none.rows.num_rows, none.tombstones) == (0, 1)
+
+
+def test_records_that_cannot_be_decoded_are_told_apart():
+    decoded = decoder().decode(raw(b'{"id":1}', b"{", None, b'{"id":"x"}', b'{"id":5}'), keep_rejects=True)
+    assert decoded.rows.column("id").to_pylist() == [1, 5]
+    assert decoded.records.tolist() == [0, 4]
+    assert [reject.record for reject in decoded.rejects] == [1, 3]
+    assert "a whole number is needed" in decoded.rejects[1].reason
 
 
 def test_raw_values_keep_their_tombstones():
-    assert decoder(schema=None, format="raw").decode(raw(b"\xff", None)).column("value").to_pylist() == [
+    assert decoder(schema=None, format="raw").decode(raw(b"\xff", None)).rows.column("value").to_pylist() == [
         b"\xff",
         None,
     ]
@@ -78,5 +89,5 @@ def test_an_error_names_topic_partition_offset_and_field():
 def test_slices_of_a_batch_are_decoded_like_batches():
     whole = raw(*[b'{"id":%d}' % at for at in range(100)])
     decode = decoder()
-    assert decode.decode(whole.slice(37, 20)).column("id").to_pylist() == list(range(37, 57))
-    assert decode.decode(whole.slice(5, 0)).num_rows == 0
+    assert decode.decode(whole.slice(37, 20)).rows.column("id").to_pylist() == list(range(37, 57))
+    assert decode.decode(whole.slice(5, 0)).rows.num_rows == 0

@@ -1,0 +1,48 @@
+"""What a decoder gives for a raw batch, whatever the format: rows, and what is no row.
+
+Goes from `decode` to the tasks that write. Invariant: each record of the batch is accounted for: it gave rows, or a
+truncate, or it is a tombstone, or ignored and counted, or a reject.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+
+from streamlake.decode.envelope import Array, KeyMove, Reject, Truncate
+
+
+@dataclass(frozen=True, eq=False)
+class Decoded:
+    """The rows of a raw batch of n records.
+
+    `rows` has the decoder's schema; `records` (rows,) int64 is the place in `raw` of the record that each row comes from.
+    `moves` tell rows that got another key. `rejects` are the records that could not be decoded, where they are kept.
+    `ignored`: reason -> records that change no row.
+    """
+
+    raw: pa.RecordBatch
+    rows: pa.RecordBatch
+    records: Array
+    truncates: tuple[Truncate, ...] = ()
+    moves: tuple[KeyMove, ...] = ()
+    rejects: tuple[Reject, ...] = ()
+    ignored: Mapping[str, int] = field(default_factory=dict)
+    tombstones: int = 0
+
+
+class Decoder(Protocol):
+    """Decodes the records of one source, batch by batch."""
+
+    schema: pa.Schema
+
+    def decode(self, raw: pa.RecordBatch, *, keep_rejects: bool = False) -> Decoded:
+        """The rows of a batch of schema RAW_RECORDS, in the records' order.
+
+        With `keep_rejects`, records that cannot be decoded are told in `rejects`; else the first of them is raised as a
+        DecodeError that names topic, partition and offset.
+        """
+        ...
