@@ -26,7 +26,8 @@ class Committable:
     that they replace. Where the deletes go by position, `base_snapshot_id` is the snapshot that the positions are of
     (None: an empty table), `index_state` the path of the key index's state after it, and `runs` are the paths of the
     index runs that the checkpoint wrote. Where rows are replaced by key, `key_ids` and `sequence_ids` are the field ids of
-    the key and of `sequence_by`. `extra` is JSON that the pipeline keeps with it.
+    the key and of `sequence_by`. `summary` has further entries for the summary of its snapshot. `extra` is JSON that the
+    pipeline keeps with it.
     """
 
     identity: CheckpointIdentity
@@ -44,6 +45,7 @@ class Committable:
     runs: tuple[str, ...] = ()
     key_ids: tuple[int, ...] = ()
     sequence_ids: tuple[int, ...] = ()
+    summary: Mapping[str, str] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -59,6 +61,7 @@ def committable_to_bytes(committable: Committable) -> bytes:
         "identity": asdict(committable.identity),
         "manifests": [_manifest_to_json(manifest) for manifest in committable.manifests],
         "removed": [replaced_file_to_json(file) for file in committable.removed],
+        "summary": dict(committable.summary),
         "extra": dict(committable.extra),
     }
     return json.dumps(obj, indent=1).encode()

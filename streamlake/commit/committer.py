@@ -137,6 +137,7 @@ class Committer:
     def _snapshot(self, committable: Committable, files: Sequence[DataFile] | None) -> Snapshot:
         identity = committable.identity
         operation = self._operation(committable, files)
+        operation.set_summary(dict(committable.summary))
         operation.set_summary(marker_summary(identity))
         operation.set_summary(key_summary(committable.key_ids, committable.sequence_ids))
         if committable.index_state is not None:

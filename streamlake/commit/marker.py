@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from streamlake import ids
 from streamlake.checkpoint.identity import CheckpointIdentity
+from streamlake.commit.offset_summary import offsets_summary
 from streamlake.errors import DataInvalidError
 from streamlake.spec.snapshot import MAIN_BRANCH
 from streamlake.spec.table_metadata import TableMetadata
@@ -21,12 +22,9 @@ JOB_ID = "streamlake.job-id"
 MAX_COMMITTED_CHECKPOINT_ID = "streamlake.max-committed-checkpoint-id"
 PIPELINE = "streamlake.pipeline"
 OFFSETS_DIGEST = "streamlake.offsets-digest"
-START_OFFSETS = "streamlake.start-offsets"
-END_OFFSETS = "streamlake.end-offsets"
 KEY_IDS = "streamlake.key-ids"
 SEQUENCE_IDS = "streamlake.sequence-ids"
 PROPERTY_PREFIX = "streamlake.pipeline."
-OFFSETS_TEXT_LIMIT = 8_192
 
 
 @dataclass(frozen=True)
@@ -77,17 +75,13 @@ def property_name(pipeline: str, branch: str) -> str:
 
 def marker_summary(identity: CheckpointIdentity) -> dict[str, str]:
     """The summary entries of the snapshot that commits a checkpoint. Long offsets are left to their digest."""
-    summary = {
+    return {
         JOB_ID: identity.job_id,
         MAX_COMMITTED_CHECKPOINT_ID: str(identity.checkpoint_id),
         PIPELINE: identity.pipeline,
         OFFSETS_DIGEST: identity.offsets_digest,
+        **offsets_summary(identity.start_offsets, identity.end_offsets),
     }
-    for key, offsets in ((START_OFFSETS, identity.start_offsets), (END_OFFSETS, identity.end_offsets)):
-        text = json.dumps(list(offsets))
-        if len(text) <= OFFSETS_TEXT_LIMIT:
-            summary[key] = text
-    return summary
 
 
 def key_summary(key_ids: Sequence[int], sequence_ids: Sequence[int]) -> dict[str, str]:

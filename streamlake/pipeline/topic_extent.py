@@ -6,16 +6,16 @@ this topic has committed tells where it ended, so the comparison ends there too.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from streamlake.commit.marker import END_OFFSETS, PIPELINE
+from streamlake.commit.marker import PIPELINE
+from streamlake.commit.offset_summary import committed_offsets
 from streamlake.errors import SourceError
 from streamlake.pipeline.upsert_options import unknown_value
 from streamlake.source.cluster import KafkaCluster
 from streamlake.source.kafka_source import KafkaSource
-from streamlake.source.offsets import OffsetRange, Partition, SourceOffsets
+from streamlake.source.offsets import OffsetRange, Partition
 from streamlake.source.planner import OffsetPlanner
 from streamlake.spec.snapshot import Snapshot
 from streamlake.spec.table_metadata import TableMetadata
@@ -84,11 +84,7 @@ def _committed(
 ) -> tuple[str, Mapping[Partition, int]] | None:
     """The pipeline that has committed from these topics last, and how far."""
     for each in metadata.ancestors(None if snapshot is None else snapshot.snapshot_id):
-        try:
-            [text] = json.loads(each.summary.get(END_OFFSETS, "[]"))
-            offsets = SourceOffsets.from_json(json.loads(text))
-        except (ValueError, TypeError, SourceError):
-            continue
-        if {topic for topic, _ in offsets.positions} & set(topics):
-            return each.summary.get(PIPELINE, ""), offsets.positions
+        positions = committed_offsets(each.summary)
+        if positions is not None and {topic for topic, _ in positions} & set(topics):
+            return each.summary.get(PIPELINE, ""), positions
     return None

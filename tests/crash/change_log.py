@@ -80,7 +80,7 @@ def inputs_taken(table: Table) -> int:
 def _last_input(snapshot: Snapshot) -> int:
     """The newest input of a checkpoint. That of a folder may have two: when a driver dies between the log of the source and
     that of the query, the next one plans more."""
-    offsets = json.loads(snapshot.summary["streamlake.end-offsets"])
+    offsets = json.loads(snapshot.summary.get("streamlake.end-offsets", "[]"))
     offset = json.loads(offsets[0]) if offsets and offsets[0] else {}
     checkpoint = int(snapshot.summary["streamlake.max-committed-checkpoint-id"])
     return int(offset.get("logOffset", checkpoint))

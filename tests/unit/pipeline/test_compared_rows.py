@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +13,8 @@ import pytest
 
 from streamlake import KafkaSource
 from streamlake.catalog.open import open_table
-from streamlake.commit.marker import END_OFFSETS, PIPELINE
+from streamlake.commit.marker import PIPELINE
+from streamlake.commit.offset_summary import offsets_summary
 from streamlake.errors import InvalidOptionError, SchemaMismatchError, SourceError
 from streamlake.formats.row_bytes import decode_row
 from streamlake.pipeline import topic_extent as extents
@@ -165,7 +165,7 @@ class TestTopicExtent:
         """A snapshot of a stream of the topic, and a foreign one on top of it."""
         operation = AppendFiles(table)
         text = SourceOffsets(positions).to_text()
-        operation.set_summary({END_OFFSETS: json.dumps([text]), PIPELINE: "orders"})
+        operation.set_summary({**offsets_summary((), (text,)), PIPELINE: "orders"})
         operation.commit()
         append(table, content(1))
 
