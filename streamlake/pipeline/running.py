@@ -21,9 +21,9 @@ from streamlake.commit.receipt import CommitReceipt
 from streamlake.errors import InvalidOptionError
 from streamlake.formats.arrow_schema import schema_to_arrow
 from streamlake.pipeline.pipeline_file import FilesSettings, KafkaSettings, Pipeline, RateSettings
+from streamlake.pipeline.pipeline_source import kafka_source
 from streamlake.pipeline.progress import Progress, ProgressState
 from streamlake.pipeline.sink import IcebergSink
-from streamlake.source.kafka_source import KafkaSource
 from streamlake.spec.ddl import parse_ddl
 
 POLL_SECONDS = 0.2
@@ -116,18 +116,6 @@ def run_pipeline(
     run = PipelineRun(pipeline)
     with stop_on_signals() as stop:
         return run.watch(run.start(spark), stop, on_tick)
-
-
-def kafka_source(settings: KafkaSettings) -> KafkaSource:
-    return KafkaSource(
-        bootstrap_servers=settings.bootstrap_servers,
-        topics=settings.topics or None,
-        topic_pattern=settings.topic_pattern,
-        schema=settings.schema,
-        format=settings.format,
-        include=settings.include,
-        options=settings.options,
-    )
 
 
 def open_stream(spark: SparkSession, pipeline: Pipeline) -> DataFrame:

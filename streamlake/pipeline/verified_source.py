@@ -20,7 +20,8 @@ from streamlake.catalog.open import CatalogOption
 from streamlake.errors import InvalidOptionError, TableNotFoundError
 from streamlake.formats.arrow_schema import schema_to_arrow
 from streamlake.pipeline.pipeline_file import FilesSettings, KafkaSettings, Pipeline
-from streamlake.pipeline.running import first_line, kafka_source
+from streamlake.pipeline.pipeline_source import kafka_source
+from streamlake.pipeline.running import first_line
 from streamlake.pipeline.verification import MODES
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.spec.ddl import parse_ddl
