@@ -34,6 +34,9 @@ def requirements(base: TableMetadata, new: TableMetadata) -> list[Json]:
     pinned += (
         {"type": "assert-ref-snapshot-id", "ref": name, "snapshot-id": id_} for name, id_ in refs.items()
     )
+    if new.last_column_id != base.last_column_id:
+        last = base.last_column_id
+        pinned.append({"type": "assert-last-assigned-field-id", "last-assigned-field-id": last})
     return [
         *pinned,
         {"type": "assert-current-schema-id", "current-schema-id": base.current_schema_id},

@@ -15,19 +15,10 @@ from streamlake.spec.partition_spec import FIRST_PARTITION_FIELD_ID, UNPARTITION
 from streamlake.spec.schema import Schema, fresh_schema
 from streamlake.spec.sort_order import UNSORTED, SortOrder
 from streamlake.spec.table_metadata import TableMetadata, new_table_metadata
-from streamlake.spec.types import (
-    GeographyType,
-    GeometryType,
-    TimestampNsType,
-    TimestamptzNsType,
-    UnknownType,
-    VariantType,
-)
+from streamlake.table.column_types import check_writable
 from streamlake.table.metadata_changes import RESERVED_PROPERTIES, WRITABLE_FORMAT_VERSIONS
 
 DEFAULT_FORMAT_VERSION = 2
-_UNWRITABLE = (UnknownType, VariantType, GeometryType, GeographyType)
-_SINCE_V3 = (TimestampNsType, TimestamptzNsType)
 # What Iceberg stores with a new table, so that every engine writes the same codec.
 _PERSISTED_DEFAULTS = {"write.parquet.compression-codec": "zstd"}
 
@@ -82,24 +73,6 @@ def _format_version(given: int | None, text: str | None) -> int:
             f"tables of format version {version} cannot be created here; use 2 or 3"
         )
     return version
-
-
-def check_writable(schema: Schema, format_version: int) -> None:
-    """Whether every column can be written at all, and in this format version."""
-    for part in schema.fields_by_id.values():
-        name = schema.name_of(part.field_id)
-        if isinstance(part.type, _UNWRITABLE):
-            raise FeatureUnsupportedError(
-                f"column {name}: type {part.type} is not written by streamlake; leave it out or cast it"
-            )
-        if format_version < 3 and isinstance(part.type, _SINCE_V3):
-            raise InvalidOptionError(
-                f"column {name}: type {part.type} needs format version 3; set format_version=3"
-            )
-        if format_version < 3 and part.initial_default is not None:
-            raise InvalidOptionError(
-                f"column {name}: default values need format version 3; set format_version=3"
-            )
 
 
 class _Renumbered:

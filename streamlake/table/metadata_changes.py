@@ -1,4 +1,4 @@
-"""Pure changes from one table metadata to the next: snapshots, refs, properties, format version.
+"""Pure changes from one table metadata to the next: snapshots, refs, properties, schema, format version.
 
 Operations compose these into the `new` of `TableOperations.commit`. Invariants: time never goes back (the
 snapshot log and `last-updated-ms` are monotonic even when clocks are not), `current-snapshot-id` follows the main
@@ -13,8 +13,10 @@ from typing import Any
 
 from streamlake import clock, ids
 from streamlake.errors import ConflictValidationError, FeatureUnsupportedError, InvalidOptionError
+from streamlake.spec.schema import Schema
 from streamlake.spec.snapshot import MAIN_BRANCH, Snapshot, SnapshotLogEntry, SnapshotRef
 from streamlake.spec.table_metadata import TableMetadata
+from streamlake.table.column_properties import follow_columns
 
 WRITABLE_FORMAT_VERSIONS = (2, 3)
 RESERVED_PROPERTIES = frozenset(
@@ -136,6 +138,31 @@ def with_properties(
     if properties == base.properties:
         return base
     return changed(base, properties=properties, last_updated_ms=change_time_ms(base))
+
+
+def with_schema(base: TableMetadata, schema: Schema, last_column_id: int) -> TableMetadata:
+    """`base` with `schema`, whatever its id, as the current one: under its old id where the table has had it before, else
+    under a new one; the same object when nothing changes. Properties that name columns follow."""
+    same = [known for known in base.schemas if _same_columns(known, schema)]
+    if base.schema in same:
+        return base
+    if same:
+        chosen, schemas = same[0], base.schemas
+    else:
+        chosen = replace(schema, schema_id=max(known.schema_id for known in base.schemas) + 1)
+        schemas = (*base.schemas, chosen)
+    return changed(
+        base,
+        schemas=schemas,
+        current_schema_id=chosen.schema_id,
+        last_column_id=max(base.last_column_id, last_column_id),
+        properties=follow_columns(base.properties, base.schema, chosen),
+        last_updated_ms=change_time_ms(base),
+    )
+
+
+def _same_columns(one: Schema, other: Schema) -> bool:
+    return (one.fields, set(one.identifier_field_ids)) == (other.fields, set(other.identifier_field_ids))
 
 
 def with_format_version(base: TableMetadata, version: int) -> TableMetadata:

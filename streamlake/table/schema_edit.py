@@ -1,0 +1,347 @@
+"""A table's schema while it is being changed: a tree of fields that knows what may be done to each.
+
+Made from a metadata, asked for its `result` at the end; nothing outside changes. Invariants: ids come from the table's
+`last-column-id` on and are never given twice; whatever the table's partition specs, sort order and identifier fields
+rest on stays what they need.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from streamlake.errors import InvalidOptionError, SchemaMismatchError
+from streamlake.options import suggestion
+from streamlake.spec.promotion import can_promote, keeps_partitions, promoted_value
+from streamlake.spec.schema import Schema, assign_fresh_ids
+from streamlake.spec.table_metadata import TableMetadata
+from streamlake.spec.transforms import Void
+from streamlake.spec.types import (
+    DoubleType,
+    FloatType,
+    IcebergType,
+    ListType,
+    MapType,
+    NestedField,
+    PrimitiveType,
+    StructType,
+    children,
+)
+from streamlake.spec.values import to_bytes
+
+_HIGHEST_ID = 2_147_483_447
+"""Ids above are those of metadata columns (spec: Reserved Field IDs)."""
+
+
+@dataclass(eq=False)
+class Node:
+    """A field that can change. `parts` are the fields of a struct, the element of a list, key and value of a map;
+    `added`: it is new in this edit."""
+
+    field: NestedField
+    parent: Node | None
+    added: bool
+    parts: list[Node]
+
+    @property
+    def path(self) -> str:
+        """The dotted name as it is now."""
+        return self.field.name if self.parent is None else f"{self.parent.path}.{self.field.name}"
+
+    @property
+    def is_struct(self) -> bool:
+        return isinstance(self.field.type, StructType)
+
+    @property
+    def is_in_map_key(self) -> bool:
+        above = self.parent
+        if above is None:
+            return False
+        return (isinstance(above.field.type, MapType) and above.parts[0] is self) or above.is_in_map_key
+
+    def walk(self) -> Iterator[Node]:
+        yield self
+        for part in self.parts:
+            yield from part.walk()
+
+    def built(self) -> NestedField:
+        type_ = self.field.type
+        parts = [part.built() for part in self.parts]
+        if isinstance(type_, StructType):
+            type_ = StructType(tuple(parts))
+        elif isinstance(type_, ListType):
+            type_ = replace(type_, element_type=parts[0].type, element_required=parts[0].required)
+        elif isinstance(type_, MapType):
+            type_ = replace(type_, value_type=parts[1].type, value_required=parts[1].required)
+        return replace(self.field, type=type_)
+
+
+class SchemaEdit:
+    """The current schema of `base`, to be changed step by step; each step sees what those before it did.
+
+    Steps raise InvalidOptionError for columns that are not there or already are, SchemaMismatchError for what the
+    specification or the table does not allow.
+    """
+
+    def __init__(self, base: TableMetadata) -> None:
+        self._base = base
+        self.format_version = base.format_version
+        self.last_column_id = base.last_column_id
+        self.columns: list[Node] = [_node(part, None, added=False) for part in base.schema.fields]
+        self._nodes = {node.field.field_id: node for column in self.columns for node in column.walk()}
+        self._identifiers = list(base.schema.identifier_field_ids)
+        self.steps: list[str] = []
+        """What was changed, in words."""
+
+    def result(self) -> Schema:
+        """The schema as it is now, with the base's schema id."""
+        fields = tuple(column.built() for column in self.columns)
+        return replace(self._base.schema, fields=fields, identifier_field_ids=tuple(self._identifiers))
+
+    def find(self, path: str) -> Node | None:
+        """The field of a dotted name; names with dots in them count too."""
+        return _found(self.columns, path)
+
+    def need(self, path: str) -> Node:
+        node = self.find(path)
+        if node is None:
+            names = [each.path for column in self.columns for each in column.walk()]
+            near = suggestion(path, names)
+            hint = f"Did you mean '{near}'?" if near else f"There are {', '.join(names)}."
+            raise self._unknown(f"the table has no column '{path}'. {hint}")
+        return node
+
+    def add(self, parent: Node | None, part: NestedField) -> Node:
+        """Add a field, whose own id and those of its parts count for nothing, to a struct (None: to the table). With a
+        default it is one for older rows as well as for later ones that lack it."""
+        parent = self._struct_of(parent, part.name)
+        siblings = self.columns if parent is None else parent.parts
+        path = part.name if parent is None else f"{parent.path}.{part.name}"
+        if any(node.field.name == part.name for node in siblings):
+            raise self._unknown(f"the column '{path}' is there already")
+        if part.required and part.initial_default is None:
+            raise self._refused(
+                f"the required column '{path}' cannot be added without a default: the rows that are there have no value "
+                "for it. Add it as an optional column, or give a default (format version 3)"
+            )
+        if part.initial_default is not None or part.write_default is not None:
+            self._require_default(path, part.type, part.initial_default, part.write_default)
+        fresh = assign_fresh_ids((part,), self._next_id)[0]
+        node = _node(fresh, parent, added=True)
+        siblings.append(node)
+        self._nodes.update({each.field.field_id: each for each in node.walk()})
+        self.steps.append(f"added {path} {part.type}")
+        return node
+
+    def promote(self, node: Node, type_: IcebergType) -> None:
+        """Give a primitive field a wider type."""
+        old = node.field.type
+        if old == type_:
+            return
+        self._require_no_map_key(node)
+        if not can_promote(old, type_, self.format_version):
+            raise self._refused(f"{self.not_promotable(node, type_)}")
+        for spec in self._base.specs:
+            for part in spec.fields:
+                if part.source_id == node.field.field_id and not keeps_partitions(part.transform, old):
+                    raise self._refused(
+                        f"the column '{node.path}' cannot go from {old} to {type_}: the partition field '{part.name}' "
+                        f"({part.transform}) would have other values than the rows that are there"
+                    )
+        if node.field.field_id in self._identifiers and isinstance(type_, (FloatType, DoubleType)):
+            raise self._refused(f"the column '{node.path}' is an identifier field, which cannot be a {type_}")
+        node.field = replace(
+            node.field,
+            type=type_,
+            initial_default=promoted_value(node.field.initial_default, old, type_),
+            write_default=promoted_value(node.field.write_default, old, type_),
+        )
+        self.steps.append(f"widened {node.path} from {old} to {type_}")
+
+    def not_promotable(self, node: Node, type_: IcebergType) -> str:
+        """Why a field cannot get a type, in words."""
+        old = node.field.type
+        hint = ""
+        if self.format_version < 3 and can_promote(old, type_, 3):
+            hint = "; that takes format version 3"
+        elif isinstance(old, PrimitiveType) and isinstance(type_, PrimitiveType):
+            hint = "; types can only be widened (int to long, float to double, a decimal to more digits of the same scale)"
+        return f"the column '{node.path}' is {old} and cannot become {type_}{hint}"
+
+    def make_optional(self, node: Node) -> None:
+        if not node.field.required:
+            return
+        self._require_no_map_key(node)
+        for inner in node.walk():
+            if inner.field.field_id in self._identifiers:
+                raise self._refused(
+                    f"the column '{node.path}' cannot become optional: '{inner.path}' is an identifier field of the table, "
+                    "and those are never null"
+                )
+        node.field = replace(node.field, required=False)
+        self.steps.append(f"made {node.path} optional")
+
+    def rename(self, node: Node, name: str) -> None:
+        if node.field.name == name:
+            return
+        if node.parent is not None and not node.parent.is_struct:
+            raise self._refused(f"'{node.path}' is the {node.field.name} of another type and has no name")
+        siblings = self.columns if node.parent is None else node.parent.parts
+        if not name or any(other.field.name == name for other in siblings):
+            raise self._unknown(
+                f"the column '{node.path}' cannot be renamed to '{name}', which is there already"
+            )
+        old = node.path
+        node.field = replace(node.field, name=name)
+        self.steps.append(f"renamed {old} to {node.path}")
+
+    def describe(self, node: Node, doc: str | None) -> None:
+        if node.field.doc != doc:
+            self._require_own_field(node)
+            node.field = replace(node.field, doc=doc)
+            self.steps.append(f"described {node.path}")
+
+    def set_write_default(self, node: Node, value: Any) -> None:
+        """The default of rows to come; what older rows have stays."""
+        if node.field.write_default == value:
+            return
+        self._require_own_field(node)
+        if value is not None:
+            self._require_default(node.path, node.field.type, None, value)
+        elif node.field.required and node.field.initial_default is not None:
+            raise self._refused(f"the required column '{node.path}' needs a default")
+        node.field = replace(node.field, write_default=value)
+        self.steps.append(f"set the default of {node.path}")
+
+    def delete(self, node: Node) -> None:
+        """Take a field out of the schema; its id is never given to another."""
+        siblings = self.columns if node.parent is None else node.parent.parts
+        if (node.parent is not None and not node.parent.is_struct) or len(siblings) == 1:
+            raise self._refused(f"'{node.path}' cannot be deleted: what it is a part of needs it")
+        for inner in node.walk():
+            self._require_unused(node, inner)
+        siblings.remove(node)
+        for inner in node.walk():
+            del self._nodes[inner.field.field_id]
+        self.steps.append(f"deleted {node.path}")
+
+    def move(self, node: Node, at: Node | None, *, after: bool) -> None:
+        """Move a field before or after another of the same struct; without one to its end or start."""
+        siblings = self.columns if node.parent is None else node.parent.parts
+        if (at is not None and (at.parent is not node.parent or at is node)) or (
+            node.parent is not None and not node.parent.is_struct
+        ):
+            raise self._refused(f"'{node.path}' can only be moved among the other fields of its struct")
+        siblings.remove(node)
+        if at is None:
+            siblings.insert(len(siblings) if after else 0, node)
+        else:
+            siblings.insert(siblings.index(at) + after, node)
+        self.steps.append(f"moved {node.path}")
+
+    def identify_by(self, nodes: Iterable[Node]) -> None:
+        """Set the identifier fields (spec: Identifier Field IDs)."""
+        chosen = list(nodes)
+        for node in chosen:
+            above: Node | None = node
+            while above is not None:
+                if not above.field.required or (above is not node and not above.is_struct):
+                    raise self._refused(
+                        f"'{node.path}' cannot be an identifier field: it or what it is in can be null or repeated"
+                    )
+                above = above.parent
+            if not isinstance(node.field.type, PrimitiveType) or isinstance(
+                node.field.type, (FloatType, DoubleType)
+            ):
+                raise self._refused(
+                    f"'{node.path}' cannot be an identifier field: its type is {node.field.type}"
+                )
+        ids = [node.field.field_id for node in chosen]
+        if ids != self._identifiers:
+            self._identifiers = ids
+            self.steps.append(f"set the identifier fields to {', '.join(node.path for node in chosen)}")
+
+    def _struct_of(self, parent: Node | None, name: str) -> Node | None:
+        """Where a field named below `parent` goes: lists and maps stand for their elements and values."""
+        if parent is not None and isinstance(parent.field.type, (ListType, MapType)):
+            parent = parent.parts[-1]
+        if parent is not None and not parent.is_struct:
+            raise self._refused(
+                f"'{name}' cannot be added to '{parent.path}', which is {parent.field.type} and no struct"
+            )
+        if parent is not None:
+            self._require_no_map_key(parent)
+        return parent
+
+    def _require_unused(self, node: Node, inner: Node) -> None:
+        field_id = inner.field.field_id
+        users = [
+            f"partition field '{part.name}' of spec {spec.spec_id}"
+            for spec in self._base.specs
+            for part in spec.fields
+            if part.source_id == field_id and not isinstance(part.transform, Void)
+        ]
+        if any(part.source_id == field_id for part in self._base.sort_order.fields):
+            users.append("sort order")
+        if field_id in self._identifiers:
+            users.append("set of identifier fields")
+        if users:
+            raise self._refused(
+                f"the column '{node.path}' cannot be deleted: the table's {users[0]} rests on '{inner.path}'"
+            )
+
+    def _require_no_map_key(self, node: Node) -> None:
+        if node.is_in_map_key:
+            raise self._refused(f"'{node.path}' is the key of a map or in it, and keys do not change")
+
+    def _require_own_field(self, node: Node) -> None:
+        if node.parent is not None and not node.parent.is_struct:
+            raise self._refused(
+                f"'{node.path}' is a part of a list or map, which has neither doc nor default"
+            )
+
+    def _require_default(self, path: str, type_: IcebergType, *values: Any) -> None:
+        if self.format_version < 3:
+            raise self._refused(
+                f"the column '{path}' cannot have a default: that takes format version 3, and the table has "
+                f"{self.format_version}"
+            )
+        if not isinstance(type_, PrimitiveType):
+            raise self._refused(f"the column '{path}' is {type_}, which can have no default but null")
+        for value in values:
+            try:
+                if value is not None:
+                    to_bytes(type_, value)
+            except (TypeError, ValueError, ArithmeticError, AttributeError, struct.error) as error:
+                raise self._unknown(f"the default {value!r} of '{path}' is no {type_} ({error})") from error
+
+    def _next_id(self) -> int:
+        if self.last_column_id >= _HIGHEST_ID:
+            raise self._refused("all field ids are used up")
+        self.last_column_id += 1
+        return self.last_column_id
+
+    def _unknown(self, problem: str) -> InvalidOptionError:
+        return InvalidOptionError(f"{self._base.location}: {problem}")
+
+    def _refused(self, problem: str) -> SchemaMismatchError:
+        return SchemaMismatchError(f"{self._base.location}: {problem}")
+
+
+def _node(part: NestedField, parent: Node | None, *, added: bool) -> Node:
+    node = Node(part, parent, added, [])
+    node.parts = [_node(inner, node, added=added) for inner in children(part.type)]
+    return node
+
+
+def _found(nodes: Iterable[Node], path: str) -> Node | None:
+    for node in nodes:
+        if node.field.name == path:
+            return node
+        if path.startswith(f"{node.field.name}."):
+            inner = _found(node.parts, path[len(node.field.name) + 1 :])
+            if inner is not None:
+                return inner
+    return None
