@@ -9,6 +9,7 @@ is a joint between documents, each record holds at least one, and equal counts m
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -147,24 +148,27 @@ class JsonColumns:
 
 def _joined(values: pa.Array) -> pa.Buffer:
     """The records with a newline between them. Raises NotBulkError when one does not look like an object."""
-    if not _are_objects(values):
+    if not _are_objects(values).all():
         try:
             values = pc.ascii_trim_whitespace(values.cast(pa.string())).cast(pa.binary())
         except pa.ArrowInvalid as error:
             raise NotBulkError from error
-        if not _are_objects(values):
-            raise NotBulkError
+        objects = _are_objects(values)
+        if not objects.all():
+            raise NotBulkError from ValueError(f"no object in row {int(np.argmin(objects))}")
     whole = pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
     return pc.binary_join(whole, b"\n").buffers()[2]
 
 
-def _are_objects(values: pa.Array) -> bool:
+def _are_objects(values: pa.Array) -> Any:
+    """(n,) bool: whether each value begins and ends as an object does."""
     _, offset_buffer, data_buffer = values.buffers()
     offsets = np.frombuffer(offset_buffer, dtype=np.int32)[values.offset : values.offset + len(values) + 1]
-    if (offsets[1:] == offsets[:-1]).any():
-        return False
+    if data_buffer is None or not data_buffer.size:
+        return np.zeros(len(values), dtype=bool)
     data = np.frombuffer(data_buffer, dtype=np.uint8)
-    return bool((data[offsets[:-1]] == _OPEN).all() and (data[offsets[1:] - 1] == _CLOSE).all())
+    first = np.minimum(offsets[:-1], len(data) - 1)
+    return (data[first] == _OPEN) & (data[offsets[1:] - 1] == _CLOSE) & (offsets[1:] > offsets[:-1])
 
 
 def _validated(array: pa.Array) -> pa.Array:

@@ -1,12 +1,13 @@
 """JSON values -> the columns of a schema: in bulk, and record by record only where the bulk way fails.
 
-Called by the row decoder for every raw batch. A block that fails as a whole is halved until the records that cannot
-be read in bulk stand alone; those go through `json_values`, which reads them or says what is wrong. So one bad record
-among millions costs a few extra passes over its block, and is named.
+Called by the row decoder for every raw batch. A block that fails as a whole is split at the record that Arrow's reader
+names, or halved, until the records that cannot be read in bulk stand alone; those go through `json_values`, which reads
+them or says what is wrong. So one bad record among millions costs a few extra passes over its block, and is named.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from streamlake.spec.types import GeographyType, GeometryType, NestedField, Unkn
 
 _BLOCK_BYTES = 64 << 20
 _ALONE = 8
+_ROW = re.compile(r"in row (\d+)")
 _UNREADABLE = (VariantType, GeometryType, GeographyType, UnknownType)
 
 Failure = Callable[[int, str], Exception]
@@ -65,19 +67,29 @@ class JsonDecoder:
         ]
 
     def _block(self, values: pa.Array, low: int, high: int, failure: Failure) -> list[pa.Array]:
+        named = None
         if self._columns is not None:
             try:
                 bulk = self._columns.read(values.slice(low, high - low))
-            except NotBulkError:
-                pass
+            except NotBulkError as error:
+                named = _named_row(error, high - low)
             else:
                 return self._with_slow(bulk, values, low, high, failure)
         if self._columns is None or high - low <= _ALONE:
             return self._one_by_one(values, low, high, failure)
-        middle = (low + high) // 2
-        left = self._block(values, low, middle, failure)
-        right = self._block(values, middle, high, failure)
-        return [pa.concat_arrays([first, second]) for first, second in zip(left, right, strict=True)]
+        parts = []
+        first = low
+        if named is not None:
+            at = low + named
+            if at > low:
+                parts.append(self._block(values, low, at, failure))
+            parts.append(self._one_by_one(values, at, at + 1, failure))
+            first = at + 1
+        middle = (first + high) // 2
+        for start, stop in ((first, middle), (middle, high)):
+            if stop > start:
+                parts.append(self._block(values, start, stop, failure))
+        return [pa.concat_arrays(list(columns)) for columns in zip(*parts, strict=True)]
 
     def _with_slow(
         self, bulk: list[pa.Array], values: pa.Array, low: int, high: int, failure: Failure
@@ -109,3 +121,9 @@ class JsonDecoder:
 
     def _array(self, part: NestedField, found: list[object]) -> pa.Array:
         return pa.array(found, self._types[part.name])
+
+
+def _named_row(error: NotBulkError, count: int) -> int | None:
+    """The record of a block of `count` that Arrow's reader says it failed at."""
+    found = _ROW.search(str(error.__cause__ or ""))
+    return int(found[1]) if found is not None and int(found[1]) < count else None

@@ -1,7 +1,8 @@
 """Raw record batches -> rows: the decoded value, and the columns that come from the record itself.
 
 Runs on the executors between `source` and `write`, once per raw batch. Invariant: rows keep the records' order; a
-record without a value (a tombstone) gives no row and is counted.
+record without a value (a tombstone) gives no row and is counted. Records that cannot be decoded cost a few passes over
+their neighbours, not over the batch.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from streamlake.decode.envelope import Array, Reject
 from streamlake.decode.value_formats import value_decoder
 from streamlake.errors import DecodeError
 from streamlake.formats.arrow_schema import schema_to_arrow
+from streamlake.formats.sifting import SpanError, sifted
 from streamlake.spec.schema import Schema
 
 _SHOWN = 200
@@ -41,22 +43,37 @@ class RowDecoder:
         """See Decoder."""
         values = raw.column("value")
         places: Array = np.arange(raw.num_rows, dtype=np.int64)
+        chosen = raw
         if self._decoder is not None and values.null_count:
             places = places[values.is_valid().to_numpy(zero_copy_only=False)]
+            chosen = raw.take(pa.array(places))
         tombstones = raw.num_rows - len(places)
+        if not keep_rejects:
+            return Decoded(raw, self._rows(chosen, _Failure(chosen)), places, tombstones=tombstones)
         rejects: list[Reject] = []
-        while True:
-            chosen = raw if len(places) == raw.num_rows else raw.take(pa.array(places))
-            failure = _Failure(chosen)
-            try:
-                rows = self._rows(chosen, failure)
-                break
-            except DecodeError:
-                if not keep_rejects or failure.reason is None:
-                    raise
-            rejects.append(Reject(int(places[failure.at]), failure.reason))
-            places = np.delete(places, failure.at)
-        return Decoded(raw, rows, places, rejects=tuple(rejects), tombstones=tombstones)
+        parts = sifted(
+            len(places),
+            lambda low, high: self._span(chosen.slice(low, high - low)),
+            lambda at, reason: rejects.append(Reject(int(places[at]), reason)),
+        )
+        if len(parts) == 1:
+            low, high, rows = parts[0]
+            kept = places[low:high]
+        else:
+            rows = pa.concat_batches([part for _, _, part in parts]) if parts else _no_rows(self.schema)
+            kept = np.concatenate([places[low:high] for low, high, _ in parts] or [places[:0]])
+        rejects.sort(key=lambda reject: reject.record)
+        return Decoded(raw, rows, kept, rejects=tuple(rejects), tombstones=tombstones)
+
+    def _span(self, raw: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows of records with a value. Raises SpanError for one of them."""
+        failure = _Failure(raw)
+        try:
+            return self._rows(raw, failure)
+        except DecodeError as error:
+            if failure.reason is None:
+                raise
+            raise SpanError(failure.at, failure.reason) from error
 
     def _rows(self, raw: pa.RecordBatch, failure: _Failure) -> pa.RecordBatch:
         values = raw.column("value")
@@ -94,6 +111,10 @@ def _shown(value: bytes) -> str:
     """Text as text, and anything else in hexadecimal digits."""
     text = value.decode("utf-8", "replace")
     return f"0x{value.hex()}" if any(letter < " " and not letter.isspace() for letter in text) else repr(text)
+
+
+def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
 
 
 def _typed(array: pa.Array, type_: pa.DataType) -> pa.Array:

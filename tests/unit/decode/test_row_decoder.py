@@ -7,6 +7,7 @@ import pickle
 import pyarrow as pa
 import pytest
 
+from streamlake.decode.json_columns import JsonColumns
 from streamlake.decode.row_decoder import RowDecoder
 from streamlake.errors import DecodeError
 from streamlake.records import RAW_RECORDS
@@ -68,6 +69,29 @@ def test_records_that_cannot_be_decoded_are_told_apart():
     assert decoded.records.tolist() == [0, 4]
     assert [reject.record for reject in decoded.rejects] == [1, 3]
     assert "a whole number is needed" in decoded.rejects[1].reason
+
+
+def test_damaged_records_cost_passes_over_their_neighbours_only(monkeypatch):
+    read = []
+    bulk = JsonColumns.read
+    monkeypatch.setattr(
+        JsonColumns, "read", lambda self, values: read.append(len(values)) or bulk(self, values)
+    )
+    count, every = 10_000, 100
+    damaged = [b"{", b"[1]", b"\xff", b'{"id":"x"}']
+    values = [damaged[at // every % 4] if at % every == 7 else b'{"id":%d}' % at for at in range(count)]
+    decoded = decoder().decode(raw(*values), keep_rejects=True)
+    assert [reject.record for reject in decoded.rejects] == list(range(7, count, every))
+    assert decoded.records.tolist() == [at for at in range(count) if at % every != 7]
+    assert decoded.rows.column("id").to_pylist() == decoded.records.tolist()
+    assert sum(read) < 12 * count
+
+
+def test_a_batch_of_damaged_records_has_no_rows():
+    decoded = decoder(include="offset").decode(raw(b"{", b"[", None), keep_rejects=True)
+    assert (decoded.rows.num_rows, decoded.records.tolist(), decoded.tombstones) == (0, [], 1)
+    assert decoded.rows.schema == decoder(include="offset").schema
+    assert len(decoded.rejects) == 2
 
 
 def test_raw_values_keep_their_tombstones():

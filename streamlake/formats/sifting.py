@@ -1,0 +1,54 @@
+"""Bulk work over many records of which a few fail: the good ones in bulk, the others told apart, in linear time.
+
+Used where records are decoded and where rows are checked. The work is tried on spans of the records; a span that fails
+names one record, which is put aside. The next span is as long as the last stretch without a failure, and twice as long
+after each success: so a failure costs as much as the distance between two of them, however many there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+_SHORTEST = 4
+
+
+class SpanError(Exception):
+    """The record at place `at` of a span fails, for the given reason; others of the span may fail as well."""
+
+    def __init__(self, at: int, reason: str) -> None:
+        super().__init__(at, reason)
+        self.at = at
+        self.reason = reason
+
+
+def sifted(
+    count: int, attempt: Callable[[int, int], T], reject: Callable[[int, str], None]
+) -> list[tuple[int, int, T]]:
+    """What `attempt(low, high)` gives for ascending spans (low, high) that hold all of `count` records but the failing.
+
+    `attempt` raises SpanError; `reject` is called with the place of each failing record, in any order, and its reason.
+    What `reject` raises ends the work.
+    """
+    done: list[tuple[int, int, T]] = []
+    waiting = [(0, count)]
+    size = max(count, 1)
+    while waiting:
+        low, high = waiting.pop()
+        if high == low and count:
+            continue
+        if high - low > size:
+            waiting.append((low + size, high))
+            high = low + size
+        try:
+            done.append((low, high, attempt(low, high)))
+        except SpanError as error:
+            at = low + error.at
+            reject(at, error.reason)
+            waiting += [(at + 1, high), (low, at)]
+            size = max(_SHORTEST, error.at)
+        else:
+            size = max(2 * size, _SHORTEST)
+    return done
