@@ -1,8 +1,9 @@
 """A Kafka record batch as one value, and many of them as one Arrow record batch, without a Python object per record.
 
 Sits between the consumer, which hands over `RecordBlock`s, and the fetcher, which hands on Arrow. Kafka's record
-format (KIP-98, "Record" in the message format of version 2) is a chain of length-prefixed records: only the chain is
-walked record by record; the fields are read for all records at once.
+format (KIP-98, "Record" in the message format of version 2) is a chain of length-prefixed records. Where they begin is
+guessed for all at once and proved by the chain that they must make (records without headers end with a zero byte); only
+where that fails is the chain walked record by record. The fields are read for all records at once.
 
 Invariant: every byte of a block belongs to exactly one of its records, or the block is refused as corrupt.
 """
@@ -22,6 +23,9 @@ from streamlake.records import HEADERS_TYPE, RAW_RECORDS
 
 _Array = Any
 _OPTIONAL_COLUMNS = ("key", "headers")
+_GUESSES = 64
+"""Zero bytes per record beyond which a payload is walked at once: values full of them."""
+_STRIKES = 8
 
 
 class _DamagedError(Exception):
@@ -85,8 +89,10 @@ def _parsed(
     partition: int,
     columns: Collection[str],
 ) -> pa.RecordBatch:
-    begins = _chain(payload, int(counts.sum()))
     data = np.frombuffer(payload, dtype=np.uint8)
+    begins = _guessed_chain(data, int(counts.sum()), ends)
+    if begins is None:
+        begins = _chain(payload, int(counts.sum()))
     length, starts = _varints(data, begins)
     stops = starts + length
     if not np.array_equal(stops[np.cumsum(counts) - 1], ends):
@@ -127,6 +133,40 @@ def _parsed(
         ],
         schema=RAW_RECORDS,
     )
+
+
+def _guessed_chain(data: _Array, count: int, ends: _Array) -> _Array | None:
+    """Where each of `count` records begins, or None where that cannot be told without walking.
+
+    A record's last byte is its number of headers, and the byte after its length has no bit set. So a record may begin
+    after any zero whose successor is a length that leads to another such place. Of these guesses those that none leads
+    to are struck off until each leads to the next one: then they are the walk from the first byte on, all of it.
+    """
+    starts = np.concatenate([[0], np.flatnonzero(data == 0) + 1])
+    starts = starts[: np.searchsorted(starts, len(data) - 1)]
+    if len(starts) > _GUESSES * count:
+        return None
+    try:
+        length, body = _varints(data, starts)
+    except _DamagedError:
+        return None
+    follows = body + length
+    fits = (length > 0) & (follows <= len(data)) & (body < len(data))
+    starts, body, follows = starts[fits], body[fits], follows[fits]
+    plausible = data[body] == 0
+    starts, follows = starts[plausible], follows[plausible]
+    for _ in range(_STRIKES):
+        if len(starts) == count:
+            break
+        reached = np.zeros(len(data) + 1, dtype=bool)
+        reached[0] = True
+        reached[follows] = True
+        kept = reached[starts]
+        if kept.all():
+            break
+        starts, follows = starts[kept], follows[kept]
+    chained = len(starts) == count and starts[0] == 0 and follows[-1] == len(data)
+    return starts if chained and np.array_equal(starts[1:], follows[:-1]) else None
 
 
 def _chain(payload: bytes, count: int) -> _Array:
@@ -187,8 +227,13 @@ def _slices(buffer: pa.Buffer, start: _Array, end: _Array, null: _Array, type_: 
     if rows == 0:
         return pa.array([], type_)
     pieces = pa.Array.from_buffers(type_, 2 * rows - 1, [None, pa.py_buffer(bounds), buffer])
-    chosen = pa.array(np.arange(0, 2 * rows, 2, dtype=np.int32), mask=null if null.any() else None)
-    return pc.take(pieces, chosen)
+    chosen: _Array = np.zeros(2 * rows - 1, dtype=bool)
+    chosen[0::2] = True
+    if not null.any():
+        return pc.filter(pieces, pa.array(chosen))
+    unknown: _Array = np.zeros(2 * rows - 1, dtype=bool)
+    unknown[0::2] = null
+    return pc.filter(pieces, pa.array(chosen, mask=unknown), null_selection_behavior="emit_null")
 
 
 def _timestamps(blocks: Sequence[RecordBlock], counts: _Array, delta: _Array) -> pa.Array:

@@ -13,12 +13,15 @@ from kafka.protocol.consumer import IsolationLevel
 from kafka.record import MemoryRecords, MemoryRecordsBuilder
 
 from streamlake.errors import SourceError
+from streamlake.source import record_blocks
 from streamlake.source.consumers import _BlockPartitionRecords, block_of
 from streamlake.source.record_blocks import RecordBlock, parse_blocks
 
 BYTES = st.one_of(st.none(), st.binary(max_size=300), st.integers(0, 3).map(lambda n: b"x" * (n * 9_000)))
 HEADERS = st.lists(st.tuples(st.text(max_size=8), st.one_of(st.none(), st.binary(max_size=200))), max_size=4)
 RECORDS = st.lists(st.tuples(st.integers(0, 2**45), BYTES, BYTES, HEADERS), min_size=1, max_size=40)
+LIKE_RECORDS = [b"\0", b"\x0c\0\0\0\1\1\0", b"\x0e\0\0\0\1\2x\0", b"\x12\0\0\0", b"x" * 70, b"\0\x0c\0\0"]
+"""Bytes that are a record, or begin like one, inside the values of records."""
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3}
 
 
@@ -82,6 +85,35 @@ def test_bulk_equals_the_walk(batches, codec, offset):
         at += len(records)
     fetch_offset = offset + len(batches[0]) // 2
     assert bulk_rows(data, fetch_offset) == expected_rows(data, fetch_offset)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 2**33),
+            st.one_of(st.none(), st.binary(max_size=6)),
+            st.one_of(st.none(), st.lists(st.sampled_from(LIKE_RECORDS), max_size=4).map(b"".join)),
+            st.just([]),
+        ),
+        min_size=1,
+        max_size=30,
+    )
+)
+def test_where_records_begin_is_not_mistaken_for_what_looks_like_it(records):
+    data = batch_bytes(records)
+    assert bulk_rows(data) == expected_rows(data)
+
+
+def test_records_of_text_are_found_without_a_walk(monkeypatch):
+    def walked(*_):
+        raise AssertionError("walked record by record")
+
+    records = [(at, b"%d" % at, b'{"id": %d}' % at * (at % 90), []) for at in range(700)]
+    data = batch_bytes(records) + batch_bytes(records, offset=700)
+    expected = expected_rows(data)
+    monkeypatch.setattr(record_blocks, "_chain", walked)
+    assert bulk_rows(data) == expected
 
 
 def test_aborted_transactions_are_left_out():
