@@ -327,6 +327,51 @@ def verify(
     )
 
 
+@app.command()
+def status(
+    what: Annotated[
+        str,
+        typer.Argument(metavar="PIPELINE.yaml|TABLE", help="A pipeline file, or a table that one writes."),
+    ],
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Show it again and again, until Ctrl-C.")] = False,
+    interval: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="... as often as this.")] = 2.0,
+    bootstrap_servers: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Of a table: the brokers that its topics are on.")
+    ] = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Of a table: its topics (default: those of its last snapshot)."),
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Of a table: an option of its topics, as in pipelines."),
+    ] = None,
+    catalog: Annotated[
+        str | None, typer.Option(help="A catalog's name, or its properties: type=hadoop,warehouse=DIR.")
+    ] = None,
+    branch: Annotated[str, typer.Option(metavar="NAME", help="The branch that is written.")] = "main",
+    pipeline: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Of several streams into the table, this one.")
+    ] = None,
+) -> None:
+    """Show how far a pipeline is behind its topics, when it last committed, how fast it is, what it rejects."""
+    raise typer.Exit(
+        _command("status")(
+            what,
+            as_json=json,
+            watch=watch,
+            interval=interval,
+            bootstrap_servers=bootstrap_servers,
+            topics=tuple(topic or ()),
+            options=tuple(option or ()),
+            catalog=catalog,
+            branch=branch,
+            pipeline=pipeline,
+        )
+    )
+
+
 def _names(text: str | None) -> tuple[str, ...] | None:
     """The names in "a,b"; one empty name for an empty text."""
     return None if text is None else tuple(part.strip() for part in text.split(","))

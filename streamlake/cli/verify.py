@@ -15,6 +15,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.text import Text
 
 from streamlake.catalog.open import open_table
+from streamlake.cli.arguments import option_pairs
 from streamlake.cli.inspect import parse_catalog
 from streamlake.cli.rendering import facts, grid, human_count, human_value, json_text, terminal
 from streamlake.errors import InvalidOptionError
@@ -72,7 +73,7 @@ def run(
         named: dict[str, Any] = {
             "catalog": parse_catalog(against_catalog),
             "schema": schema,
-            "options": _pairs(options),
+            "options": option_pairs(options),
         }
         source = lambda: named_source(against, session, **named)  # noqa: E731
         arguments.setdefault("name", against)
@@ -163,13 +164,6 @@ def _examples(problem: str, examples: Sequence[Example]) -> RenderableType:
 
 def _values(values: Row) -> str:
     return " ".join(f"{name}={human_value(value)}" for name, value in values.items())
-
-
-def _pairs(options: Sequence[str]) -> dict[str, str]:
-    wrong = [text for text in options if "=" not in text]
-    if wrong:
-        raise InvalidOptionError(f"--option '{wrong[0]}' is not of the form name=value")
-    return {name.strip(): value.strip() for name, _, value in (text.partition("=") for text in options)}
 
 
 @contextmanager

@@ -5,39 +5,11 @@ from __future__ import annotations
 import pytest
 
 from streamlake.errors import DataLossError, SourceError
-from streamlake.source.cluster import Topics
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.source.offset_cursor import OffsetCursor
 from streamlake.source.offsets import OffsetRange, SourceOffsets
 from streamlake.source.planner import OffsetPlanner
-
-
-class FakeCluster:
-    """Logs as {(topic, partition): (earliest, latest)}, and the ids of the topics."""
-
-    def __init__(self, logs, ids=None):
-        self.logs = dict(logs)
-        self.ids = dict(ids or {})
-        self.wanted = None
-        self.questions = 0
-
-    def topics(self):
-        names = {topic for topic, _ in self.logs}
-        missing = tuple(sorted(set(self.wanted or ()) - names))
-        return Topics(tuple(sorted(self.logs)), {t: i for t, i in self.ids.items() if t in names}, missing)
-
-    def earliest(self, partitions):
-        return {part: self.logs[part][0] for part in partitions if part in self.logs}
-
-    def latest(self, partitions):
-        self.questions += 1
-        return {part: self.logs[part][1] for part in partitions if part in self.logs}
-
-    def at_time(self, partitions, timestamp_ms):
-        return {part: min(self.logs[part][1], timestamp_ms) for part in partitions}
-
-    def close(self):
-        pass
+from tests.helpers.fake_cluster import FakeCluster
 
 
 def planner(cluster, **options):
