@@ -168,7 +168,7 @@ def needs_samples(type_: IcebergType) -> bool:
         return any(needs_samples(part.type) for part in type_.fields)
     if isinstance(type_, ListType):
         return needs_samples(type_.element_type)
-    return isinstance(type_, (DecimalType, BinaryType, *_TEMPORAL))
+    return isinstance(type_, (DecimalType, BinaryType, StringType, *_TEMPORAL))
 
 
 def _forms(type_: IcebergType, options: DebeziumOptions) -> Mapping[str, Reading] | None:
@@ -177,6 +177,8 @@ def _forms(type_: IcebergType, options: DebeziumOptions) -> Mapping[str, Reading
         precise = options.decimal_handling_mode == "precise"
         text: Reading = Unscaled(type_, type_.scale) if precise else Plain(type_)
         return {"text": text, "number": Plain(type_), "object": VariableScale(type_)}
+    if isinstance(type_, StringType):
+        return {"text": Plain(type_), "object": VariableScale(type_)}
     if isinstance(type_, BinaryType):
         return {"text": _binary_text(type_, options), "object": WellKnownBinary(type_)}
     if isinstance(type_, DateType):

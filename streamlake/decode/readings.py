@@ -41,6 +41,8 @@ _DAY_MICROS = 86_400_000_000
 # whatever the unit is. Beyond them is no time that any database holds.
 _INFINITY = 9_223_372_036_825_200_000
 _MINUS_INFINITY = -9_223_372_036_832_400_000
+# Its infinite dates come as 2146033979 and -2147472691; its finite ones lie between 4713 BC and the year 5874897.
+_INFINITE_DAYS = 2_146_000_000
 
 
 class Reading(Protocol):
@@ -129,10 +131,17 @@ class Days(Leaf):
     physical: IcebergType = _INTEGER
 
     def column(self, array: pa.Array) -> pa.Array:
+        bounds = pc.min_max(array)
+        low, high = bounds["min"].as_py(), bounds["max"].as_py()
+        if low is not None and (low < -_INFINITE_DAYS or high > _INFINITE_DAYS):
+            raise NotBulkError
         return array.cast(pa.date32())
 
     def _value(self, found: Any) -> Any:
-        return json_values.primitive_value(found, self.physical, _OPTIONS)
+        number = json_values.primitive_value(found, self.physical, _OPTIONS)
+        if abs(number) > _INFINITE_DAYS:
+            raise ValueError("it stands for infinity, which no date holds")
+        return number
 
 
 @dataclass(frozen=True)

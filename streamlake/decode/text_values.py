@@ -13,25 +13,31 @@ from datetime import date
 from decimal import Decimal, InvalidOperation
 from uuid import UUID
 
-_DATE = re.compile(r"(\d{4})-(\d{2})-(\d{2})")
+# Years beyond four digits have a sign, as ISO 8601 wants it; the year 0 is 1 BC.
+_YEAR = r"(?:\d{4}|[+-]\d{4,9})"
+_DATE = re.compile(rf"({_YEAR})-(\d{{2}})-(\d{{2}})")
 _TIME = re.compile(r"(\d{2}):(\d{2})(?::(\d{2})(?:\.(\d{1,30}))?)?")
 _TIMESTAMP = re.compile(
-    r"(\d{4}-\d{2}-\d{2})(?:[T ](\d{2}(?::\d{2}(?::\d{2}(?:\.\d{1,30})?)?)?)(Z|[+-]\d{2}(?::?\d{2})?)?)?"
+    rf"({_YEAR}-\d{{2}}-\d{{2}})"
+    r"(?:[T ](\d{2}(?::\d{2}(?::\d{2}(?:\.\d{1,30})?)?)?)(Z|[+-]\d{2}(?::?\d{2})?)?)?"
 )
 _DECIMAL = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,4})?")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _EPOCH = date(1970, 1, 1).toordinal()
+_CYCLE_YEARS, _CYCLE_DAYS = 400, 146_097
 _SECONDS_PER_DAY = 86_400
 _INT64 = 1 << 63
 
 
 def days(text: str) -> int:
-    """ISO date "2024-05-01" -> days since 1970."""
+    """ISO date "2024-05-01" -> days since 1970. Years may be any, "-0043-03-15" and "+10000-01-01"."""
     match = _DATE.fullmatch(text)
     if match is None:
         raise ValueError("a date looks like 2024-05-01")
     year, month, day = (int(part) for part in match.groups())
-    return date(year, month, day).toordinal() - _EPOCH
+    # The calendar repeats itself, and Python's dates begin with the year 1.
+    cycles, rest = divmod(year - 1, _CYCLE_YEARS)
+    return date(rest + 1, month, day).toordinal() + cycles * _CYCLE_DAYS - _EPOCH
 
 
 def time_micros(text: str) -> int:
@@ -45,6 +51,8 @@ def timestamp_nanos(text: str, resolution: int) -> int:
     `resolution` is the column's unit in nanoseconds: digits below it must be zeros, because they would be lost.
     """
     match = _TIMESTAMP.fullmatch(text)
+    if text in ("infinity", "-infinity"):
+        raise ValueError("it stands for infinity, which no timestamp holds")
     if match is None:
         raise ValueError("a timestamp looks like 2024-05-01T12:30:15.123456Z")
     day, time, zone = match.groups()

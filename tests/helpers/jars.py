@@ -50,18 +50,40 @@ class Artifact:
 
 @dataclass(frozen=True)
 class Part:
-    """A set of artifacts that is cached as one directory, `directory`, of at least `file_count` files of `pattern`."""
+    """A set of artifacts that is cached as one directory, `directory`, of at least `file_count` files of `pattern`.
+
+    What they depend on comes along, but for the organisations in `without`.
+    """
 
     directory: str
     artifacts: tuple[Artifact, ...]
     file_count: int
     pattern: str = "*.jar"
+    without: tuple[str, ...] = ()
 
 
 KAFKA_BROKER = Part(
     "kafka-4.1.2",
     (Artifact("org.apache.kafka", "kafka_2.13", "4.1.2"), Artifact("org.slf4j", "slf4j-simple", "1.7.36")),
     46,
+)
+
+
+KAFKA_CONNECT = Part(
+    "kafka-connect-4.1.2",
+    (
+        Artifact("org.apache.kafka", "connect-runtime", "4.1.2"),
+        Artifact("org.slf4j", "slf4j-simple", "1.7.36"),
+    ),
+    57,
+)
+
+
+DEBEZIUM_POSTGRES = Part(
+    "debezium-connector-postgres-3.7.0",
+    (Artifact("io.debezium", "debezium-connector-postgres", "3.7.0.Final"),),
+    15,
+    without=("org.apache.kafka", "org.slf4j"),
 )
 
 
@@ -98,6 +120,7 @@ def jars(part: Part) -> list[Path]:
 def ivy_file(part: Part) -> str:
     """The ivy.xml that asks for `part`."""
     dependencies = "".join(artifact.to_xml() for artifact in part.artifacts)
+    dependencies += "".join(f"<exclude org={quoteattr(each)}/>" for each in part.without)
     return (
         '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven"><info organisation="streamlake" module="tests"/>'
         '<configurations><conf name="default"/></configurations>'

@@ -70,9 +70,15 @@ def unscaled(number):
 
 
 INFINITY = 9_223_372_036_825_200_000
+INFINITE_DAYS = (2_146_033_979, -2_147_472_691)
 BIG = 10**38 - 1
 LOGICAL = [
-    ("int32 io.debezium.time.Date", "date", [0, -1, 2932896], ["2020-01-01", True, 1.5, 2**31]),
+    (
+        "int32 io.debezium.time.Date",
+        "date",
+        [0, -1, 2932896, -2_440_588, 2_145_042_905],
+        ["2020-01-01", True, 1.5, 2**31, *INFINITE_DAYS],
+    ),
     ("int32 io.debezium.time.Time", "time", [0, 86_399_999], [86_400_000, -1, "12:00"]),
     ("int64 io.debezium.time.MicroTime", "time", [0, 86_399_999_999], [86_400_000_000, -1]),
     ("int64 io.debezium.time.NanoTime", "time", [0, 1_000], [1, 86_400_000_000_000]),
@@ -116,6 +122,27 @@ def test_logical_types_of_a_schema(connect, target, good, bad):
     type_, _, name = connect.partition(" ")
     schema = ConnectSchema(type_, name or None)
     both_ways(reading_by_schema(type_of(target), schema, DebeziumOptions()), good, bad)
+
+
+def test_years_beyond_four_digits_have_a_sign():
+    zoned = ConnectSchema("string", "io.debezium.time.ZonedTimestamp")
+    reading = reading_by_schema(type_of("timestamptz"), zoned, DebeziumOptions())
+    times = {
+        "-0043-03-15T06:18:44.500000Z": -63_517_801_275_500_000,
+        "0000-01-01T00:00:00Z": -62_167_219_200_000_000,
+        "-4713-11-24T00:00:00Z": -210_866_803_200_000_000,
+        "+10000-01-01T00:00:00.500000Z": 253_402_300_800_500_000,
+        "+294247-01-10T04:00:54.775807Z": 2**63 - 1,
+    }
+    for text, micros in times.items():
+        assert single(reading, text).cast(pa.int64()).to_pylist() == [micros]
+    for text in ("+294247-01-10T04:00:54.775808Z", "10000-01-01T00:00:00Z", "-0043-02-30T00:00:00Z"):
+        with pytest.raises(FieldError):
+            single(reading, text)
+    day = reading_by_schema(
+        type_of("date"), ConnectSchema("string", "io.debezium.time.IsoDate"), DebeziumOptions()
+    )
+    assert single(day, "-4712-11-24Z").cast(pa.int32()).to_pylist() == [-2_440_222]
 
 
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
@@ -175,6 +202,8 @@ NANOS = DebeziumOptions(time_precision_mode="nanoseconds", decimal_handling_mode
         ("decimal(5,2)", DebeziumOptions(), [unscaled(150)], [unscaled(10**5)]),
         ("decimal(5,2)", DebeziumOptions(), [1.5], [1.234]),
         ("decimal(5,2)", DebeziumOptions(), [{"scale": 1, "value": unscaled(15)}], []),
+        ("string", DebeziumOptions(), ["x", "1.5", '{"scale": 1}'], [{"scale": 1}, 5]),
+        ("string", DebeziumOptions(), [{"scale": 1, "value": unscaled(15)}], [{"value": "AA=="}]),
         ("binary", DebeziumOptions(), ["AQg="], ["x"]),
         ("binary", DebeziumOptions(binary_handling_mode="hex"), ["01ff"], ["xy", "0"]),
         ("binary", DebeziumOptions(), [{"wkb": "AQg=", "srid": 1}], [{"srid": 1}]),

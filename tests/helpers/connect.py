@@ -1,0 +1,167 @@
+"""A real Kafka Connect for tests: one standalone worker on 127.0.0.1 with Debezium's PostgreSQL connector."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.helpers.jars import DEBEZIUM_POSTGRES, KAFKA_CONNECT, jars
+from tests.helpers.postgres import PostgresServer
+from tests.helpers.processes import free_ports, stop, tail, wait_until
+from tests.helpers.rings import PartUnavailableError
+
+_START_TIMEOUT_SECONDS = 90
+_PROPERTIES = """\
+bootstrap.servers={bootstrap}
+listeners=http://127.0.0.1:{port}
+plugin.path={plugins}
+plugin.discovery=only_scan
+key.converter=org.apache.kafka.connect.json.JsonConverter
+value.converter=org.apache.kafka.connect.json.JsonConverter
+key.converter.schemas.enable=false
+value.converter.schemas.enable=false
+offset.storage.file.filename={offsets}
+offset.flush.interval.ms=500
+"""
+
+
+class KafkaConnect:
+    """A running worker, which writes to the broker at `bootstrap_servers`."""
+
+    def __init__(self, home: Path, bootstrap_servers: str) -> None:
+        self._home = home
+        self._bootstrap_servers = bootstrap_servers
+        self._process: subprocess.Popen[bytes] | None = None
+        (self._port,) = free_ports(1)
+        self.log = home / "connect.log"
+
+    def __enter__(self) -> KafkaConnect:
+        java = shutil.which("java")
+        if java is None:
+            raise PartUnavailableError(
+                "there is no java on the PATH: install a JDK or JRE, version 17 or newer"
+            )
+        plugin = jars(DEBEZIUM_POSTGRES)[0].parent
+        class_path = ":".join(map(str, jars(KAFKA_CONNECT)))
+        plugins = self._home / "plugins"
+        plugins.mkdir(parents=True)
+        (plugins / "debezium").symlink_to(plugin)
+        worker = self._home / "worker.properties"
+        worker.write_text(
+            _PROPERTIES.format(
+                bootstrap=self._bootstrap_servers,
+                port=self._port,
+                plugins=plugins,
+                offsets=self._home / "offsets",
+            )
+        )
+        flags = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        flags += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", class_path]
+        with open(self.log, "ab") as log:
+            self._process = subprocess.Popen(
+                [java, *flags, "org.apache.kafka.connect.cli.ConnectStandalone", str(worker)],
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                cwd=self._home,
+                start_new_session=True,
+            )
+        try:
+            self._wait_until_ready()
+        except PartUnavailableError:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None:
+            stop(self._process)
+            self._process = None
+
+    @contextlib.contextmanager
+    def connector(
+        self, server: PostgresServer, database: str, name: str, *, partitions: int = 1, **options: str
+    ) -> Iterator[None]:
+        """Debezium follows `database` into the topics `name.schema.table`; from the start on it misses nothing.
+
+        `options` are the connector's, with underscores for dots. Rows that are there already come as snapshot rows.
+        Afterwards the replication slot is gone, and the database may be dropped.
+        """
+        config = {
+            "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+            "plugin.name": "pgoutput",
+            "database.hostname": "127.0.0.1",
+            "database.port": str(server.port),
+            "database.user": "postgres",
+            "database.password": "none",
+            "database.dbname": database,
+            "topic.prefix": name,
+            "slot.name": name,
+            "publication.name": name,
+            "publication.autocreate.mode": "all_tables",
+            "skipped.operations": "none",
+            "slot.drop.on.stop": "true",
+            "poll.interval.ms": "20",
+            "tasks.max": "1",
+            "topic.creation.default.replication.factor": "1",
+            "topic.creation.default.partitions": str(partitions),
+            **{option.replace("_", "."): value for option, value in options.items()},
+        }
+        slot = "select active from pg_replication_slots where slot_name = %s"
+        with server.connect() as asking:
+
+            def is_active() -> bool:
+                self.check(name)
+                return asking.execute(slot, (name,)).fetchone() == (True,)
+
+            def is_gone() -> bool:
+                return asking.execute(slot, (name,)).fetchone() is None
+
+            self._ask(f"/connectors/{name}/config", "PUT", config)
+            try:
+                wait_until(is_active, 30, f"the replication slot of connector {name}")
+                yield
+            finally:
+                self._ask(f"/connectors/{name}", "DELETE")
+                wait_until(is_gone, 30, f"the end of the replication slot of connector {name}")
+
+    def check(self, name: str) -> None:
+        """Raise AssertionError with the reason when the connector's task has failed."""
+        for task in self._ask(f"/connectors/{name}/status")["tasks"]:
+            assert task["state"] != "FAILED", f"connector {name} has failed: {task.get('trace')}"
+
+    def _ask(self, path: str, method: str = "GET", body: Any = None) -> Any:
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self._port}{path}",
+            None if body is None else json.dumps(body).encode(),
+            {"Content-Type": "application/json"},
+            method=method,
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                text = answer.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                raise AssertionError(f"{method} {path}: {error.code} {error.read().decode()}") from None
+        return json.loads(text) if text else None
+
+    def _wait_until_ready(self) -> None:
+        deadline = time.monotonic() + _START_TIMEOUT_SECONDS
+        while time.monotonic() < deadline:
+            assert self._process is not None
+            if self._process.poll() is not None:
+                break
+            try:
+                self._ask("/connectors")
+                return
+            except (OSError, AssertionError):
+                time.sleep(0.1)
+        raise PartUnavailableError(f"Kafka Connect did not start; the end of its log:\n{tail(self.log)}")
