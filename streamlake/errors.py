@@ -4,6 +4,7 @@
 StreamlakeError
   InvalidOptionError          fix the configuration
   SchemaMismatchError         the rows do not fit the table: fix the stream or the table
+    NewSchemaError              they would, if the table's schema changed as the error says
   DecodeError                 this record goes to the rejects
   SourceError                 the stream cannot be read
     DataLossError               records that were due are gone from the source: choose what to do
@@ -39,6 +40,21 @@ class InvalidOptionError(StreamlakeError):
 
 class SchemaMismatchError(StreamlakeError):
     """Rows do not fit the table's schema (missing column, wrong type, null in a required column)."""
+
+
+class NewSchemaError(SchemaMismatchError):
+    """Rows would fit a table with more columns, wider types or fewer required values.
+
+    `wanted` is the schema that the rows have, in the specification's JSON; names count, ids do not. The driver evolves the
+    table and writes once more where it may.
+    """
+
+    def __init__(self, message: str, wanted: str = "") -> None:
+        super().__init__(message, wanted)
+        self.wanted = wanted
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class DecodeError(StreamlakeError):

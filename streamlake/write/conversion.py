@@ -81,6 +81,16 @@ def converted(array: pa.Array, type_: IcebergType, path: str) -> pa.Array:
     return _checked_cast(array, target, type_, path)
 
 
+def is_convertible(source: IcebergType, type_: IcebergType) -> bool:
+    """Whether values of another primitive type are taken, each as far as it fits."""
+    stored = arrow_type(source)
+    if isinstance(type_, UUIDType):
+        return isinstance(source, (StringType, BinaryType)) or source == FixedType(16)
+    if isinstance(type_, FixedType):
+        return isinstance(source, BinaryType)
+    return bool(pa.types.is_null(stored)) or _is_lossless(stored, type_)
+
+
 def _is_lossless(source: pa.DataType, type_: IcebergType) -> bool:
     """Whether values of `source` can be checked to be values of `type_`."""
     kinds = pa.types

@@ -1,0 +1,154 @@
+"""A table's schema that follows the schema of a stream: how far it may, and the one commit that does it.
+
+On the driver, before the files of a checkpoint are written, so that they have the new schema. Invariant: evolving is
+idempotent, because it brings the table up to the stream and no further: a driver that dies right after it changes
+nothing a second time, and of two drivers the second finds it done.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from streamlake.errors import InvalidOptionError, NewSchemaError
+from streamlake.options import suggestion
+from streamlake.spec.schema import Schema
+from streamlake.spec.type_json import schema_from_json
+from streamlake.table.column_types import check_writable
+from streamlake.table.schema_union import UnionRules
+from streamlake.table.table import Table
+from streamlake.table.update_schema import UpdateSchema, columns_text
+from streamlake.write.conversion import is_convertible
+
+_LOG = logging.getLogger(__name__)
+
+PROPERTY = "streamlake.schema-evolution"
+NONE, ADD, FULL = "none", "add", "full"
+LEVELS = (NONE, ADD, FULL)
+
+
+@dataclass(frozen=True)
+class EvolutionOptions:
+    """How far a table's schema follows a stream.
+
+    `level`: "none" (columns that the table lacks are an error, or ignored where a format leaves that open), "add" (they
+    become optional columns of the table), "full" (types are widened too, and required columns become optional where the
+    stream lacks them or has nulls). `renames`: column of the table -> its new name, done once.
+    """
+
+    level: str = NONE
+    renames: Mapping[str, str] = field(default_factory=dict)
+
+    @staticmethod
+    def of(
+        level: str | None, renames: Mapping[str, str] | None, properties: Mapping[str, str]
+    ) -> EvolutionOptions:
+        """What the sink was told, else what the table's property says. Raises InvalidOptionError."""
+        where = "schema_evolution" if level is not None else f"table property {PROPERTY}"
+        chosen = properties.get(PROPERTY, NONE) if level is None else level
+        if chosen not in LEVELS:
+            near = suggestion(chosen, LEVELS)
+            hint = f". Did you mean '{near}'?" if near else ""
+            raise InvalidOptionError(f"{where} is '{chosen}'; it can be {', '.join(LEVELS)}{hint}")
+        if renames and chosen == NONE:
+            raise InvalidOptionError(
+                "rename_columns changes the table's schema, and schema_evolution is 'none': set it to 'add' or 'full'"
+            )
+        return EvolutionOptions(chosen, dict(renames or {}))
+
+    @property
+    def is_on(self) -> bool:
+        return self.level != NONE
+
+
+def renamed(table: Table, options: EvolutionOptions) -> None:
+    """Rename columns as told: those that still have their old name, where nothing has the new one."""
+    update = UpdateSchema(table)
+    due = False
+    for old, new in options.renames.items():
+        parent, dot, _ = old.rpartition(".")
+        if table.schema.find(old) is not None and table.schema.find(f"{parent}{dot}{new}") is None:
+            update.rename(old, new)
+            due = True
+    if due:
+        _commit(table, update)
+
+
+def evolved(
+    table: Table,
+    wanted: Schema,
+    options: EvolutionOptions,
+    *,
+    is_whole: bool,
+    settle: Callable[[], None] = lambda: None,
+) -> Schema:
+    """The table's schema once it takes rows of `wanted`; committed where it had to change.
+
+    `is_whole`: `wanted` has all columns of the rows, and says nothing about nulls, as a DataFrame's schema, which takes
+    nearly every column for nullable; else what it has as optional is so. `settle` is called before a commit. Raises SchemaMismatchError with both schemas
+    where that is impossible, and the errors of a commit.
+    """
+    if not options.is_on:
+        return table.schema
+    full = options.level == FULL
+    rules = UnionRules(
+        widen=full,
+        relax=full and not is_whole,
+        relax_absent=full and is_whole,
+        docs=False,
+        fits=is_convertible,
+        plain=True,
+    )
+    update = UpdateSchema(table).union_by_name(wanted, rules)
+    schema, steps = update.apply()
+    if steps:
+        check_writable(schema, table.format_version)
+        settle()
+        _commit(table, update)
+    return table.schema
+
+
+class SchemaFollower:
+    """Keeps one run's table up to its stream. `settle` waits until nothing of the run is being committed, because the
+    table then moves under nobody's feet; it may raise what such a commit ended with."""
+
+    def __init__(self, table: Table, options: EvolutionOptions, settle: Callable[[], None]) -> None:
+        self._table = table
+        self._options = options
+        self._settle = settle
+        self._seen: tuple[str, int] | None = None
+
+    def follow(self, described: str, columns: Callable[[], Schema]) -> None:
+        """Evolve the table for rows of a schema, which `described` identifies; cheap while both stay as they are."""
+        if not self._options.is_on or self._seen == (described, self._table.schema.schema_id):
+            return
+        self._evolved(columns(), is_whole=True)
+        self._seen = (described, self._table.schema.schema_id)
+
+    def answer(self, error: NewSchemaError) -> bool:
+        """Whether the table has become what a task asked for, so that the same rows are worth another attempt.
+
+        Raises SchemaMismatchError where it cannot become that.
+        """
+        if not self._options.is_on or not error.wanted:
+            return False
+        before = self._table.schema
+        self._evolved(schema_from_json(json.loads(error.wanted)), is_whole=False)
+        return self._table.schema != before
+
+    def _evolved(self, wanted: Schema, *, is_whole: bool) -> None:
+        evolved(self._table, wanted, self._options, is_whole=is_whole, settle=self._settle)
+
+
+def _commit(table: Table, update: UpdateSchema) -> None:
+    before = table.schema
+    update.commit()
+    if table.schema != before:
+        _LOG.info(
+            "%s: the schema follows the stream: it was %s, and is %s now",
+            table.location,
+            columns_text(before),
+            columns_text(table.schema),
+        )
