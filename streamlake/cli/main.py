@@ -125,6 +125,12 @@ def run(
 
 
 @app.command()
+def schema() -> None:
+    """Print the JSON schema of pipeline files."""
+    raise typer.Exit(_command("schema")())
+
+
+@app.command()
 def inspect(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="A table's directory, or a catalog's name.")],
     what: Annotated[
