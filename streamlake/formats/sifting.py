@@ -46,6 +46,8 @@ def sifted(
             done.append((low, high, attempt(low, high)))
         except SpanError as error:
             at = low + error.at
+            if not low <= at < high:
+                raise AssertionError(f"record {at} is said to fail in the span {low} to {high}") from error
             reject(at, error.reason)
             waiting += [(at + 1, high), (low, at)]
             size = max(_SHORTEST, error.at)

@@ -266,7 +266,9 @@ def _map(array: pa.Array, type_: MapType, target: pa.DataType, path: str) -> pa.
 
 def _unsliced(array: pa.Array) -> pa.Array:
     """Lists or maps without items of other rows: those need not convert."""
-    return pa.concat_arrays([array, array.slice(0, 0)]) if array.offset else array
+    items = array.keys if pa.types.is_map(array.type) else array.values
+    ends_before = array.offsets[len(array)].as_py() < len(items)
+    return pa.concat_arrays([array, array.slice(0, 0)]) if array.offset or ends_before else array
 
 
 def _items(values: pa.Array, type_: IcebergType, path: str, around: pa.Array) -> pa.Array:

@@ -273,3 +273,13 @@ def test_nested_values_are_converted_and_errors_name_the_row() -> None:
 def test_types_that_are_not_written_are_refused_at_once() -> None:
     with pytest.raises(FeatureUnsupportedError, match="variant"):
         RowCheck(Schema((NestedField(1, "v", VariantType()),)), "t")
+
+
+def test_a_slice_of_lists_is_not_judged_by_the_items_of_other_rows() -> None:
+    lists = pa.array([[1], [1 << 40], [3]], pa.list_(pa.int64()))
+    maps = pa.array([[("a", 1)], [("b", 1 << 40)], []], pa.map_(pa.string(), pa.int64()))
+    rows = pa.table({"l": lists, "m": maps})
+    ddl = "l array<int>, m map<string,int>"
+    assert aligned(ddl, rows.slice(0, 1)).to_pylist() == [{"l": [1], "m": [("a", 1)]}]
+    assert aligned(ddl, rows.slice(2, 1)).to_pylist() == [{"l": [3], "m": []}]
+    refused(ddl, rows.slice(0, 2), "column 'l.element', row 1")
