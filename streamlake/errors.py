@@ -6,6 +6,7 @@ StreamlakeError
   SchemaMismatchError         the rows do not fit the table: fix the stream or the table
     NewSchemaError              they would, if the table's schema changed as the error says
   DecodeError                 this record goes to the rejects
+  TooManyRejectsError         more records were rejected than is allowed: find out why, then let them through or mend them
   SourceError                 the stream cannot be read
     DataLossError               records that were due are gone from the source: choose what to do
   StorageError                may be retried
@@ -59,6 +60,10 @@ class NewSchemaError(SchemaMismatchError):
 
 class DecodeError(StreamlakeError):
     """A record cannot be decoded or converted; it names topic, partition and offset."""
+
+
+class TooManyRejectsError(StreamlakeError):
+    """More records of a checkpoint were rejected than `max_rejects` allows; nothing of it was committed."""
 
 
 class SourceError(StreamlakeError):

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from streamlake.errors import DecodeError
 from streamlake.records import RowKind
 
 Array = Any  # numpy array
@@ -21,10 +22,12 @@ Array = Any  # numpy array
 
 @dataclass(frozen=True)
 class Reject:
-    """A record that cannot be decoded or converted: its place in the raw batch, and why."""
+    """A record that cannot be decoded or converted: its place in the raw batch, and why. `error` is the name of the error
+    that would be raised for it."""
 
     record: int
     reason: str
+    error: str = DecodeError.__name__
 
 
 @dataclass(frozen=True)

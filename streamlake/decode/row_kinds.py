@@ -6,6 +6,7 @@ Invariant: nothing is guessed; a value that is not known is an error, because a 
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,27 @@ def row_kinds(column: pa.Array | pa.ChunkedArray, where: str) -> pa.Int8Array:
             f"{where}: a row kind cannot be read from the type {array.type}. {_known()}"
         )
     return codes.cast(pa.int8())
+
+
+def known_row_kinds(column: pa.Array, where: str) -> tuple[pa.Int8Array, dict[int, str]]:
+    """The RowKind code of each of n rows, UPDATE_AFTER for those that have none, and for each of these the reason.
+
+    Raises SchemaMismatchError for another type, as `row_kinds` does.
+    """
+    try:
+        return row_kinds(column, where), {}
+    except SchemaMismatchError:
+        row_kinds(column.slice(0, 0), where)
+    encoded = pc.dictionary_encode(plain_array(column))
+    codes: Any = np.full(len(encoded.dictionary) + 1, _UNKNOWN, dtype=np.int8)
+    for at in range(len(encoded.dictionary)):
+        with contextlib.suppress(SchemaMismatchError):
+            codes[at] = row_kinds(encoded.dictionary.slice(at, 1), where)[0].as_py()
+    found = codes[encoded.indices.fill_null(len(encoded.dictionary)).to_numpy(zero_copy_only=False)]
+    unknown = {
+        int(row): f"{column[int(row)].as_py()!r} is no row kind" for row in np.flatnonzero(found == _UNKNOWN)
+    }
+    return pa.array(np.where(found == _UNKNOWN, np.int8(RowKind.UPDATE_AFTER), found), pa.int8()), unknown
 
 
 def _checked_codes(array: pa.Array, where: str) -> pa.Array:

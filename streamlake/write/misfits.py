@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from streamlake.formats.arrow_schema import arrow_type
 from streamlake.formats.sifting import SpanError, sifted
-from streamlake.records import ROW_KIND, RowKind
 from streamlake.spec.schema import Schema
 from streamlake.spec.types import NestedField, PrimitiveType
 from streamlake.write.conversion import NotConvertibleError, converted
@@ -44,11 +43,16 @@ class MisfitCheck:
         self._ordering = frozenset(sequence_by)
         self._read_for_deletes = frozenset(schema.column_names) if whole_row else self._key | self._ordering
 
-    def find(self, rows: pa.RecordBatch, unset: Mapping[str, Array] | None = None) -> dict[int, str]:
+    def find(
+        self,
+        rows: pa.RecordBatch,
+        removes: Array | None = None,
+        unset: Mapping[str, Array] | None = None,
+    ) -> dict[int, str]:
         """Row -> the first reason why it does not fit, for the rows that do not. Columns that the table lacks, and those
-        that have another type altogether, are not looked at. `unset`: for columns with values that records leave out, (n,) bool."""
+        that have another type altogether, are not looked at. `removes`: (n,) bool, rows that take one out. `unset`: for columns with values that records leave out, (n,) bool."""
         found: dict[int, str] = {}
-        removes = _removes(rows)
+        removes = removes if removes is not None and removes.any() else None
         unset = unset or {}
         for part in self._fields:
             if part.name not in rows.schema.names:
@@ -110,15 +114,6 @@ class MisfitCheck:
             for row in np.flatnonzero(nulls).tolist():
                 found.setdefault(row, f"column '{part.name}': the value is null and the table requires one")
         return found
-
-
-def _removes(rows: pa.RecordBatch) -> Array | None:
-    """(n,) bool: rows that take one out; None where there is none. Row kinds that are no codes are told elsewhere."""
-    if ROW_KIND not in rows.schema.names:
-        return None
-    kinds = rows.column(ROW_KIND).fill_null(RowKind.UPDATE_AFTER).to_numpy(zero_copy_only=False)
-    removes: Array = (kinds == RowKind.UPDATE_BEFORE) | (kinds == RowKind.DELETE)
-    return removes if removes.any() else None
 
 
 def _unconvertible(column: pa.Array, part: NestedField) -> dict[int, str]:

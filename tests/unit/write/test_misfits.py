@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 
 from streamlake.errors import SchemaMismatchError
-from streamlake.records import ROW_KIND, RowKind
 from streamlake.spec.ddl import parse_ddl
 from streamlake.write.misfits import MisfitCheck
 from streamlake.write.row_check import RowCheck
@@ -82,10 +81,11 @@ def test_a_row_that_is_taken_out_needs_its_key_and_order_only():
         "id": pa.array([1, None, 3, None], pa.int64()),
         "at": pa.array([1, 2, None, 4], pa.int64()),
         "v": pa.array([None, None, None, None], pa.string()),
-        ROW_KIND: pa.array([RowKind.DELETE, RowKind.DELETE, RowKind.DELETE, RowKind.INSERT], pa.int8()),
     }
-    ddl = "id long not null, at long, v string not null"
-    found = misfits(ddl, rows, key=["id"], sequence_by=["at"])
+    check = MisfitCheck(
+        parse_ddl("id long not null, at long, v string not null"), key=["id"], sequence_by=["at"]
+    )
+    found = check.find(pa.RecordBatch.from_pydict(rows), np.array([True, True, True, False]))
     assert sorted(found) == [1, 2, 3]
     assert "'id'" in found[1]
     assert "`sequence_by`" in found[2]
@@ -96,7 +96,7 @@ def test_a_value_that_was_left_out_is_no_null_but_in_the_key():
         [pa.array([1, 2, None], pa.int64()), pa.array([None, None, "x"])], names=["id", "v"]
     )
     left_out = {"v": np.array([True, False, False]), "id": np.array([False, False, True])}
-    found = MisfitCheck(parse_ddl("id long, v string not null"), key=["id"]).find(batch, left_out)
+    found = MisfitCheck(parse_ddl("id long, v string not null"), key=["id"]).find(batch, unset=left_out)
     assert sorted(found) == [1, 2]
     assert "leaves it out" in found[2]
 

@@ -1,0 +1,121 @@
+"""Records of a raw batch -> rows that fit the table, and the records that gave none, as rows for the rejects table.
+
+Runs in the tasks that read, and where rejects are replayed. Invariant: a record gives all of its rows or is a reject;
+none is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from streamlake.decode.decoded import Decoded, Decoder
+from streamlake.decode.envelope import Reject
+from streamlake.decode.rejected_records import RejectStamp, rejected_rows
+from streamlake.decode.row_kinds import known_row_kinds
+from streamlake.errors import SchemaMismatchError, TooManyRejectsError
+from streamlake.records import RowKind
+from streamlake.spec.schema import Schema
+from streamlake.write.misfits import MisfitCheck
+
+Array = Any  # numpy array
+
+_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class RejectRules:
+    """What a task needs to know to set records aside that do not become rows of a table with `schema`.
+
+    `key`, `sequence_by` and `whole_row`: see MisfitCheck; `row_kind` is the rows' column with row kinds. `most` rejects are
+    allowed for a checkpoint (None: any number). `table` names the table in errors.
+    """
+
+    table: str
+    schema: Schema
+    stamp: RejectStamp
+    key: tuple[str, ...] = ()
+    sequence_by: tuple[str, ...] = ()
+    whole_row: bool = False
+    row_kind: str | None = None
+    most: int | None = None
+
+
+class RecordScreen:
+    """Applies the rules to the batches of one task; counts what it sets aside."""
+
+    def __init__(self, decoder: Decoder, rules: RejectRules) -> None:
+        self._decoder = decoder
+        self._rules = rules
+        self._misfits = MisfitCheck(
+            rules.schema, key=rules.key, sequence_by=rules.sequence_by, whole_row=rules.whole_row
+        )
+        self.rejected = 0
+
+    def decode(self, raw: pa.RecordBatch) -> Decoded:
+        """The records of a batch of schema RAW_RECORDS: as Decoder with `keep_rejects`, and with the records among the
+        rejects whose rows do not fit the table.
+
+        Raises TooManyRejectsError as soon as this task alone has more than are allowed for the checkpoint.
+        """
+        decoded = self._without_misfits(self._decoder.decode(raw, keep_rejects=True))
+        self.rejected += len(decoded.rejects)
+        if self._rules.most is not None and self.rejected > self._rules.most:
+            told = [(_place(raw, reject.record), reject.reason) for reject in decoded.rejects]
+            raise too_many_rejects(self._rules.table, self.rejected, self._rules.most, told, or_more=True)
+        return decoded
+
+    def rejects_of(self, decoded: Decoded) -> pa.RecordBatch | None:
+        """The rejects as rows of the rejects table; None where there are none. The raw batch must have all its parts."""
+        if not decoded.rejects:
+            return None
+        return rejected_rows(decoded.raw, decoded.rejects, self._rules.stamp)
+
+    def _without_misfits(self, decoded: Decoded) -> Decoded:
+        rows, reasons, removes = decoded.rows, {}, None
+        if self._rules.row_kind is not None:
+            column = rows.column(self._rules.row_kind)
+            kinds, reasons = known_row_kinds(column, f"column '{self._rules.row_kind}'")
+            codes = kinds.to_numpy(zero_copy_only=False)
+            removes = (codes == RowKind.UPDATE_BEFORE) | (codes == RowKind.DELETE)
+        for row, reason in self._misfits.find(rows, removes).items():
+            reasons.setdefault(row, reason)
+        if not reasons:
+            return decoded
+        wrong: dict[int, str] = {}
+        for row in sorted(reasons):
+            wrong.setdefault(int(decoded.records[row]), reasons[row])
+        kept = ~np.isin(decoded.records, list(wrong))
+        rejects = [
+            *decoded.rejects,
+            *(Reject(record, reason, SchemaMismatchError.__name__) for record, reason in wrong.items()),
+        ]
+        places = np.cumsum(kept) - 1
+        return replace(
+            decoded,
+            rows=rows.filter(pa.array(kept)),
+            records=decoded.records[kept],
+            moves=tuple(replace(move, row=int(places[move.row])) for move in decoded.moves if kept[move.row]),
+            rejects=tuple(sorted(rejects, key=lambda reject: reject.record)),
+        )
+
+
+def too_many_rejects(
+    table: str, count: int, most: int, told: Sequence[tuple[str, str]], *, or_more: bool = False
+) -> TooManyRejectsError:
+    """The error for a checkpoint with more rejects than are allowed; `told` are (place, reason) of some of them."""
+    first = "; ".join(f"{place}: {reason}" for place, reason in told[:_SHOWN])
+    return TooManyRejectsError(
+        f"{table}: {count}{' or more' if or_more else ''} records of this checkpoint cannot become rows, and max_rejects allows "
+        f"{most}: nothing of the checkpoint was committed. The first are {first}. Correct the schema or the producer, or raise "
+        "max_rejects to let them go to the rejects table"
+    )
+
+
+def _place(raw: pa.RecordBatch, at: int) -> str:
+    topic, partition, offset = (raw.column(name)[at].as_py() for name in ("topic", "partition", "offset"))
+    return f"{topic}-{partition} offset {offset}"
