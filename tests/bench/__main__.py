@@ -18,6 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.data import events, write_files
+from tests.bench.peers.comparison import JOBS, Load, compare
+from tests.bench.peers.engines import ENGINES as PEERS
+from tests.bench.peers.engines import Pace
+from tests.bench.peers.figures import figures_of
 from tests.bench.recovery import bench_recovery
 from tests.bench.report import Figure, print_table, write_report
 from tests.bench.upsert import ENGINES, Sizes, bench_upsert
@@ -125,6 +129,20 @@ def bench_kafka(work: Path, repeat: int, rows: int) -> tuple[list[Figure], dict[
     }
 
 
+def bench_kafka_peers(
+    work: Path, repeat: int, load: Load, only: list[str]
+) -> tuple[list[Figure], dict[str, Any]]:
+    """`only` names jobs and engines, or none of either for all of them."""
+    unknown = [each for each in only if each not in JOBS and each not in PEERS]
+    if unknown:
+        raise SystemExit(
+            f"'{unknown[0]}' is neither a job ({', '.join(JOBS)}) nor an engine ({', '.join(PEERS)})"
+        )
+    jobs = [each for each in only if each in JOBS] or list(JOBS)
+    runs = compare(work, load, repeat, jobs, [each for each in only if each in PEERS])
+    return figures_of(runs, load, repeat)
+
+
 def fill_topic(broker: KafkaBroker, topic: str, rows: int) -> None:
     """`rows` JSON events, lz4, in two partitions."""
     from kafka import KafkaProducer
@@ -206,13 +224,25 @@ def main() -> None:
         default=["append", "upsert", "delete-scan", "kafka", "commit", "guards", "recovery", "demo"],
     )
     parser.add_argument("--rows", type=int, default=5_000_000, help="rows of the append benchmark")
-    parser.add_argument("--messages", type=int, default=2_000_000, help="messages of the Kafka benchmark")
+    parser.add_argument(
+        "--messages", type=int, help="of the Kafka benchmarks (kafka: 2,000,000; kafka-peers: 4,000,000)"
+    )
+    parser.add_argument("--keys", type=int, default=1_000_000, help="keys of the messages of kafka-peers")
+    parser.add_argument(
+        "--batch", type=int, default=1_000_000, help="messages per micro-batch of kafka-peers"
+    )
+    parser.add_argument(
+        "--flink-checkpoint-ms", type=int, default=2_000, help="Flink's interval in kafka-peers"
+    )
+    parser.add_argument(
+        "--only", default="", help="jobs and engines of kafka-peers, such as append,upsert,streamlake,flink"
+    )
     parser.add_argument("--snapshots", type=int, default=2_000, help="snapshots of the commit benchmark")
     parser.add_argument(
         "--engines", default=",".join(ENGINES), help="engines of the upsert benchmark, such as merge,flink"
     )
     parser.add_argument("--scale", type=float, default=1, help="of the upsert benchmark's rows and keys")
-    parser.add_argument("--repeat", type=int, default=3, help="runs of each engine")
+    parser.add_argument("--repeat", "--rounds", type=int, default=3, help="runs of each engine")
     parser.add_argument(
         "--out", type=Path, default=HERE / "report", help="where report.json and report.png go"
     )
@@ -232,7 +262,17 @@ def main() -> None:
                 Sizes().scaled(options.scale),
             ),
             "delete-scan": lambda: bench_delete_scan(work, options.repeat),
-            "kafka": lambda: bench_kafka(work, options.repeat, options.messages),
+            "kafka": lambda: bench_kafka(work, options.repeat, options.messages or 2_000_000),
+            "kafka-peers": lambda: bench_kafka_peers(
+                work / "kafka-peers",
+                options.repeat,
+                Load(
+                    options.messages or 4_000_000,
+                    options.keys,
+                    Pace(options.batch, options.flink_checkpoint_ms),
+                ),
+                [each for each in options.only.split(",") if each],
+            ),
             "guards": lambda: bench_guards(work, options.repeat, options.rows),
             "recovery": lambda: bench_recovery(work, options.repeat, options.snapshots, run),
             "commit": lambda: bench_commit(work, options.repeat, options.snapshots),
@@ -245,7 +285,8 @@ def main() -> None:
             more, raw = benches[which]()
             figures += more
             runs |= raw
-            write_report(options.out, more, raw)
+            if more:
+                write_report(options.out, more, raw)
     print_table(figures)
     print(f"\nreport: {options.out / 'report.json'}, {options.out / 'report.png'}")
 

@@ -45,13 +45,17 @@ log.cleaner.enable=false
 
 
 class KafkaBroker:
-    """A running broker. `bootstrap_servers` is what clients connect to; `log` is its log file."""
+    """A running broker. `bootstrap_servers` is what clients connect to; `log` is its log file.
+
+    One in the `home` of a former one has its data and its ports.
+    """
 
     def __init__(self, home: Path) -> None:
         self.home = home
         self.log = home / "broker.log"
+        self._config = home / "server.properties"
         self._process: subprocess.Popen[bytes] | None = None
-        self._port, self._controller_port = free_ports(2)
+        self._port, self._controller_port = _ports_of(self._config) or free_ports(2)
 
     @property
     def bootstrap_servers(self) -> str:
@@ -61,12 +65,11 @@ class KafkaBroker:
         """Format the storage on first use, start the process, return when clients can list topics."""
         java, class_path = _java(), ":".join(map(str, jars(KAFKA_BROKER)))
         self.home.mkdir(parents=True, exist_ok=True)
-        config = self.home / "server.properties"
         flags = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         flags += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", class_path]
         with open(self.log, "ab") as log:
-            if not config.exists():
-                config.write_text(
+            if not self._config.exists():
+                self._config.write_text(
                     _PROPERTIES.format(
                         port=self._port, controller=self._controller_port, data=self.home / "data"
                     )
@@ -80,11 +83,11 @@ class KafkaBroker:
                     "-t",
                     cluster,
                     "-c",
-                    str(config),
+                    str(self._config),
                 ]
                 subprocess.run(command, check=True, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
             self._process = subprocess.Popen(
-                [java, *flags, "kafka.Kafka", str(config)],
+                [java, *flags, "kafka.Kafka", str(self._config)],
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
@@ -235,6 +238,14 @@ class _Admin:
     def __exit__(self, *_: object) -> None:
         if self._client is not None:
             self._client.close()
+
+
+def _ports_of(config: Path) -> tuple[int, int] | None:
+    if not config.exists():
+        return None
+    listeners = next(line for line in config.read_text().splitlines() if line.startswith("listeners="))
+    port, controller = (int(each.rpartition(":")[2]) for each in listeners.split(","))
+    return port, controller
 
 
 def _java() -> str:
