@@ -43,6 +43,17 @@ ROW_KIND = "_row_kind"
 ROW_ORDER = "_row_order"
 """The column of a change that holds its place in the order of the source, as an int64."""
 
+UNSET = "_unset"
+"""The column of a change that tells which of its values the source left out, as `formats.unset_cells` makes it. Batches
+without any have no such column."""
+
+PLACE = "_place"
+"""The column of a change that says which record it comes from, where messages need it: PLACE_TYPE, or null."""
+
+PLACE_TYPE = pa.struct(
+    [pa.field("topic", pa.string()), pa.field("partition", pa.int32()), pa.field("offset", pa.int64())]
+)
+
 SEQUENCE = "sequence"
 """The part of a record of a change stream that says its place in the database's log, as far as the envelope tells it."""
 

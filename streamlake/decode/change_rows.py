@@ -16,7 +16,8 @@ from streamlake.decode.envelope import Changes
 from streamlake.decode.envelope_decoder import record_error
 from streamlake.decode.envelopes import open_decoder
 from streamlake.formats.arrow_schema import schema_to_arrow
-from streamlake.records import ROW_KIND, SEQUENCE
+from streamlake.formats.unset_cells import unset_column
+from streamlake.records import PLACE, PLACE_TYPE, ROW_KIND, SEQUENCE, UNSET, RowKind
 from streamlake.spec.schema import Schema
 
 
@@ -24,7 +25,8 @@ class ChangeRows:
     """Decodes for one source.
 
     `schema` is that of the rows: columns of `metadata` ({column: part of the record}), ROW_KIND, and the others, which
-    are the table's. `key` are those of them that tell rows apart (none: the envelope's word is taken).
+    are the table's. `key` are those of them that tell rows apart (none: the envelope's word is taken). `partial_update`: a
+    field that a row does not have is unset.
     """
 
     def __init__(
@@ -34,28 +36,31 @@ class ChangeRows:
         format: str,
         key: Sequence[str],
         options: Mapping[str, str],
+        *,
+        partial_update: bool = False,
     ) -> None:
         typed = {part.name: part.type for part in schema_to_arrow(schema)}
         self.schema = pa.schema([pa.field(name, type_) for name, type_ in typed.items()])
         self._metadata = dict(metadata)
         fields = tuple(part for part in schema.fields if part.name not in metadata and part.name != ROW_KIND)
-        self._decoder = open_decoder(format, Schema(fields), key, options)
+        self._decoder = open_decoder(format, Schema(fields), key, options, partial_update=partial_update)
 
     def decode(self, raw: pa.RecordBatch, *, keep_rejects: bool = False) -> Decoded:
         """See Decoder; deletes may hold nulls outside of the key.
 
-        Raises DecodeError, too, for a value that the database did not send, and for a truncate.
+        Raises DecodeError, too, for a truncate.
         """
         changes = self._decoder.decode(raw, keep_rejects=keep_rejects)
-        _refuse_what_has_no_row(raw, changes)
+        _refuse_truncates(raw, changes)
         columns = {name: changes.rows.column(name) for name in changes.rows.schema.names}
         of_record = pa.array(changes.records)
         for column, part in self._metadata.items():
             columns[column] = changes.sequence if part == SEQUENCE else raw.column(part).take(of_record)
         arrays = [_typed(columns[field.name], field.type) for field in self.schema]
+        rows = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         return Decoded(
             raw,
-            pa.RecordBatch.from_arrays(arrays, schema=self.schema),
+            _with_unset(rows, raw, changes),
             changes.records,
             moves=changes.moves,
             rejects=changes.rejects,
@@ -64,16 +69,21 @@ class ChangeRows:
         )
 
 
-def _refuse_what_has_no_row(raw: pa.RecordBatch, changes: Changes) -> None:
-    for column, unset in changes.unset.items():
-        if unset.any():
-            record = int(changes.records[np.flatnonzero(unset)[0]])
-            raise record_error(
-                raw,
-                record,
-                f"column '{column}' has no value here, because the database did not send what an update left unchanged (a "
-                "TOASTed value); let it send whole rows (in PostgreSQL: alter table ... replica identity full)",
-            )
+def _with_unset(rows: pa.RecordBatch, raw: pa.RecordBatch, changes: Changes) -> pa.RecordBatch:
+    """The rows with UNSET and PLACE, where a row that comes in has values that the database left out."""
+    brought = np.isin(changes.rows.column(ROW_KIND).to_numpy(), (RowKind.INSERT, RowKind.UPDATE_AFTER))
+    masks = {name: mask & brought for name, mask in changes.unset.items()}
+    masks = {name: mask for name, mask in masks.items() if mask.any()}
+    if not masks:
+        return rows
+    unset = unset_column(masks, rows.num_rows)
+    of_record = pa.array(changes.records, mask=unset.is_null().to_numpy(zero_copy_only=False))
+    parts = [raw.column(part.name).take(of_record).cast(part.type) for part in PLACE_TYPE]
+    place = pa.StructArray.from_arrays(parts, fields=list(PLACE_TYPE), mask=unset.is_null())
+    return rows.append_column(UNSET, unset).append_column(PLACE, place)
+
+
+def _refuse_truncates(raw: pa.RecordBatch, changes: Changes) -> None:
     if changes.truncates:
         truncate = changes.truncates[0]
         raise record_error(

@@ -19,7 +19,7 @@ from streamlake.decode.envelope import Array, KeyMove, Reject, Truncate
 class Decoded:
     """The rows of a raw batch of n records.
 
-    `rows` has the decoder's schema; `records` (rows,) int64 is the place in `raw` of the record that each row comes from.
+    `rows` has the decoder's schema, and the columns UNSET and PLACE too where the source left values out; `records` (rows,) int64 is the place in `raw` of the record that each row comes from.
     `moves` tell rows that got another key. `rejects` are the records that could not be decoded, where they are kept.
     `ignored`: reason -> records that change no row.
     """

@@ -91,7 +91,7 @@ def _last_rows(sorted_rows: Array, starts: Array, sizes: Array, order: Sequence[
     rows = sorted_rows[np.repeat(sizes > 1, sizes)]
     sizes = sizes[several]
     for column in order:
-        for at, values in enumerate(_ranks(column, rows)):
+        for at, values in enumerate(ranks(column, rows)):
             if not at:
                 ranked = np.arange(len(rows))
             firsts = np.cumsum(sizes) - sizes
@@ -103,8 +103,8 @@ def _last_rows(sorted_rows: Array, starts: Array, sizes: Array, order: Sequence[
     return last
 
 
-def _ranks(column: Array | pa.Array | Guards, rows: Array) -> list[Array]:
-    """Integers for the values at (m,) `rows`, each (m,), most significant first, that order as the values do."""
+def ranks(column: Array | pa.Array | Guards, rows: Array) -> list[Array]:
+    """Integers for the values of n rows at (m,) `rows`, each (m,), most significant first, that order as the values do."""
     values = column.values if isinstance(column, Guards) else column
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()

@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streamlake.decode.row_kinds import row_kinds
-from streamlake.errors import InvalidOptionError
+from streamlake.errors import DecodeError, InvalidOptionError
 from streamlake.formats.name_mapping import NAME_MAPPING_PROPERTY, NameMapping
 from streamlake.formats.row_bytes import encode_rows
 from streamlake.index.guards import GuardCodec
@@ -27,7 +28,7 @@ from streamlake.read.column_selection import select_columns
 from streamlake.read.deletes import DeleteReader
 from streamlake.read.file_rows import FileRows
 from streamlake.read.planning import FileScanTask
-from streamlake.records import RowKind
+from streamlake.records import PLACE, UNSET, RowKind
 from streamlake.source.fetcher import fetch_range
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.source.offsets import OffsetRange
@@ -61,7 +62,8 @@ class RowForm:
     """What of a row is compared. `fields` are the compared columns, the key's first; without a key a row is its own.
 
     `sequence_by` and `row_kind` are for a source of changes; `keeps_before` tells whether -U takes a row out
-    (changelog) or is left out (upsert). `table` is for messages.
+    (changelog) or is left out (upsert). `table` is for messages. `numbers` are text columns whose values are numbers:
+    1.50 equals 1.5 there.
     """
 
     table: str
@@ -70,6 +72,7 @@ class RowForm:
     sequence: tuple[NestedField, ...] = ()
     row_kind: str | None = None
     keeps_before: bool = False
+    numbers: frozenset[str] = frozenset()
 
     @property
     def key_fields(self) -> tuple[NestedField, ...]:
@@ -116,6 +119,9 @@ class RowForm:
         self, rows: pa.Table, guards: pa.Array | None, at: Array | None, partition: int, removes: Array
     ) -> pa.RecordBatch:
         count = rows.num_rows
+        for name in self.numbers:
+            at_place = rows.column_names.index(name)
+            rows = rows.set_column(at_place, rows.field(at_place), plain_numbers(rows.column(name)))
         key, value = self.key_fields, self.value_fields
         if not key:
             key, value = value, ()
@@ -183,9 +189,9 @@ class TableRows:
         for task in tasks:
             for batch in rows.read(task):
                 if self.is_source:
-                    yield from _sent(self.form.of_source(pa.Table.from_batches([batch])))
+                    yield from sent(self.form.of_source(pa.Table.from_batches([batch])))
                 else:
-                    yield from _sent(self.form.of_table(batch))
+                    yield from sent(self.form.of_table(batch))
 
 
 @dataclass(frozen=True)
@@ -203,8 +209,9 @@ class RecordRows:
             for piece in batch.to_pylist():
                 for raw in fetch_range(self.source, OffsetRange(**piece), wanted):
                     decoded = decoder.decode(raw)
+                    _require_whole_rows(decoded.rows)
                     rows, at = decoded.rows, raw.column("offset").to_numpy()[decoded.records]
-                    yield from _sent(
+                    yield from sent(
                         self.form.of_source(pa.Table.from_batches([rows]), at, int(piece["partition"]))
                     )
 
@@ -219,13 +226,29 @@ class FrameRows:
         keep_archive_directories()
         for batch in batches:
             if batch.num_rows:
-                yield from _sent(self.form.of_source(pa.Table.from_batches([batch])))
+                yield from sent(self.form.of_source(pa.Table.from_batches([batch])))
+
+
+def plain_numbers(text: pa.Array) -> pa.Array:
+    """Texts of decimal numbers without the zeros at the end of their fraction."""
+    short = pc.utf8_rtrim(pc.utf8_rtrim(text, "0"), ".")
+    return pc.if_else(pc.match_substring(text, "."), short, text)
 
 
 Reader = Callable[[Batches], Batches]
 
 
-def _sent(batch: pa.RecordBatch) -> Batches:
+def _require_whole_rows(rows: pa.RecordBatch) -> None:
+    if UNSET not in rows.schema.names:
+        return
+    place = rows.column(PLACE).drop_null()[0].as_py()
+    raise DecodeError(
+        "{topic}-{partition} offset {offset}: the record leaves values out, which are those of an older row; such a topic "
+        "cannot be compared with its table. Compare the table with its source itself".format(**place)
+    )
+
+
+def sent(batch: pa.RecordBatch) -> Batches:
     """Spark takes many small batches faster than few large ones."""
     for start in range(0, batch.num_rows, _SENT_ROWS):
         yield batch.slice(start, _SENT_ROWS)

@@ -14,7 +14,7 @@ from streamlake.spec.schema import Schema
 from streamlake.spec.types import DoubleType, FloatType, NestedField, StringType
 from streamlake.table.table import Table
 from streamlake.write.upsert_key import UpsertKey
-from streamlake.write.upsert_target import DELETE_MODES, EQUALITY
+from streamlake.write.upsert_target import DELETE_MODES, EQUALITY, FAIL, UNSET_POLICIES
 
 _LOG = logging.getLogger(__name__)
 
@@ -22,6 +22,7 @@ PREFIX = "streamlake.upsert."
 BUCKETS = "streamlake.upsert.buckets"
 TOMBSTONE_RETENTION = "streamlake.upsert.tombstone-retention-ms"
 EQUALITY_ROWS = "streamlake.upsert.equality-deletes"
+UNSET_VALUES = "streamlake.upsert.unset-values"
 _KEY_ONLY, _WHOLE_ROW = "key", "row"
 _WEEK_MS = 7 * 24 * 3600 * 1000
 
@@ -29,7 +30,8 @@ _WEEK_MS = 7 * 24 * 3600 * 1000
 @dataclass(frozen=True)
 class UpsertOptions:
     """How changes go into one table. `row_kind` is the frame's column with row kinds, None: it has none. `buckets`
-    is the number of tasks for an index that does not exist yet."""
+    is the number of tasks for an index that does not exist yet, `unset_values` what becomes of changes that leave out a value
+    which is nowhere to be found."""
 
     key: UpsertKey
     delete_mode: str
@@ -37,6 +39,7 @@ class UpsertOptions:
     buckets: int
     tombstone_retention_ms: int
     whole_row: bool
+    unset_values: str = FAIL
 
     @staticmethod
     def of(
@@ -58,7 +61,7 @@ class UpsertOptions:
         properties = table.properties
         check_option_names(
             (name for name in properties if name.startswith(PREFIX)),
-            (BUCKETS, TOMBSTONE_RETENTION, EQUALITY_ROWS),
+            (BUCKETS, TOMBSTONE_RETENTION, EQUALITY_ROWS, UNSET_VALUES),
             "table property",
         )
         names = tuple(key) or identifier_columns(table)
@@ -72,6 +75,9 @@ class UpsertOptions:
             raise InvalidOptionError(
                 f"the table property {EQUALITY_ROWS} is '{rows}'; it can be {_KEY_ONLY} or {_WHOLE_ROW}"
             )
+        unset = properties.get(UNSET_VALUES, FAIL)
+        if unset not in UNSET_POLICIES:
+            raise unknown_value(f"the table property {UNSET_VALUES}", unset, UNSET_POLICIES)
         if delete_mode == EQUALITY and sequence_by:
             _LOG.warning(
                 "%s: delete_mode='equality' keeps no state, so sequence_by orders the changes inside a checkpoint only: a "
@@ -85,6 +91,7 @@ class UpsertOptions:
             buckets=int_property(properties, BUCKETS, parallelism, minimum=1),
             tombstone_retention_ms=int_property(properties, TOMBSTONE_RETENTION, _WEEK_MS, minimum=0),
             whole_row=rows == _WHOLE_ROW,
+            unset_values=unset,
         )
 
     def equality_spec(self, table: Table) -> PartitionSpec:

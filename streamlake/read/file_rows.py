@@ -27,7 +27,6 @@ from streamlake.read.planning import FileScanTask
 from streamlake.spec.evaluators import file_may_match
 from streamlake.spec.expressions import TRUE
 from streamlake.spec.schema import Schema
-from streamlake.spec.transforms import Identity
 from streamlake.storage.file_io import FileIO
 
 _FEW_ROWS = 8
@@ -69,7 +68,7 @@ class FileRows:
             task.data_file.file_path,
             name_mapping=self.name_mapping,
             batch_size=self.batch_size,
-            constants=_partition_constants(task),
+            constants=task.spec.identity_values(task.data_file.partition),
             lineage=RowLineage(task.data_file.first_row_id, task.sequence_number),
         ) as file:
             deleted = self.deletes.deleted_rows(task)
@@ -91,7 +90,7 @@ class FileRows:
             row_filter=to_arrow_filter(task.residual, schema),
             row_group_filter=_row_group_filter(task),
             batch_size=self.batch_size,
-            constants=_partition_constants(task),
+            constants=task.spec.identity_values(task.data_file.partition),
             lineage=RowLineage(file.first_row_id, task.sequence_number),
         ):
             if deleted is not None:
@@ -144,16 +143,6 @@ def _one(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
 
 def _row_group_filter(task: FileScanTask) -> partial[bool] | None:
     return None if task.residual == TRUE else partial(file_may_match, task.residual)
-
-
-def _partition_constants(task: FileScanTask) -> dict[int, object]:
-    """Identity partition values by source field id, for columns that the file does not hold itself."""
-    values = zip(task.spec.fields, task.data_file.partition, strict=True)
-    return {
-        part.source_id: value
-        for part, value in values
-        if isinstance(part.transform, Identity) and value is not None
-    }
 
 
 def _narrowed(array: pa.Array, type_: pa.DataType) -> pa.Array:

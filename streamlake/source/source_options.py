@@ -29,6 +29,7 @@ _NAMES = (
     "partition-discovery-interval-ms",
     "include-prefix",
     "inference-sample-size",
+    "partial-update",
 )
 
 
@@ -39,6 +40,7 @@ class SourceOptions:
     `starting_offsets` is "earliest", "latest", "timestamp" (then `starting_timestamp_ms` is given) or "explicit"
     (then `explicit_offsets` is: {(topic, partition): offset}, -1 for the latest and -2 for the earliest).
     `max_offsets_per_trigger` and `min_partitions` are None for no limit and one task per partition.
+    `partial_update`: a field that a record does not have keeps its value in the table.
     `client` holds kafka-python keywords, `decode` the entries that the decoder of the format reads.
     """
 
@@ -53,6 +55,7 @@ class SourceOptions:
     partition_discovery_interval_ms: int = 10_000
     include_prefix: str = ""
     inference_sample_size: int = 1_000
+    partial_update: bool = False
     client: Mapping[str, Any] = field(default_factory=dict)
     decode: Mapping[str, str] = field(default_factory=dict)
 
@@ -83,6 +86,7 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
         partition_discovery_interval_ms=_count(own, "partition-discovery-interval-ms", 10_000, least=0) or 0,
         include_prefix=own.get("include-prefix", ""),
         inference_sample_size=_count(own, "inference-sample-size", 1_000) or 0,
+        partial_update=_flag(own, "partial-update", default=False),
         client=client_options(options),
         decode={key: value for key, value in options.items() if key.startswith(DECODE_PREFIXES)},
     )

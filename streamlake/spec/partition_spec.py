@@ -50,6 +50,14 @@ class PartitionSpec:
         """The struct of partition values; every field is optional. A dropped source column reads as string."""
         return _partition_type(self, schema)
 
+    def identity_values(self, partition: tuple[Any, ...]) -> dict[int, Any]:
+        """The values of whole source columns that a partition tuple holds, by the column's field id; no nulls."""
+        return {
+            part.source_id: value
+            for part, value in zip(self.fields, partition, strict=True)
+            if isinstance(part.transform, Identity) and value is not None
+        }
+
     def partition_path(self, partition: tuple[Any, ...], schema: Schema) -> str:
         """The hive-style path of a partition tuple ("ts_day=2024-01-01/id_bucket=3"); empty when unpartitioned."""
         parts = []

@@ -7,16 +7,18 @@ says is to be dropped (-U in upsert mode).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from streamlake.errors import SchemaMismatchError
+from streamlake.formats.unset_cells import unset_masks
 from streamlake.index.guards import Guards
 from streamlake.index.keys import Keys
-from streamlake.records import ROW_KIND, ROW_ORDER, RowKind
+from streamlake.records import PLACE, ROW_KIND, ROW_ORDER, UNSET, RowKind
 from streamlake.write.row_check import RowCheck
 from streamlake.write.upsert_target import UPSERT, UpsertTarget
 
@@ -27,7 +29,8 @@ Array = Any  # numpy array
 class Changes:
     """n changes. `rows` holds the table's rows of those that bring one in, and `row_of` (n,) int64 the place of each
     change among them (of no meaning for the others). `keyed` has the key's columns of all n. `removes` (n,) bool tells -U and -D, `order` (n,) int64 the
-    place in the source."""
+    place in the source. `unset` has, for columns of which changes leave the value out, (n,) bool: their rows hold nulls
+    there. `places` (n,) are structs as PLACE_TYPE, or None."""
 
     keys: Keys
     keyed: pa.Table
@@ -36,6 +39,8 @@ class Changes:
     removes: Array
     order: Array
     guards: Guards | None
+    unset: Mapping[str, Array] = field(default_factory=dict)
+    places: pa.ChunkedArray | None = None
 
 
 class ChangeReader:
@@ -61,6 +66,8 @@ class ChangeReader:
             kept = kinds != RowKind.UPDATE_BEFORE
             kinds, order, changes = kinds[kept], order[kept], changes.filter(pa.array(kept))
         removes = (kinds == RowKind.UPDATE_BEFORE) | (kinds == RowKind.DELETE)
+        places, changes = _without(changes, PLACE)
+        unset, changes = self._unset(changes, removes, places)
         keyed = self._key_check.align(changes.select([n for n in self._needed if n in changes.column_names]))
         brought = changes.filter(pa.array(~removes)) if removes.any() else changes
         key = self._target.key
@@ -71,12 +78,33 @@ class ChangeReader:
         return Changes(
             keys=key.codec.encode([keyed.column(name) for name in key.columns]),
             keyed=keyed,
-            rows=self._check.align(brought),
+            rows=self._check.align(brought, {name: mask[~removes] for name, mask in unset.items()}),
             row_of=np.cumsum(~removes) - 1,
             removes=removes,
             order=order,
             guards=guards,
+            unset=unset,
+            places=places,
         )
+
+    def _unset(
+        self, changes: pa.Table, removes: Array, places: pa.ChunkedArray | None
+    ) -> tuple[dict[str, Array], pa.Table]:
+        """Which values of rows that come in are left out. Raises SchemaMismatchError for a part of a key or guard."""
+        column, rest = _without(changes, UNSET)
+        if column is None:
+            return {}, rest
+        masks = unset_masks(column)
+        for name, mask in masks.items():
+            if name in self._target.key.all_columns and mask.any():
+                place = None if places is None else places[int(np.argmax(mask))].as_py()
+                where = "" if place is None else "{topic}-{partition} offset {offset}: ".format(**place)
+                raise SchemaMismatchError(
+                    f"{where}{self._target.table.location}: column '{name}' has no value, because the record leaves it out, and "
+                    "without it the change cannot be told from others: it is in the key or in `sequence_by`"
+                )
+        brought = {name: mask & ~removes for name, mask in masks.items()}
+        return {name: mask for name, mask in brought.items() if mask.any()}, rest
 
     def _kinds(self, changes: pa.Table) -> tuple[Array, pa.Table]:
         if ROW_KIND not in changes.column_names:
@@ -103,3 +131,10 @@ class ChangeReader:
         if ROW_ORDER not in changes.column_names:
             return np.arange(start, start + changes.num_rows), changes
         return changes.column(ROW_ORDER).to_numpy(), changes.drop_columns([ROW_ORDER])
+
+
+def _without(changes: pa.Table, name: str) -> tuple[pa.ChunkedArray | None, pa.Table]:
+    """A column that not every table of changes has, and the table without it."""
+    if name not in changes.column_names:
+        return None, changes
+    return changes.column(name), changes.drop_columns([name])

@@ -7,7 +7,7 @@ the finished file has them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, KeysView
+from collections.abc import Callable, Container, KeysView
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -83,6 +83,14 @@ class PlacedWriter:
             for writer in self._writers.values():
                 writer.flush()
         return places
+
+    def finished(self, paths: Container[str]) -> dict[str, DataFile]:
+        """The files at `paths`, by path, as they can be read; those that are still open are finished first."""
+        for writer in self._writers.values():
+            if writer.open_path in paths:
+                writer.roll()
+            self._files.extend(writer.take_files())
+        return {file.file_path: file for file in self._files if file.file_path in paths}
 
     def close(self) -> tuple[DataFile, ...]:
         """Finish all files and describe them."""

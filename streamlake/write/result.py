@@ -30,13 +30,23 @@ class IndexChange:
 
 
 @dataclass(frozen=True)
+class Refused:
+    """A change that was not carried out, and why: the record that it comes from (None: it did not come with that)."""
+
+    topic: str | None
+    partition: int | None
+    offset: int | None
+    reason: str
+
+
+@dataclass(frozen=True)
 class WriteResult:
     """The files of one task attempt, with how many rows and bytes they hold, and counters for progress.
 
     Identity is (job id, checkpoint id, task id, attempt). `bytes` is the sum of the files' sizes. An upsert task also
     tells what `delete_files` replace (`removed`: older delete files, and data files all of whose rows are deleted),
     which rows it found in data files that it does not own (`deleted_elsewhere`: path -> ascending int64 positions as
-    bytes), and what became of its bucket of the key index.
+    bytes), what became of its bucket of the key index, and which changes it `refused`.
     """
 
     job_id: str
@@ -51,6 +61,7 @@ class WriteResult:
     removed: tuple[DataFile, ...] = ()
     deleted_elsewhere: Mapping[str, Payload] = field(default_factory=dict)
     index: IndexChange | None = None
+    refused: tuple[Refused, ...] = ()
 
     @property
     def paths(self) -> tuple[str, ...]:

@@ -45,6 +45,11 @@ class RollingWriter:
         return self._file is not None
 
     @property
+    def open_path(self) -> str | None:
+        """The path of the file that is open now."""
+        return None if self._file is None else self._file.path
+
+    @property
     def buffered_bytes(self) -> int:
         """Memory held by rows of the open file that are not encoded yet."""
         return 0 if self._file is None else self._file.buffered_bytes

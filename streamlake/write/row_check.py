@@ -6,6 +6,7 @@ requires must be there. Free of copies when the rows have the table's types alre
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,8 @@ from streamlake.spec.types import (
     children,
 )
 from streamlake.write.conversion import NotConvertibleError, converted
+
+Array = Any  # numpy array
 
 _Found = tuple[str, pa.BooleanArray] | None
 """A dotted name and which rows are wrong there."""
@@ -50,10 +53,11 @@ class RowCheck:
         """Rows that were aligned so far."""
         return self._rows_seen
 
-    def align(self, rows: pa.Table) -> pa.Table:
+    def align(self, rows: pa.Table, unset: Mapping[str, Array] | None = None) -> pa.Table:
         """The rows with exactly the table's columns, in its order and in its Arrow types.
 
-        An optional column that the rows lack is filled with its write default or null. Raises SchemaMismatchError
+        An optional column that the rows lack is filled with its write default or null. `unset` has, for columns whose
+        value is still to come, (n,) bool: there a null is no fault. Raises SchemaMismatchError
         for an unknown, repeated or missing column, a type or value that does not fit, and a null where the table
         requires a value; the message names column and row.
         """
@@ -64,7 +68,7 @@ class RowCheck:
             for column, part in zip(rows.columns, self._schema.fields, strict=True)
         ]
         for column, part in zip(columns, self._schema.fields, strict=True):
-            self._require(column, part)
+            self._require(column, part, None if unset is None else unset.get(part.name))
         self._rows_seen += rows.num_rows
         return pa.Table.from_arrays(columns, schema=self._arrow_schema)
 
@@ -115,9 +119,13 @@ class RowCheck:
             row += len(chunk)
         return pa.chunked_array(chunks, type=target)
 
-    def _require(self, column: pa.ChunkedArray, part: NestedField) -> None:
+    def _require(self, column: pa.ChunkedArray, part: NestedField, unset: Array | None) -> None:
         if part.required and column.null_count:
-            raise self._null_in(part.name, column.is_null().index(True).as_py())
+            nulls = column.is_null().to_numpy(zero_copy_only=False)
+            if unset is not None:
+                nulls &= ~unset
+            if nulls.any():
+                raise self._null_in(part.name, int(np.argmax(nulls)))
         if not _has_required_part(part.type):
             return
         row = 0

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from streamlake.errors import DataInvalidError, InvalidOptionError
+from streamlake.formats.name_mapping import NAME_MAPPING_PROPERTY
 from streamlake.spec.partition_spec import UNPARTITIONED, PartitionSpec
 from streamlake.spec.schema import Schema
 from streamlake.spec.sort_order import UNSORTED, SortOrder
@@ -44,6 +45,7 @@ class WriteTarget:
     format_version: int = 2
     options: WriteOptions = field(default_factory=WriteOptions)
     input_order: str = FANOUT
+    name_mapping: str | None = None
 
     def __post_init__(self) -> None:
         if self.input_order not in (FANOUT, CLUSTERED):
@@ -95,4 +97,5 @@ class WriteTarget:
             format_version=metadata.format_version,
             options=WriteOptions.from_properties(merged),
             input_order=input_order,
+            name_mapping=merged.get(NAME_MAPPING_PROPERTY),
         )

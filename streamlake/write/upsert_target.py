@@ -21,6 +21,12 @@ CHANGELOG = "changelog"
 EQUALITY = "equality"
 POSITION = "position"
 COPY_ON_WRITE = "copy-on-write"
+NULL = "null"
+REJECT = "reject"
+FAIL = "fail"
+UNSET_POLICIES = (FAIL, REJECT, NULL)
+"""What becomes of a change that leaves a value out which is nowhere to be found."""
+
 DELETE_MODES = (POSITION, EQUALITY, COPY_ON_WRITE)
 
 
@@ -31,7 +37,7 @@ class UpsertTarget:
     Task i gets the keys of bucket i of `buckets`, and `runs[i]` (newest first) is what the index knows of them. Tombstones older
     than `tombstones_since_ms` (epoch milliseconds) may be forgotten; None: none is kept longer than needed.
     `equality_spec` is the partition spec that equality deletes are written for; with `whole_row` they hold all
-    columns, not the key alone.
+    columns, not the key alone. `unset_values` is one of UNSET_POLICIES.
     """
 
     table: WriteTarget
@@ -44,6 +50,7 @@ class UpsertTarget:
     tombstones_since_ms: int | None = None
     equality_spec: PartitionSpec = UNPARTITIONED
     whole_row: bool = False
+    unset_values: str = FAIL
 
     @property
     def uses_index(self) -> bool:

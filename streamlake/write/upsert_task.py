@@ -20,9 +20,9 @@ from streamlake.index.merge_plan import plan_merges
 from streamlake.index.run import Run, RunRef, open_run
 from streamlake.index.run_writer import RunWriter
 from streamlake.spec.data_file import DataFile
+from streamlake.write.change_batches import gather_changes
 from streamlake.write.changes import ChangeReader
 from streamlake.write.equality_deletes import EqualityDeleteWriter, equality_delete_writer
-from streamlake.write.gather import gather
 from streamlake.write.live_file import LiveFile
 from streamlake.write.merged_deletes import merge_deletes
 from streamlake.write.output_files import OutputFiles
@@ -41,7 +41,7 @@ _CHUNK_ROWS = 4 << 20
 def upsert_task(target: UpsertTarget, task_context: TaskContext) -> Task:
     """The function for `mapInArrow`: batches of changes of bucket i in partition i -> one row, `result`.
 
-    Changes are rows of the table with, where the stream has them, the columns ROW_KIND and ROW_ORDER. Raises a
+    Changes are rows of the table with, where the stream has them, the columns ROW_KIND, ROW_ORDER, UNSET and PLACE. Raises a
     StreamlakeError for whatever goes wrong with rows, files or the index.
     """
 
@@ -56,7 +56,7 @@ def write_changes(
     target: UpsertTarget, batches: Iterable[pa.RecordBatch], partition_id: int, task_id: int, attempt: int
 ) -> WriteResult:
     """Write the changes of one task attempt and describe what came of them; no changes make no file."""
-    tables = gather(batches, target.table.options.memory_budget_bytes // _CHUNK_SHARE, _CHUNK_ROWS)
+    tables = gather_changes(batches, target.table.options.memory_budget_bytes // _CHUNK_SHARE, _CHUNK_ROWS)
     first = next(tables, None)
     if first is None:
         return WriteResult(target.table.job_id, target.table.checkpoint_id, task_id, attempt)
@@ -151,6 +151,7 @@ class _Attempt:
             removed=earlier.removed,
             deleted_elsewhere=elsewhere,
             index=index,
+            refused=tuple(writer.refused),
         )
 
     def _merges(self, path: str, writer: UpsertWriter) -> bool:

@@ -13,7 +13,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
+from streamlake.errors import InvalidOptionError
 from streamlake.formats.position_deletes import merged_positions
 from streamlake.index.entries import SUPERSEDES, TOMBSTONE, Entries, RunFile, sort_entries
 from streamlake.index.guards import Guards
@@ -24,6 +26,8 @@ from streamlake.index.run import Run
 from streamlake.write.changes import Changes
 from streamlake.write.equality_deletes import EqualityDeleteWriter
 from streamlake.write.placed_writer import PlacedWriter
+from streamlake.write.result import Refused
+from streamlake.write.unset_values import UnsetValues
 from streamlake.write.upsert_target import UPSERT, UpsertTarget
 
 Array = Any  # numpy array
@@ -84,11 +88,17 @@ class UpsertWriter:
         self.deleted = DeletedPositions()
         self.own_files: set[str] = set()
         self.counters: Counter[str] = Counter()
+        self._unset = UnsetValues(target, rows, self.counters)
 
     @property
     def entries(self) -> Sequence[Run | Entries]:
         """What became of the keys, the newest table of changes first."""
         return self._entries
+
+    @property
+    def refused(self) -> Sequence[Refused]:
+        """The changes that were not carried out, because a value that they leave out is nowhere."""
+        return self._unset.refused
 
     def write(self, changes: Changes) -> None:
         """Take changes that follow those given before."""
@@ -103,13 +113,21 @@ class UpsertWriter:
         if guards is not None:
             late = _late(guards, found, np.arange(len(winners)))
             self.counters["late"] += int(np.count_nonzero(late))
+        removes = changes.removes[winners]
+        refused: Array = np.zeros(len(winners), dtype=bool)
+        rows: pa.Table | None = None
+        if changes.unset:
+            rows, refused = self._with_older_values(changes, winners, group, found, late)
         deletes_old = self._deletes_old(changes, keys, group, found)
         overtaken = self._overtaken(found, deletes_old & late)
         self._note_deleted(found, deletes_old, late, overtaken)
-        removes = changes.removes[winners]
-        self._count(removes, late, found.exists)
+        self._count(removes, late | refused, found.exists)
+        # A key whose change is refused has no row either, so it is as if it were deleted.
+        removes |= refused
         inserts = ~removes & ~late
-        places = self._rows.write(changes.rows.take(changes.row_of[winners[inserts]]))
+        if rows is None:
+            rows = changes.rows.take(changes.row_of[winners[inserts]])
+        places = self._rows.write(rows)
         kept = np.flatnonzero(~late)
         files: Array = np.zeros(len(winners), np.int32)
         positions: Array = np.zeros(len(winners), np.int64)
@@ -137,6 +155,24 @@ class UpsertWriter:
 
     def _is_live(self, path: str) -> bool:
         return path in self._target.live_files or path in self._rows.paths
+
+    def _with_older_values(
+        self, changes: Changes, winners: Array, group: Array, found: Found, late: Array
+    ) -> tuple[pa.Table, Array]:
+        """The rows to write, whole ones, and (m,) bool: the keys whose change is refused for want of a value."""
+        if self._target.mode != UPSERT or not self._target.uses_index:
+            raise InvalidOptionError(
+                f"{self._target.table.location}: a change leaves out the value of column '{next(iter(changes.unset))}', which "
+                f"is then that of the row that it replaces; mode '{self._target.mode}' with delete_mode "
+                f"'{self._target.delete_mode}' does not look for that row. Use mode 'upsert' with delete_mode 'position' or "
+                "'copy-on-write', or let the source send whole rows"
+            )
+        brings = ~changes.removes[winners] & ~late
+        late_changes: Array = np.zeros(len(changes.keys), dtype=bool)
+        if changes.guards is not None:
+            late_changes = _late(changes.guards, found, group)
+        filled = self._unset.filled(changes, winners, group, found, late_changes, brings)
+        return filled.rows, filled.refused
 
     def _deletes_old(self, changes: Changes, keys: Keys, group: Array, found: Found) -> Array:
         """The keys whose older rows go. In a changelog, where a removal says so that is not late: not older than what

@@ -7,13 +7,16 @@ A change is late, and nothing, when its guard is below the greatest guard of the
 before the checkpoint. Of the others, in both modes the last of a key decides, last by guard and then by source order.
     upsert     -U is nothing, +I and +U replace all rows of the key, -D deletes them.
     changelog  +I and +U add a row; where there is a -U or -D among the changes, all older rows of the key go.
+
+A value that a change leaves out is that of the change of the key before it, else that of its row; after a removal, and
+where there is no row, there is none: then it is null, or the change is as a removal, as `refuses` says.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from streamlake.records import RowKind
@@ -40,6 +43,7 @@ class Change:
 
     kind: RowKind
     row: Row
+    unset: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -65,11 +69,13 @@ def _comparable(value: Any) -> Any:
 
 @dataclass
 class ChangeModel:
-    """`guarded`: guards decide inside a checkpoint; `remembers`: and across checkpoints."""
+    """`guarded`: guards decide inside a checkpoint; `remembers`: and across checkpoints. `refuses`: a change that leaves
+    out a value which is nowhere is refused."""
 
     mode: str
     guarded: bool
     remembers: bool
+    refuses: bool = False
     rows: dict[Key, list[Row]] = field(default_factory=dict)
     tombstones: dict[Key, int] = field(default_factory=dict)
     floors: dict[Key, int] = field(default_factory=dict)
@@ -94,14 +100,29 @@ class ChangeModel:
             groups.setdefault(change.row.key, []).append((guard or 0, at, change))
         decisions = []
         for key, group in groups.items():
-            last = max(group, key=lambda each: each[:2])[2]
+            ordered = [change for _, _, change in sorted(group, key=lambda each: each[:2])]
+            last = ordered[-1]
             guard = last.row.guard if self.guarded else None
             removes = any(change.kind in _REMOVES for _, _, change in group)
-            brings = last.kind not in _REMOVES
-            decisions.append(
-                Decision(key, removes or self.mode == "upsert", last.row if brings else None, guard)
-            )
+            row = None if last.kind in _REMOVES else self._whole(key, ordered)
+            decisions.append(Decision(key, removes or self.mode == "upsert", row, guard))
         return decisions
+
+    def _whole(self, key: Key, ordered: Sequence[Change]) -> Row | None:
+        """The row of the last change, with what is left out taken from those before it and the row that there is."""
+        rows = self.rows.get(key)
+        known: Values = dict(rows[-1].values) if rows else {}
+        for change in ordered:
+            if change.kind in _REMOVES:
+                known = {}
+                continue
+            left_out = {name: known[name] for name in change.unset if name in known}
+            told = {name: value for name, value in change.row.values.items() if name not in change.unset}
+            known = {**told, **left_out}
+        row = ordered[-1].row
+        if self.refuses and set(row.values) - set(known):
+            return None
+        return replace(row, values={name: known.get(name) for name in row.values})
 
     def apply(self, decisions: Iterable[Decision]) -> None:
         """Commit what was decided."""

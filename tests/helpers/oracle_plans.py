@@ -18,6 +18,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from streamlake.formats.arrow_schema import arrow_type
+from streamlake.pipeline.upsert_options import UNSET_VALUES
 from streamlake.records import RowKind
 from streamlake.spec.schema import Schema
 from tests.helpers.oracle import Change, Row, Values, key_of
@@ -98,7 +99,7 @@ Step = Foreign | Checkpoint | Restart | Damage | Evolve | Upgrade
 @dataclass(frozen=True)
 class Plan:
     """A table and what happens to it. `chunk_rows` is what a task works on at once, `spread` the number of different
-    hashes of keys that have bytes (0: all)."""
+    hashes of keys that have bytes (0: all). `unset`: changes leave values out, every so many one in so many columns (0: none)."""
 
     key: tuple[str, ...] = ("long",)
     steps: tuple[Step, ...] = ()
@@ -115,7 +116,19 @@ class Plan:
     chunk_rows: int = 1000
     roll_bytes: int = 1 << 20
     spread: int = 0
+    unset: int = 0
     properties: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def policy(self) -> str:
+        """What becomes of changes without a value. Where a checkpoint comes in parts, these must not matter."""
+        refuses = dict(self.properties).get(UNSET_VALUES) == "reject" and self.comes_at_once
+        return "reject" if refuses else "null"
+
+    @property
+    def comes_at_once(self) -> bool:
+        """Whether a task works on all changes of a checkpoint together."""
+        return self.chunk_rows >= 1000 and not any("memory" in name for name, _ in self.properties)
 
     @property
     def key_columns(self) -> tuple[str, ...]:
@@ -147,7 +160,16 @@ class PlannedRows:
         """Removals know no more than key and guard when `place` is odd."""
         row_kind = RowKind(kind)
         bare = row_kind in (RowKind.UPDATE_BEFORE, RowKind.DELETE) and place % 2 == 1
-        return Change(row_kind, self.row(key, guard if self._plan.guards else None, place, bare=bare))
+        row = self.row(key, guard if self._plan.guards else None, place, bare=bare)
+        return Change(row_kind, row, self._unset(row))
+
+    def _unset(self, row: Row) -> frozenset[str]:
+        plan = self._plan
+        fixed = {*plan.key_columns, *plan.guard_columns, "number"}
+        names = [name for name in self._types if name not in fixed and name in row.values]
+        return frozenset(
+            name for at, name in enumerate(names) if plan.unset and (row.number + at * 5) % plan.unset == 0
+        )
 
     def row(self, key: int, guard: int | None, place: int, *, bare: bool = False) -> Row:
         """A row; with `guards` in the plan and no `guard`, these columns are null."""
@@ -297,10 +319,13 @@ def plans(draw: st.DrawFn) -> Plan:
     if delete_mode != "equality":
         steps.append(_damages())
     guards = st.sampled_from(GUARD_TYPES)
+    mode = draw(st.sampled_from(["upsert", "upsert", "changelog"]))
+    takes_unset = mode == "upsert" and delete_mode != "equality"
     return Plan(
         key=key,
         steps=tuple(draw(st.lists(st.one_of(steps), min_size=3, max_size=9))),
-        mode=draw(st.sampled_from(["upsert", "upsert", "changelog"])),
+        mode=mode,
+        unset=draw(st.sampled_from([0, 1, 2, 3, 7])) if takes_unset else 0,
         delete_mode=delete_mode,
         guards=draw(st.one_of(st.just(()), st.tuples(guards), st.tuples(guards, guards))),
         format_version=version,
@@ -322,6 +347,7 @@ def plans(draw: st.DrawFn) -> Plan:
                     (("streamlake.write.max-open-files", "1"),),
                     (("streamlake.upsert.equality-deletes", "row"),),
                     (("write.delete.granularity", "partition"),),
+                    ((UNSET_VALUES, "reject"),),
                 ]
             )
         ),

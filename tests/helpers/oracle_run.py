@@ -7,6 +7,7 @@ import random
 import shutil
 from collections.abc import Collection
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -15,9 +16,11 @@ import pyarrow as pa
 
 from streamlake.catalog.open import create
 from streamlake.checkpoint.committable import Committable
+from streamlake.formats.unset_cells import unset_column
 from streamlake.index import key_codec
 from streamlake.index.keys import Keys
-from streamlake.records import ROW_KIND
+from streamlake.pipeline.upsert_options import UNSET_VALUES
+from streamlake.records import ROW_KIND, UNSET
 from streamlake.spec.data_file import FileContent
 from streamlake.spec.ddl import parse_ddl
 from streamlake.spec.partition_spec import UNPARTITIONED, parse_partition_by
@@ -65,10 +68,13 @@ class OracleRun:
                 "write.format.default": plan.file_format,
                 "write.target-file-size-bytes": str(plan.roll_bytes),
                 **dict(plan.properties),
+                UNSET_VALUES: plan.policy,
             },
         )
         self.rows = PlannedRows(plan, schema)
-        self.model = ChangeModel(plan.mode, bool(plan.guards), plan.delete_mode != "equality")
+        self.model = ChangeModel(
+            plan.mode, bool(plan.guards), plan.delete_mode != "equality", plan.policy == "reject"
+        )
         self.tasks = plan.tasks
         self.stream = self._driver()
 
@@ -127,6 +133,9 @@ class OracleRun:
         numbers = [*step.changes, *(bulk(step.bulk) if step.bulk else ())]
         made = [self.rows.change(*each) for each in numbers]
         changes = [each for each in made if self.model.is_told(each)]
+        if self.plan.unset and not self.plan.comes_at_once:
+            # What an older change says counts only where the newer one has not been written before.
+            changes.sort(key=lambda change: change.row.guard or 0)
         decisions = self.model.decide(changes)
 
         def between(staged: Committable) -> None:
@@ -152,7 +161,16 @@ class OracleRun:
         self._save()
 
     def _arrow(self, changes: list[Change]) -> pa.Table:
-        table = self.rows.table([change.row for change in changes])
+        table = self.rows.table(
+            [
+                replace(each.row, values={k: v for k, v in each.row.values.items() if k not in each.unset})
+                for each in changes
+            ]
+        )
+        names = sorted({name for each in changes for name in each.unset})
+        if names:
+            masks = {name: np.array([name in each.unset for each in changes]) for name in names}
+            table = table.append_column(UNSET, unset_column(masks, len(changes)))
         return table.append_column(ROW_KIND, pa.array([int(change.kind) for change in changes], pa.int8()))
 
     def _foreign(self, step: Foreign) -> None:
@@ -162,6 +180,9 @@ class OracleRun:
                 self.rows.row(source.randrange(14), self._guard(source), source.randrange(20))
                 for _ in range(source.randrange(1, 9))
             ]
+            if self.plan.unset:
+                # Of several rows of a key, it is left open which one is taken for the one that is replaced.
+                added = list({row.key: row for row in added if row.key not in self.model.rows}.values())
             foreign_writers.append_rows(self.location, self.rows.table(added))
             self.model.append(added)
         elif step.kind == "compact":

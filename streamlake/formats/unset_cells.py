@@ -1,0 +1,56 @@
+"""Cells that a source left out, as a column that travels with the rows.
+
+Made by decoders, taken apart by the tasks that write. The column is a struct with a boolean field for each column that
+some row has no value for, true where that is so; rows without such cells are null. Invariant: what it says of a column
+holds by the column's name, whatever happens to the order of the columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Array = Any  # numpy array
+
+
+def unset_column(masks: Mapping[str, Array], rows: int) -> pa.StructArray:
+    """The column UNSET of n rows; `masks` has (n,) bool for each column with cells that were left out, one at least."""
+    whole: Array = np.ones(rows, dtype=bool)
+    for mask in masks.values():
+        whole &= ~mask
+    return pa.StructArray.from_arrays(
+        [pa.array(np.asarray(mask, dtype=bool)) for mask in masks.values()],
+        names=list(masks),
+        mask=pa.array(whole),
+    )
+
+
+def unset_masks(column: pa.Array | pa.ChunkedArray) -> dict[str, Array]:
+    """(n,) bool for each column that has cells that were left out, from the column UNSET of n rows."""
+    masks: dict[str, Array] = {}
+    for part in column.type:
+        mask = pc.fill_null(pc.struct_field(column, [part.name]), False).to_numpy(zero_copy_only=False)
+        if mask.any():
+            masks[part.name] = mask
+    return masks
+
+
+def same_unset_type(types: Sequence[pa.DataType]) -> pa.DataType:
+    """The type of UNSET for all columns that any of some has fields for."""
+    return pa.struct([pa.field(name, pa.bool_()) for name in dict.fromkeys(p.name for t in types for p in t)])
+
+
+def as_unset_type(column: pa.StructArray, type_: pa.DataType) -> pa.StructArray:
+    """The same with the fields of a type that `same_unset_type` made."""
+    if column.type.equals(type_):
+        return column
+    known = {part.name for part in column.type}
+    arrays = [
+        pc.struct_field(column, [part.name]) if part.name in known else pa.nulls(len(column), pa.bool_())
+        for part in type_
+    ]
+    return pa.StructArray.from_arrays(arrays, fields=list(type_), mask=column.is_null())
