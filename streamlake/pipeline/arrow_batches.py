@@ -13,14 +13,26 @@ from pyspark.sql import SparkSession
 MAX_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 MAX_RECORDS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 ROWS_PER_BATCH = 1_000
+PARCELS_PER_BATCH = 32
+"""Parcels are about a megabyte at most."""
 _NO_LIMIT = str(2**31 - 1)
 
 
 def bound_by_rows(session: SparkSession) -> None:
     """Make the batches of this query's session small in rows instead of measured in bytes, unless the user has set a
     limit in bytes."""
-    if session.conf.get(MAX_BYTES, None) is not None:
-        return
+    if session.conf.get(MAX_BYTES, None) is None:
+        session.conf.set(MAX_BYTES, _NO_LIMIT)
+        _bound(session, ROWS_PER_BATCH)
+
+
+def bound_by_parcels(session: SparkSession) -> None:
+    """The same for a query whose rows are parcels: they are few and large, so that their number is bounded in any case."""
+    if session.conf.get(MAX_BYTES, None) is None:
+        session.conf.set(MAX_BYTES, _NO_LIMIT)
+    _bound(session, PARCELS_PER_BATCH)
+
+
+def _bound(session: SparkSession, most: int) -> None:
     rows = int(session.conf.get(MAX_RECORDS, "10000"))
-    session.conf.set(MAX_BYTES, _NO_LIMIT)
-    session.conf.set(MAX_RECORDS, str(min(rows, ROWS_PER_BATCH) if rows > 0 else ROWS_PER_BATCH))
+    session.conf.set(MAX_RECORDS, str(min(rows, most) if rows > 0 else most))

@@ -6,20 +6,14 @@ order of the source, because every row carries its place in it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.pandas.types import from_arrow_schema
 
-from streamlake.formats.arrow_schema import schema_to_arrow
 from streamlake.pipeline.arrow_batches import bound_by_rows
 from streamlake.pipeline.column_names import quoted
-from streamlake.pipeline.direct_reader import RangeReader
 from streamlake.pipeline.key_routing import route_by_key
 from streamlake.pipeline.row_kind_task import reading_kinds
-from streamlake.pipeline.sink_run import Reader, check_columns
+from streamlake.pipeline.sink_run import check_columns
 from streamlake.pipeline.upsert_options import UpsertOptions
 from streamlake.records import ROW_KIND, ROW_ORDER
 from streamlake.table.table import Table
@@ -27,14 +21,12 @@ from streamlake.write.task import Task
 
 
 class ChangeFrame:
-    """Changes for `table`. With `read`, the frame holds offset ranges, and tasks turn them into rows first."""
+    """Changes for `table`."""
 
-    def __init__(self, frame: DataFrame, read: Reader | None, table: Table, options: UpsertOptions) -> None:
-        if read is not None:
-            frame = _read_by_tasks(frame, read, table)
+    def __init__(self, frame: DataFrame, table: Table, options: UpsertOptions) -> None:
         self._kind = options.row_kind
         needed = dict.fromkeys((*options.key.all_columns, *([] if self._kind is None else [self._kind])))
-        check_columns(frame, table, beside=tuple(needed))
+        check_columns(frame.columns, table, beside=tuple(needed))
         self._frame = frame
         self._table = table
         self._key = options.key
@@ -58,12 +50,3 @@ class ChangeFrame:
             if self._kind is None
             else reading_kinds(task, f"{self._table.location}: column '{self._kind}'")
         )
-
-
-def _read_by_tasks(frame: DataFrame, read: Reader, table: Table) -> DataFrame:
-    def rows(ranges: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for piece in ranges:
-            yield from read(piece)
-
-    schema = read.schema if isinstance(read, RangeReader) else schema_to_arrow(table.schema, field_ids=False)
-    return frame.mapInArrow(rows, from_arrow_schema(schema))

@@ -34,10 +34,9 @@ class RangeReader:
             return columns
         return pa.schema([part.with_nullable(True) for part in columns])
 
-    def __call__(self, ranges: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        decoder = row_decoder(self.source, self.key)
-        for piece in ranges.to_pylist():
-            yield from read_range(self.source, decoder, OffsetRange(**piece))
+    def rows(self, piece: OffsetRange) -> Iterator[pa.RecordBatch]:
+        """The rows of one range. Raises SourceError, DataLossError, DecodeError."""
+        return read_range(self.source, row_decoder(self.source, self.key), piece)
 
 
 def range_reader(source: KafkaSource, key: Sequence[str] = ()) -> RangeReader:
@@ -54,7 +53,14 @@ def row_decoder(source: KafkaSource, key: Sequence[str] = ()) -> Decoder:
     before an update then tells that a row gets another key."""
     options = dict(source.settings.decode)
     if source.has_row_kinds:
-        return ChangeRows(source.table_schema, source.metadata_columns, source.format, key, options)
+        return ChangeRows(
+            source.table_schema,
+            source.metadata_columns,
+            source.format,
+            key,
+            options,
+            partial_update=source.settings.partial_update,
+        )
     return RowDecoder(source.table_schema, source.metadata_columns, source.format, options)
 
 

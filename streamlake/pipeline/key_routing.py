@@ -21,9 +21,10 @@ from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.pandas.types import to_arrow_type
 
 from streamlake.errors import SchemaMismatchError
-from streamlake.index.key_codec import KeyCodec, bucket_of
+from streamlake.index.key_codec import KeyCodec
 from streamlake.options import suggestion
 from streamlake.pipeline.column_names import quoted
+from streamlake.pipeline.key_buckets import key_buckets
 from streamlake.spec.types import (
     BinaryType,
     BooleanType,
@@ -200,21 +201,10 @@ def _helper_column(
                 pc.struct_field(column, inner) if inner else column
                 for column, (_, inner) in zip(columns, paths, strict=True)
             ]
-            found = _buckets(columns, codec, buckets)
+            found = pa.array(key_buckets(columns, codec, buckets))
             yield batch.append_column(pa.field(_BUCKET, pa.int32(), nullable=False), found)
 
     return with_buckets
-
-
-def _buckets(columns: Sequence[pa.Array], codec: KeyCodec, buckets: int) -> pa.Array:
-    try:
-        values = [
-            converted(column, part.type, part.name)
-            for column, part in zip(columns, codec.fields, strict=True)
-        ]
-    except NotConvertibleError:
-        return pa.array(np.zeros(len(columns[0]), dtype=np.int32))
-    return pa.array(bucket_of(codec.encode(values).hashes, buckets))
 
 
 def _column(name: str) -> Column:

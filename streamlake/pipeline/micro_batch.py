@@ -7,7 +7,7 @@ run ahead of committing, what is staged stands for what is committed: it is as d
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from pyspark.sql import DataFrame
@@ -16,20 +16,61 @@ from streamlake import clock
 from streamlake.checkpoint.committable import Committable
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.commit.receipt import CommitReceipt, Outcome
-from streamlake.errors import IndexDamagedError
+from streamlake.errors import IndexDamagedError, StreamlakeError
 from streamlake.failpoints import failpoint
-from streamlake.pipeline.sink_run import Reader, SinkRun, elapsed_ms
+from streamlake.pipeline.parallel import Ending, in_parallel
+from streamlake.pipeline.sink_run import SinkRun, elapsed_ms
+from streamlake.pipeline.table_writes import TableWrite, Written
 from streamlake.write.result import WriteResult
 
 
-def run_micro_batch(
-    run: SinkRun, frame: DataFrame, identity: CheckpointIdentity, read: Reader | None = None
-) -> CommitReceipt | None:
-    """Bring one checkpoint into the table exactly once.
+def run_micro_batch(run: SinkRun, frame: DataFrame, identity: CheckpointIdentity) -> CommitReceipt | None:
+    """Bring the rows of `frame` into the table exactly once.
 
-    `read` turns rows of offset ranges into records on the executors (direct sources); None for a frame of rows.
     Returns None when the checkpoint is staged and the run's queue commits it, and delivers its receipt.
     """
+    receipt = receipt_if_known(run, identity)
+    if receipt is not None:
+        return receipt
+    started = clock.monotonic()
+    failpoint("before-tasks")
+    results = run.write(frame, identity)
+    failpoint("results-collected")
+    return finish(run, identity, results, started)
+
+
+def run_micro_batches(
+    writes: Sequence[TableWrite], write: Callable[[Sequence[TableWrite]], list[Written]]
+) -> list[Ending]:
+    """The same for a micro-batch of several tables; one ending for each of `writes`.
+
+    `write` brings the records of those that do not have them yet into files. Each table commits by its own token, so a
+    replay writes only where something is missing; and what ends one does not end the others.
+    """
+    endings: list[Ending] = in_parallel(writes, lambda each: receipt_if_known(each.run, each.identity))
+    due = [at for at, ending in enumerate(endings) if ending is None]
+    if not due:
+        return endings
+    started = clock.monotonic()
+    failpoint("before-tasks")
+    written = write([writes[at] for at in due])
+    failpoint("results-collected")
+
+    def finished(part: tuple[TableWrite, Written]) -> CommitReceipt | None:
+        each, results = part
+        if isinstance(results, StreamlakeError):
+            raise results
+        return finish(each.run, each.identity, results, started)
+
+    for at, ending in zip(
+        due, in_parallel([(writes[at], w) for at, w in zip(due, written, strict=True)], finished), strict=True
+    ):
+        endings[at] = ending
+    return endings
+
+
+def receipt_if_known(run: SinkRun, identity: CheckpointIdentity) -> CommitReceipt | None:
+    """Commit what a crashed predecessor staged, and tell how this checkpoint ended where the table has it already."""
     queue = run.queue
     if queue is not None:
         queue.check()
@@ -41,11 +82,14 @@ def run_micro_batch(
             run.note_commit(identity)
             return receipt
     run.require_own(identity)
+    return None
 
-    started = clock.monotonic()
-    failpoint("before-tasks")
-    results = run.write(frame, identity, read)
-    failpoint("results-collected")
+
+def finish(
+    run: SinkRun, identity: CheckpointIdentity, results: Sequence[WriteResult], started: float
+) -> CommitReceipt | None:
+    """Stage what the tasks wrote and commit it; None when the run's queue does."""
+    queue = run.queue
     committable = run.stage(identity, results)
     write_ms = elapsed_ms(started)
     if committable is None:

@@ -19,10 +19,8 @@ from streamlake.storage.file_io import file_io_for, scheme_of
 _QUERY_ID = "sql.streaming.queryId"
 
 
-def checkpoint_identity(
-    frame: DataFrame, checkpoint_id: int, pipeline: str | None, table: str
-) -> CheckpointIdentity:
-    """The identity of the micro-batch that `frame` holds. `pipeline` None means the table's name and the job id.
+def checkpoint_identity(frame: DataFrame, checkpoint_id: int) -> CheckpointIdentity:
+    """The identity of the micro-batch that `frame` holds, whose pipeline is still to be named.
 
     Raises InvalidOptionError when the call does not come from a streaming query.
     """
@@ -36,7 +34,7 @@ def checkpoint_identity(
     log = _stream_execution(session, job_id).offsetLog()
     logged = LoggedOffsets(session, log)
     return CheckpointIdentity(
-        pipeline=pipeline or f"{table}:{job_id}",
+        pipeline="",
         job_id=job_id,
         checkpoint_id=checkpoint_id,
         start_offsets=(logged.of(checkpoint_id - 1) or ()) if checkpoint_id else (),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,14 +25,14 @@ from streamlake.failpoints import failpoint
 from streamlake.pipeline.checkpoint_table import CheckpointTable
 from streamlake.pipeline.commit_queue import CommitQueue, queue_limit
 from streamlake.pipeline.direct_query import DirectQuery, direct_stream
-from streamlake.pipeline.direct_reader import range_reader
+from streamlake.pipeline.direct_tables import DirectTable, write_direct
 from streamlake.pipeline.interruption import MicroBatchInterruptedError, short_interruptions
 from streamlake.pipeline.lineage_check import binding_note
 from streamlake.pipeline.micro_batch import run_micro_batch
 from streamlake.pipeline.patience import Patience
 from streamlake.pipeline.query_identity import QueryRun, checkpoint_identity, query_run
 from streamlake.pipeline.sampled_schema import with_inferred_schema
-from streamlake.pipeline.sink_run import Reader, SinkRun
+from streamlake.pipeline.sink_run import SinkRun
 from streamlake.pipeline.start import start_query
 from streamlake.pipeline.turns import turn
 from streamlake.pipeline.upsert_options import (
@@ -125,7 +125,12 @@ class IcebergSink:
     def __call__(self, frame: DataFrame, checkpoint_id: int) -> None:
         """What Spark calls per micro-batch. Raises the errors of `streamlake.errors`; `error` keeps the last
         since `start`."""
-        self._write(frame, checkpoint_id, schema=frame.schema, read=None)
+        with self._keeping_errors():
+            run, identity = self.opened(frame, checkpoint_identity(frame, checkpoint_id), frame.schema)
+            with turn(run, identity, frame):
+                receipt = run_micro_batch(run, frame, identity)
+        if receipt is not None:
+            self.deliver(receipt)
 
     def start(
         self,
@@ -163,10 +168,10 @@ class IcebergSink:
     ) -> DirectQuery:
         self._require_changes(source)
         known = self._with_schema(source)
-        read = range_reader(known, self.key)
+        table = DirectTable(self, known)
         stream = direct_stream(SparkSession.builder.getOrCreate(), known, str(checkpoint_location), trigger)
         query = start_query(
-            lambda frame, at: self._write(frame, at, schema=known.table_schema, read=read),
+            lambda frame, at: self._write_direct(table, frame, at),
             stream.frame,
             checkpoint_location=checkpoint_location,
             trigger=stream.trigger,
@@ -203,21 +208,34 @@ class IcebergSink:
         except TableNotFoundError:
             return with_inferred_schema(source)
 
-    def _write(self, frame: DataFrame, checkpoint_id: int, *, schema: Any, read: Reader | None) -> None:
+    def _write_direct(self, table: DirectTable, frame: DataFrame, checkpoint_id: int) -> None:
+        with self._keeping_errors():
+            ending = write_direct([table], frame, checkpoint_id)[0]
+            if isinstance(ending, StreamlakeError):
+                raise ending
+        if ending is not None:
+            self.deliver(ending)
+
+    @contextlib.contextmanager
+    def _keeping_errors(self) -> Iterator[None]:
         try:
             with short_interruptions():
-                identity = checkpoint_identity(frame, checkpoint_id, self.pipeline, self.table)
-                run = self._run(frame, identity, schema)
-                identity = run.named(identity)
-                with turn(run, identity, frame):
-                    receipt = run_micro_batch(run, frame, identity, read)
+                yield
         except StreamlakeError as error:
             self.error = error
             raise
-        if receipt is not None:
-            self._deliver(receipt)
 
-    def _deliver(self, receipt: CommitReceipt) -> None:
+    def opened(
+        self, frame: DataFrame, identity: CheckpointIdentity, schema: Any
+    ) -> tuple[SinkRun, CheckpointIdentity]:
+        """The state of the query that `frame` belongs to, and the checkpoint's identity in the table. The table is opened,
+        and created for `schema` if it may be, at the first micro-batch of a run."""
+        identity = replace(identity, pipeline=self.pipeline or f"{self.table}:{identity.job_id}")
+        run = self._run(frame, identity, schema)
+        return run, run.named(identity)
+
+    def deliver(self, receipt: CommitReceipt) -> None:
+        """Keep the receipt, and hand it to whoever waits for it."""
         self.receipts.append(receipt)
         if self._on_commit is not None:
             self._on_commit(receipt)
@@ -316,7 +334,7 @@ class IcebergSink:
             table.properties,
             self.delete_mode if self.mode in UPSERT_MODES else None,
         )
-        return CommitQueue(limit, self._deliver) if limit > 1 else None
+        return CommitQueue(limit, self.deliver) if limit > 1 else None
 
     def _table(self, schema: Any, *, create: bool) -> Table:
         try:

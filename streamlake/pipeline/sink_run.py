@@ -6,9 +6,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from streamlake import clock, ids
@@ -44,13 +42,12 @@ from streamlake.table.table import Table
 from streamlake.write.result import WriteResult
 from streamlake.write.target import WriteTarget
 from streamlake.write.task import Task, write_task
+from streamlake.write.upsert_target import UpsertTarget
 
 OVERWRITES = ("overwrite", "dynamic-overwrite")
 _NOTE_EVERY_S = 10.0
 FOLLOWS = "follows"
 """In a Committable of a run that writes ahead: the checkpoint that is committed before it."""
-
-Reader = Callable[[pa.RecordBatch], Iterator[pa.RecordBatch]]
 
 
 class SinkRun:
@@ -204,18 +201,22 @@ class SinkRun:
                 staged_by_another(self.table.location, identity, staged), identity.pipeline
             )
 
-    def write(self, frame: DataFrame, identity: CheckpointIdentity, read: Reader | None) -> list[WriteResult]:
-        """Run the writer tasks and return the results of the winning attempts."""
+    @property
+    def row_kind(self) -> str | None:
+        """The stream's column that says what each change does; None where there is none."""
+        return None
+
+    def target(self, identity: CheckpointIdentity, *, rebuild: bool = False) -> WriteTarget | UpsertTarget:
+        """What the writer tasks of a checkpoint get, against the table as it is now; `rebuild`: with a new key index."""
+        return self._write_target(identity)
+
+    def write(self, frame: DataFrame, identity: CheckpointIdentity) -> list[WriteResult]:
+        """Write the rows of `frame` and return the results of the winning attempts."""
         metadata = self.table.metadata
         task = write_task(self._write_target(identity), task_ids)
-        if read is not None:
-            task = _reading(read, task)
-        else:
-            check_columns(frame, self.table)
-            bound_by_rows(frame.sparkSession)
-            frame = distribute(
-                frame, metadata.schema, metadata.spec, metadata.sort_order, metadata.properties
-            )
+        check_columns(frame.columns, self.table)
+        bound_by_rows(frame.sparkSession)
+        frame = distribute(frame, metadata.schema, metadata.spec, metadata.sort_order, metadata.properties)
         return self._outcomes(frame, task)
 
     def _write_target(self, identity: CheckpointIdentity) -> WriteTarget:
@@ -233,12 +234,12 @@ class SinkRun:
         try:
             return write_results(outcomes)
         except StreamlakeError:
-            self._discard(
+            self.discard(
                 path for result in write_results((r, None) for r, _ in outcomes) for path in result.paths
             )
             raise
 
-    def _discard(self, paths: Iterable[str]) -> None:
+    def discard(self, paths: Iterable[str]) -> None:
         """Remove files that nobody has heard of, such as those of tasks that succeeded beside one that did not."""
         for path in paths:
             with contextlib.suppress(StorageError):
@@ -345,19 +346,12 @@ def _with_checkpoint(noted: Noted, checkpoint_id: int) -> Noted:
     )
 
 
-def _reading(read: Reader, task: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def read_and_write(ranges: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return task(batch for piece in ranges for batch in read(piece))  # type: ignore[no-any-return]
-
-    return read_and_write
-
-
-def check_columns(frame: DataFrame, table: Table, beside: Sequence[str] = ()) -> None:
-    """Refuse a frame whose columns cannot be the table's before any task starts; `beside` may and must be there too."""
+def check_columns(columns: Sequence[str], table: Table, beside: Sequence[str] = ()) -> None:
+    """Refuse rows whose columns cannot be the table's before any task starts; `beside` may and must be there too."""
     known = {*table.schema.column_names, *beside}
-    unknown = [name for name in frame.columns if name not in known]
-    absent = [part.name for part in table.schema.fields if part.required and part.name not in frame.columns]
-    absent += [name for name in beside if name not in frame.columns and name not in absent]
+    unknown = [name for name in columns if name not in known]
+    absent = [part.name for part in table.schema.fields if part.required and part.name not in columns]
+    absent += [name for name in beside if name not in columns and name not in absent]
     if unknown or absent:
         problems = [f"the column '{name}' is not in the table" for name in unknown]
         problems += [f"the required column '{name}' is not in the stream" for name in absent]

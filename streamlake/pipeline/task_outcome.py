@@ -17,29 +17,14 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
 from streamlake import errors
-from streamlake.errors import (
-    DataInvalidError,
-    DataLossError,
-    DecodeError,
-    FeatureUnsupportedError,
-    InvalidOptionError,
-    SchemaMismatchError,
-    StreamlakeError,
-)
+from streamlake.errors import DecodeError, StreamlakeError
 from streamlake.failpoints import failpoint
+from streamlake.pipeline.task_errors import FINAL_ERRORS
 from streamlake.pipeline.worker_paths import keep_archive_directories
 from streamlake.write.result import WriteResult
 
 OUTCOME_SCHEMA = "result binary, error binary"
 _ARROW_SCHEMA = pa.schema([("result", pa.binary()), ("error", pa.binary())])
-_FINAL = (
-    DataInvalidError,
-    DataLossError,
-    DecodeError,
-    FeatureUnsupportedError,
-    InvalidOptionError,
-    SchemaMismatchError,
-)
 _RAISED = re.compile(
     r"streamlake\.errors\.(\w+): (.*?)(?=\n\s*(?:at |Traceback|\n|Driver stacktrace)|$)", re.DOTALL
 )
@@ -61,7 +46,7 @@ def outcome_task(write: Callable[[Batches], Batches]) -> Callable[[Batches], Bat
                     [batch.column(0), pa.nulls(batch.num_rows, pa.binary())], schema=_ARROW_SCHEMA
                 )
                 failpoint("result-returned")
-        except _FINAL as error:
+        except FINAL_ERRORS as error:
             yield pa.record_batch(
                 [pa.nulls(1, pa.binary()), pa.array([pickle.dumps(error)])], schema=_ARROW_SCHEMA
             )
@@ -82,10 +67,10 @@ def value_task(work: Callable[[Any], Any]) -> Callable[[Batches], Batches]:
     return outcome_task(task)
 
 
-def collected(frame: DataFrame) -> list[tuple[bytes | None, bytes | None]]:
+def collected(frame: DataFrame) -> list[tuple[Any, ...]]:
     """The outcome rows of all tasks. Raises the streamlake error that made Spark's job fail, where that was one."""
     try:
-        return [(row[0], row[1]) for row in frame.collect()]
+        return [tuple(row) for row in frame.collect()]
     except Exception as error:
         ours = raised_on_executor(error)
         if ours is not None:
@@ -122,7 +107,7 @@ def task_ids() -> tuple[int, int, int]:
     )
 
 
-def write_results(rows: Iterable[tuple[bytes | None, bytes | None]]) -> list[WriteResult]:
+def write_results(rows: Iterable[tuple[Any, ...]]) -> list[WriteResult]:
     """The results of all tasks; raises the first error that one of them sent."""
     collected = list(rows)
     for _, error in collected:

@@ -36,7 +36,7 @@ from streamlake.pipeline.key_lineage import require_same_index, require_same_key
 from streamlake.pipeline.lineage_check import LoggedOffsets
 from streamlake.pipeline.resolution import resolved
 from streamlake.pipeline.rewriting import rewritten
-from streamlake.pipeline.sink_run import Reader, SinkRun
+from streamlake.pipeline.sink_run import SinkRun
 from streamlake.pipeline.table_index import Indexed, TableIndex, advanced
 from streamlake.pipeline.task_outcome import task_ids
 from streamlake.pipeline.upsert_options import UpsertOptions
@@ -47,6 +47,7 @@ from streamlake.write.merged_deletes import MergedDeletes, merge_deletes
 from streamlake.write.output_files import OutputFiles
 from streamlake.write.result import WriteResult
 from streamlake.write.target import WriteTarget
+from streamlake.write.truncation import Mark, later
 from streamlake.write.upsert_target import COPY_ON_WRITE, UpsertTarget
 from streamlake.write.upsert_task import upsert_task
 
@@ -54,6 +55,7 @@ Array = Any  # numpy array
 
 _RUNS = "index-runs"
 _REWRITTEN = "rewritten"
+_TRUNCATED = "truncated-below"
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class Changed:
     """What a checkpoint changes: everything that its snapshot adds and removes, and the key index after it.
 
     `own_runs` hold the checkpoint's own entries; `rewritten` are the `data_files` that copy-on-write made of older
-    ones.
+    ones; `truncated_below` is the place of the checkpoint's last truncate.
     """
 
     data_files: tuple[DataFile, ...]
@@ -70,6 +72,7 @@ class Changed:
     state: IndexState | None
     own_runs: tuple[RunRef, ...] = ()
     rewritten: tuple[DataFile, ...] = ()
+    truncated_below: Mark | None = None
 
     @property
     def files(self) -> tuple[DataFile, ...]:
@@ -122,8 +125,12 @@ class UpsertRun(SinkRun):
         require_same_key(self.table, self.branch, identity.pipeline, self._options.key)
         super().remember(noted, identity, logged)
 
-    def write(self, frame: DataFrame, identity: CheckpointIdentity, read: Reader | None) -> list[WriteResult]:
-        changes = ChangeFrame(frame, read, self.table, self._options)
+    @property
+    def row_kind(self) -> str | None:
+        return self._options.row_kind
+
+    def write(self, frame: DataFrame, identity: CheckpointIdentity) -> list[WriteResult]:
+        changes = ChangeFrame(frame, self.table, self._options)
 
         def tasks(target: UpsertTarget) -> list[WriteResult]:
             bucketed = changes.by_bucket(target.buckets)
@@ -142,11 +149,11 @@ class UpsertRun(SinkRun):
     ) -> list[WriteResult]:
         """Run `tasks` against the index of the head; once more with a rebuilt index when they find it damaged."""
         try:
-            return tasks(self._target(identity, rebuild=False))
+            return tasks(self.target(identity))
         except IndexDamagedError:
-            return tasks(self._target(identity, rebuild=True))
+            return tasks(self.target(identity, rebuild=True))
 
-    def _target(self, identity: CheckpointIdentity, *, rebuild: bool) -> UpsertTarget:
+    def target(self, identity: CheckpointIdentity, *, rebuild: bool = False) -> UpsertTarget:
         options = self._options
         table = self._write_target(identity)
         target = UpsertTarget(
@@ -157,6 +164,7 @@ class UpsertRun(SinkRun):
             buckets=options.buckets,
             equality_spec=options.equality_spec(self.table),
             whole_row=options.whole_row,
+            unset_values=options.unset_values,
         )
         self._indexed = None
         if target.uses_index:
@@ -167,6 +175,7 @@ class UpsertRun(SinkRun):
                 runs=indexed.state.runs_by_bucket(),
                 live_files=indexed.live_files,
                 tombstones_since_ms=clock.now_ms() - options.tombstone_retention_ms,
+                truncated_below=indexed.state.truncated_below,
             )
         return target
 
@@ -175,7 +184,8 @@ class UpsertRun(SinkRun):
         changed = self._with_driver_part(results, identity)
         # With guards, that a key is deleted is worth a commit, though it had no row: an older change may follow.
         tombstones = changed.own_runs if self._options.key.sequence_by else ()
-        if self._is_skipped((*changed.files, *changed.removed, *tombstones)):
+        truncates = () if changed.truncated_below is None else (changed.truncated_below,)
+        if self._is_skipped((*changed.files, *changed.removed, *tombstones, *truncates)):
             return None
         self._changed = changed
         manifests = self._manifests(changed.files)
@@ -227,7 +237,7 @@ class UpsertRun(SinkRun):
         superseded, self._superseded = self._superseded, set()
         committed = receipt.outcome in (Outcome.COMMITTED, Outcome.RECOVERED)
         if committed:
-            self._discard(superseded)
+            self.discard(superseded)
         if not committed or changed is None or indexed is None or changed.state is None:
             self._index.forget()
             return
@@ -242,6 +252,7 @@ class UpsertRun(SinkRun):
             delete_files=tuple(file for result in results for file in result.delete_files),
             removed=tuple(file for result in results for file in result.removed),
             state=None,
+            truncated_below=_last_mark(result.truncated_below for result in results),
         )
         if self._indexed is None:
             return changed
@@ -286,9 +297,14 @@ class UpsertRun(SinkRun):
             (*changed.data_files, *data_files),
             (*changed.delete_files, *merged.delete_files),
             (*changed.removed, *merged.removed),
-            replace(older.with_runs(runs), created_ms=clock.now_ms()),
+            replace(
+                older.with_runs(runs),
+                created_ms=clock.now_ms(),
+                truncated_below=later(older.truncated_below, changed.truncated_below),
+            ),
             own_runs,
             data_files,
+            changed.truncated_below,
         )
 
     def _tied(self, committable: Committable, changed: Changed) -> Committable:
@@ -303,6 +319,7 @@ class UpsertRun(SinkRun):
                     **committable.extra,
                     _RUNS: [asdict(ref) for ref in changed.own_runs],
                     _REWRITTEN: [file.file_path for file in changed.rewritten],
+                    _TRUNCATED: changed.truncated_below,
                 },
             )
         return self._recorded(replace(committable, removed=changed.removed))
@@ -327,7 +344,7 @@ class UpsertRun(SinkRun):
         paths = {file.file_path for file in written}
         here = tuple(file for file in files if not file.is_data and file.referenced_data_file in paths)
         changed = self._deleting(
-            Changed(written, here, (), None),
+            Changed(written, here, (), None, truncated_below=committable.extra.get(_TRUNCATED)),
             deleted,
             indexed.state,
             own_runs,
@@ -360,6 +377,13 @@ class UpsertRun(SinkRun):
         """Remove files once the checkpoint is committed without them, and no earlier: until then a driver that believes
         this one dead may be committing just these."""
         self._superseded.update(paths)
+
+
+def _last_mark(marks: Iterable[Mark | None]) -> Mark | None:
+    last: Mark | None = None
+    for mark in marks:
+        last = later(last, mark)
+    return last
 
 
 def _summed(results: Iterable[WriteResult]) -> Counter[str]:

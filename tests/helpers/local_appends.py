@@ -182,7 +182,7 @@ class AppendRun(SinkRun):
         self._told = told
         self._io = io
 
-    def write(self, frame: Any, identity: CheckpointIdentity, read: Any) -> list[WriteResult]:
+    def write(self, frame: Any, identity: CheckpointIdentity) -> list[WriteResult]:
         files = []
         for rows in frame:
             files.append(named_file(rows))

@@ -60,7 +60,7 @@ class FileNote:
 
 
 class _Appending(SinkRun):
-    def write(self, frame: Any, identity: CheckpointIdentity, read: Any) -> list[WriteResult]:
+    def write(self, frame: Any, identity: CheckpointIdentity) -> list[WriteResult]:
         task = write_task(self._write_target(identity), lambda: (0, 0, 0))
         return [
             WriteResult.from_bytes(value.as_py())
@@ -70,7 +70,7 @@ class _Appending(SinkRun):
 
 
 class _Upserting(UpsertRun):
-    def write(self, frame: Any, identity: CheckpointIdentity, read: Any) -> list[WriteResult]:
+    def write(self, frame: Any, identity: CheckpointIdentity) -> list[WriteResult]:
         return self.resolve(
             identity, lambda target: bucketed_results(target, frame, self.table.schema, self._options)
         )

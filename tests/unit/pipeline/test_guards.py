@@ -146,7 +146,8 @@ def check_restart_under_the_same_job_id(home: Path) -> None:
             with Patch.context() as patch:
                 execution = SimpleNamespace(offsetLog=lambda: log)
                 patch.setattr(query_identity, "_stream_execution", lambda *_: execution)
-                return query_identity.checkpoint_identity(frame, checkpoint_id, self.pipeline, self.location)
+                found = query_identity.checkpoint_identity(frame, checkpoint_id)
+                return replace(found, pipeline=f"{self.location}:{found.job_id}")
 
         def start(self, checkpoints: int = 10**9) -> LocalStream:
             self.run_id = ids.new_uuid()
@@ -450,7 +451,7 @@ def check_zombie_while_it_resolves(home: Path) -> None:
 
 
 def delete_at_once(patch: Patch) -> None:
-    patch.setattr(UpsertRun, "_supersede", lambda run, paths: run._discard(paths))
+    patch.setattr(UpsertRun, "_supersede", lambda run, paths: run.discard(paths))
 
 
 # T8, T12, T13, T14: files

@@ -56,7 +56,7 @@ class Run:
         self.calls.append((outcome.value, self.held))
         return CommitReceipt("job", self.held, outcome, None)
 
-    def write(self, frame: Any, identity: CheckpointIdentity, read: Any) -> list[Any]:
+    def write(self, frame: Any, identity: CheckpointIdentity) -> list[Any]:
         self.calls.append(("written", identity.checkpoint_id))
         return []
 

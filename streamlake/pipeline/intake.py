@@ -1,0 +1,102 @@
+"""Offset ranges -> rows of the tables that they belong to: the first half of every task of the direct path.
+
+Runs on the executors: fetch, decode, say which table and bucket. What goes wrong with the records of one table is told in
+their place, so that the others go on. Invariant: rows carry their place in the source (ROW_ORDER), so that no shuffle
+loses the order of a partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from streamlake.decode.row_kinds import row_kinds
+from streamlake.index.key_codec import KeyCodec
+from streamlake.pipeline.direct_reader import RangeReader
+from streamlake.pipeline.key_buckets import key_buckets
+from streamlake.pipeline.parcels import by_bucket, packed, packed_error
+from streamlake.pipeline.task_errors import FINAL_ERRORS
+from streamlake.pipeline.worker_paths import keep_archive_directories
+from streamlake.records import ROW_KIND, ROW_ORDER
+from streamlake.source.offsets import OffsetRange
+
+Batches = Iterator[pa.RecordBatch]
+TaskContext = Callable[[], tuple[int, int, int]]
+
+_ORDER_BITS = 33
+ANY_TOPIC = ""
+"""In a mapping of topics: those that it does not name."""
+
+
+@dataclass(frozen=True)
+class KeyRoute:
+    """Where changes of a table go: bucket i to slot `first_slot` + i. `columns` are the key's, in the codec's order.
+
+    `row_kind` is the column with row kinds (None: there is none), which is taken out of the rows unless `keeps_kind`;
+    `where` names it in errors.
+    """
+
+    first_slot: int
+    buckets: int
+    columns: tuple[str, ...]
+    codec: KeyCodec
+    row_kind: str | None
+    keeps_kind: bool
+    where: str
+
+    def parcels(self, rows: pa.RecordBatch, order: int) -> Batches:
+        """Parcels of rows whose first has the place `order` in the source. Raises DecodeError for an unknown row kind."""
+        columns = [rows.column(name) for name in self.columns]
+        found = key_buckets(columns, self.codec, self.buckets)
+        for bucket, part in by_bucket(self._placed(rows, order), found):
+            yield from packed(self.first_slot + bucket, order, part)
+
+    def _placed(self, rows: pa.RecordBatch, order: int) -> pa.RecordBatch:
+        columns = dict(zip(rows.schema.names, rows.columns, strict=True))
+        if self.row_kind is not None:
+            kinds = row_kinds(columns[self.row_kind], self.where)
+            if not self.keeps_kind:
+                del columns[self.row_kind]
+            columns[ROW_KIND] = kinds
+        columns[ROW_ORDER] = pa.array(np.arange(order, order + rows.num_rows, dtype=np.int64))
+        return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+@dataclass(frozen=True)
+class Intake:
+    """How the records of a topic become rows of table number `table`. `route` is None where rows are only added."""
+
+    table: int
+    reader: RangeReader
+    route: KeyRoute | None = None
+
+
+def intake_of(intakes: Mapping[str, Intake], topic: str) -> Intake | None:
+    """The intake of a topic; None for one that nothing is read of."""
+    return intakes.get(topic, intakes.get(ANY_TOPIC))
+
+
+@dataclass(frozen=True)
+class ParcelTask:
+    """A `mapInArrow` function: offset ranges in, parcels of changes out. `context`: see write.task."""
+
+    intakes: Mapping[str, Intake]
+    context: TaskContext
+
+    def __call__(self, batches: Batches) -> Batches:
+        keep_archive_directories()
+        order = self.context()[0] << _ORDER_BITS
+        for batch in batches:
+            for piece in batch.to_pylist():
+                intake = intake_of(self.intakes, piece["topic"])
+                if intake is None or intake.route is None:
+                    continue
+                try:
+                    for rows in intake.reader.rows(OffsetRange(**piece)):
+                        yield from intake.route.parcels(rows, order)
+                        order += rows.num_rows
+                except FINAL_ERRORS as error:
+                    yield packed_error(intake.route.first_slot, order, error)

@@ -1,0 +1,32 @@
+"""Which bucket of a table's key index each row belongs to, computed in Arrow.
+
+Runs on the executors, wherever rows are routed to the tasks that own their keys. Invariant: rows of one key get one bucket,
+whatever type the stream has it in. A value that the row check will refuse gets any bucket, because it ends the checkpoint
+there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from streamlake.index.key_codec import KeyCodec, bucket_of
+from streamlake.write.conversion import NotConvertibleError, converted
+
+Array = Any  # numpy array
+
+
+def key_buckets(columns: Sequence[pa.Array], codec: KeyCodec, buckets: int) -> Array:
+    """(n,) int32 below `buckets`, for the n values of each of the codec's columns."""
+    try:
+        values = [
+            converted(column, part.type, part.name)
+            for column, part in zip(columns, codec.fields, strict=True)
+        ]
+    except NotConvertibleError:
+        return np.zeros(len(columns[0]), dtype=np.int32)
+    found: Array = bucket_of(codec.encode(values).hashes, buckets)
+    return found

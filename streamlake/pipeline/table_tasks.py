@@ -1,0 +1,102 @@
+"""The second half of every task of the direct path: rows of the tables -> files, and one outcome per table that was written.
+
+    append   the task that reads a range writes its rows too
+    upsert   a task takes the parcels of its slots, each the changes of one bucket of one table
+
+Runs on the executors. Invariant: what goes wrong with one table is an outcome of that table, and the others are written.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+
+import pyarrow as pa
+
+from streamlake.errors import StreamlakeError
+from streamlake.failpoints import failpoint
+from streamlake.pipeline.intake import Batches, Intake, TaskContext, intake_of
+from streamlake.pipeline.parcels import unpacked
+from streamlake.pipeline.task_errors import FINAL_ERRORS
+from streamlake.pipeline.worker_paths import keep_archive_directories
+from streamlake.source.offsets import OffsetRange
+from streamlake.write.result import WriteResult
+from streamlake.write.target import WriteTarget
+from streamlake.write.task import write_rows
+from streamlake.write.upsert_target import UpsertTarget
+from streamlake.write.upsert_task import write_changes
+
+OUTCOMES = pa.schema(
+    [
+        pa.field("table", pa.int32(), nullable=False),
+        pa.field("result", pa.binary()),
+        pa.field("error", pa.binary()),
+    ]
+)
+OUTCOMES_DDL = "table int not null, result binary, error binary"
+
+
+@dataclass(frozen=True)
+class AppendTask:
+    """A `mapInArrow` function: offset ranges in, outcomes out. `targets`: by the tables' numbers."""
+
+    intakes: Mapping[str, Intake]
+    targets: Mapping[int, WriteTarget]
+    context: TaskContext
+
+    def __call__(self, batches: Batches) -> Batches:
+        keep_archive_directories()
+        ids = self.context()
+        by_table: dict[int, list[tuple[Intake, OffsetRange]]] = {}
+        for batch in batches:
+            for piece in batch.to_pylist():
+                intake = intake_of(self.intakes, piece["topic"])
+                if intake is not None:
+                    by_table.setdefault(intake.table, []).append((intake, OffsetRange(**piece)))
+        for table, pieces in by_table.items():
+            rows = (rows for intake, piece in pieces for rows in intake.reader.rows(piece))
+            yield from _outcome(table, partial(write_rows, self.targets[table], rows, *ids))
+
+
+@dataclass(frozen=True)
+class ChangeTask:
+    """A `mapInArrow` function: parcels in, all of a slot one after the other; outcomes out.
+
+    `slots`: for each slot (table's number, bucket). `targets`: by the tables' numbers.
+    """
+
+    slots: tuple[tuple[int, int], ...]
+    targets: Mapping[int, UpsertTarget]
+    context: TaskContext
+
+    def __call__(self, batches: Batches) -> Batches:
+        keep_archive_directories()
+        _, task_id, attempt = self.context()
+        for slot, parcels in groupby(unpacked(batches), key=lambda parcel: parcel.slot):
+            table, bucket = self.slots[slot]
+            rows = (rows for parcel in parcels for rows in parcel.batches())
+            write = partial(write_changes, self.targets[table], rows, bucket, task_id, attempt)
+            yield from _outcome(table, write)
+
+
+def _outcome(table: int, write: Callable[[], WriteResult]) -> Iterator[pa.RecordBatch]:
+    try:
+        result = write()
+    except FINAL_ERRORS as error:
+        yield _row(table, None, error)
+        return
+    failpoint("before-result")
+    yield _row(table, result.to_bytes(), None)
+    failpoint("result-returned")
+
+
+def _row(table: int, result: bytes | None, error: StreamlakeError | None) -> pa.RecordBatch:
+    arrays = [
+        pa.array([table], pa.int32()),
+        pa.array([result], pa.binary()),
+        pa.array([None if error is None else pickle.dumps(error)], pa.binary()),
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=OUTCOMES)

@@ -1,0 +1,169 @@
+"""One Spark job per micro-batch of the direct path, whatever the number of tables: ranges in, WriteResults per table out.
+
+    ranges -> [fetch, decode] -> parcels -> by slot -> [look up, write] -> outcomes      (upserts)
+    ranges -> [fetch, decode, write] -> outcomes                                         (appends)
+
+Place in the flow: between the micro-batch and its tables' runs, on the driver. Invariant: files of a table that did not
+succeed as a whole are removed, and what one table meets does not change what the others get.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from streamlake.checkpoint.identity import CheckpointIdentity
+from streamlake.errors import IndexDamagedError, StreamlakeError
+from streamlake.pipeline.arrow_batches import bound_by_parcels
+from streamlake.pipeline.direct_reader import RangeReader
+from streamlake.pipeline.intake import ANY_TOPIC, Intake, KeyRoute, ParcelTask
+from streamlake.pipeline.key_routing import repartition_by_bucket
+from streamlake.pipeline.parallel import in_parallel
+from streamlake.pipeline.parcels import PARCELS_DDL
+from streamlake.pipeline.sink_run import SinkRun, check_columns
+from streamlake.pipeline.table_tasks import OUTCOMES_DDL, AppendTask, ChangeTask
+from streamlake.pipeline.task_outcome import collected, task_ids
+from streamlake.write.result import WriteResult
+from streamlake.write.target import WriteTarget
+from streamlake.write.upsert_target import UpsertTarget
+
+Written = list[WriteResult] | StreamlakeError
+"""What came of a table: the results of its tasks, or why there are none."""
+
+_TASKS_PER_CORE = 4
+
+
+@dataclass(frozen=True)
+class TableWrite:
+    """One table's part in a micro-batch: its run, the checkpoint's identity there, and what reads its records.
+
+    `topics` None: of every topic that no other table reads.
+    """
+
+    run: SinkRun
+    identity: CheckpointIdentity
+    reader: RangeReader
+    topics: tuple[str, ...] | None = None
+
+
+def write_tables(frame: DataFrame, writes: Sequence[TableWrite]) -> list[Written]:
+    """Write the records of `frame`, offset ranges, to the tables; one entry for each of `writes`.
+
+    A table whose index turns out to be damaged is written once more with a rebuilt one. Raises what ends Spark's job.
+    """
+    found: dict[int, Written] = {}
+    due = dict.fromkeys(range(len(writes)), False)
+    while due:
+        targets = in_parallel(
+            list(due.items()),
+            lambda part: writes[part[0]].run.target(writes[part[0]].identity, rebuild=part[1]),
+        )
+        job = _Job(frame)
+        for number, target in zip(due, targets, strict=True):
+            try:
+                if isinstance(target, StreamlakeError):
+                    raise target
+                job.add(number, writes[number], target)
+            except StreamlakeError as error:
+                found[number] = error
+        again = {}
+        for number, (results, errors) in job.run().items():
+            if not errors:
+                found[number] = results
+                continue
+            writes[number].run.discard(path for result in results for path in result.paths)
+            if isinstance(errors[0], IndexDamagedError) and not due[number]:
+                again[number] = True
+            else:
+                found[number] = errors[0]
+        due = again
+    return [found[number] for number in range(len(writes))]
+
+
+@dataclass
+class _Job:
+    """Tables that are written by one Spark job."""
+
+    frame: DataFrame
+    intakes: dict[str, Intake] = field(default_factory=dict)
+    appends: dict[int, WriteTarget] = field(default_factory=dict)
+    upserts: dict[int, UpsertTarget] = field(default_factory=dict)
+    slots: list[tuple[int, int]] = field(default_factory=list)
+
+    def add(self, number: int, write: TableWrite, target: WriteTarget | UpsertTarget) -> None:
+        route = self._route(number, target, write)
+        check_columns(
+            write.reader.schema.names, write.run.table, beside=() if route is None else _needed(route, target)
+        )
+        if isinstance(target, UpsertTarget):
+            self.upserts[number] = target
+        else:
+            self.appends[number] = target
+        for topic in (ANY_TOPIC,) if write.topics is None else write.topics:
+            self.intakes[topic] = Intake(number, write.reader, route)
+
+    def _route(self, number: int, target: WriteTarget | UpsertTarget, write: TableWrite) -> KeyRoute | None:
+        if not isinstance(target, UpsertTarget):
+            return None
+        kind = write.run.row_kind
+        first = len(self.slots)
+        self.slots += [(number, bucket) for bucket in range(target.buckets)]
+        return KeyRoute(
+            first,
+            target.buckets,
+            target.key.columns,
+            target.key.codec,
+            kind,
+            kind is not None and kind in target.table.schema.column_names,
+            f"{target.table.location}: column '{kind}'",
+        )
+
+    def run(self) -> Mapping[int, tuple[list[WriteResult], list[StreamlakeError]]]:
+        found: dict[int, tuple[list[WriteResult], list[StreamlakeError]]] = {
+            number: ([], []) for number in (*self.appends, *self.upserts)
+        }
+        for table, result, error in (*self._appended(), *self._upserted()):
+            results, errors = found[table]
+            if error is not None:
+                errors.append(pickle.loads(bytes(error)))
+            elif result is not None:
+                results.append(WriteResult.from_bytes(bytes(result)))
+        return found
+
+    def _appended(self) -> Sequence[tuple[Any, ...]]:
+        if not self.appends:
+            return ()
+        intakes = {topic: each for topic, each in self.intakes.items() if each.route is None}
+        return collected(
+            self.frame.mapInArrow(AppendTask(intakes, self.appends, task_ids).__call__, OUTCOMES_DDL)
+        )
+
+    def _upserted(self) -> Sequence[tuple[Any, ...]]:
+        if not self.upserts:
+            return ()
+        bound_by_parcels(self.frame.sparkSession)
+        intakes = {topic: each for topic, each in self.intakes.items() if each.route is not None}
+        parcels = self.frame.mapInArrow(ParcelTask(intakes, task_ids).__call__, PARCELS_DDL)
+        routed = _by_slot(parcels, len(self.slots))
+        task = ChangeTask(tuple(self.slots), self.upserts, task_ids)
+        return collected(routed.mapInArrow(task.__call__, OUTCOMES_DDL))
+
+
+def _by_slot(parcels: DataFrame, slots: int) -> DataFrame:
+    """The parcels with all of a slot in one partition, one slot after the other, each in the order of the source."""
+    most = max(parcels.sparkSession.sparkContext.defaultParallelism, 1) * _TASKS_PER_CORE
+    if slots <= most:
+        routed = repartition_by_bucket(parcels, F.col("slot"), slots)
+    else:
+        routed = repartition_by_bucket(parcels, F.col("slot") % most, most)
+    return routed.sortWithinPartitions("slot", "place")
+
+
+def _needed(route: KeyRoute, target: WriteTarget | UpsertTarget) -> tuple[str, ...]:
+    keys = target.key.all_columns if isinstance(target, UpsertTarget) else ()
+    return tuple(dict.fromkeys((*keys, *([] if route.row_kind is None else [route.row_kind]))))
