@@ -18,9 +18,12 @@ from streamlake.decode.envelope import Reject
 from streamlake.decode.rejected_records import RejectStamp, rejected_rows
 from streamlake.decode.row_kinds import known_row_kinds
 from streamlake.errors import SchemaMismatchError, TooManyRejectsError
-from streamlake.records import RowKind
+from streamlake.formats.unset_cells import unset_masks
+from streamlake.records import UNSET, RowKind
 from streamlake.spec.schema import Schema
 from streamlake.write.misfits import MisfitCheck
+from streamlake.write.target import WriteTarget
+from streamlake.write.upsert_target import UpsertTarget
 
 Array = Any  # numpy array
 
@@ -43,6 +46,24 @@ class RejectRules:
     whole_row: bool = False
     row_kind: str | None = None
     most: int | None = None
+
+
+def reject_rules(
+    target: WriteTarget | UpsertTarget, row_kind: str | None, stamp: RejectStamp, most: int | None = None
+) -> RejectRules:
+    """The rules for the tasks that write `target`, whose rows have the column `row_kind`."""
+    if not isinstance(target, UpsertTarget):
+        return RejectRules(target.location, target.schema, stamp, most=most)
+    return RejectRules(
+        target.table.location,
+        target.table.schema,
+        stamp,
+        key=tuple(target.key.columns),
+        sequence_by=tuple(target.key.sequence_by),
+        whole_row=target.whole_row,
+        row_kind=row_kind,
+        most=most,
+    )
 
 
 class RecordScreen:
@@ -76,13 +97,15 @@ class RecordScreen:
         return rejected_rows(decoded.raw, decoded.rejects, self._rules.stamp)
 
     def _without_misfits(self, decoded: Decoded) -> Decoded:
-        rows, reasons, removes = decoded.rows, {}, None
+        rows, removes = decoded.rows, None
+        reasons: dict[int, str] = {}
         if self._rules.row_kind is not None:
             column = rows.column(self._rules.row_kind)
             kinds, reasons = known_row_kinds(column, f"column '{self._rules.row_kind}'")
             codes = kinds.to_numpy(zero_copy_only=False)
             removes = (codes == RowKind.UPDATE_BEFORE) | (codes == RowKind.DELETE)
-        for row, reason in self._misfits.find(rows, removes).items():
+        unset = unset_masks(rows.column(UNSET)) if UNSET in rows.schema.names else {}
+        for row, reason in self._misfits.find(rows, removes, unset).items():
             reasons.setdefault(row, reason)
         if not reasons:
             return decoded

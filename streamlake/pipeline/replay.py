@@ -1,0 +1,337 @@
+"""Rejected records once more: decoded with the settings of today, into the table once each, and out of the rejects.
+
+    plan      what will be in the table and what fails again, kept beside the rejects table   (replay_plan)
+    stage     files in the table, under the replay's own job id
+    commit    one snapshot of the table, with a marker: from here on these records are replayed
+    settle    out of the rejects table, by a commit of its own                                (rejects_settling)
+
+A replay that dies is gone on with by the next one: the table's marker tells whether the records of its plan are in there.
+Invariant: no record is taken out of the rejects before the table has it, and none that the table has is replayed again.
+Runs on the driver alone, without Spark.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamlake.catalog.open import CatalogOption, open_table
+from streamlake.checkpoint.committable import Committable
+from streamlake.checkpoint.identity import CheckpointIdentity
+from streamlake.checkpoint.table_note import NO_CHECKPOINT
+from streamlake.commit.history import committed_snapshot
+from streamlake.commit.marker import OFFSETS_DIGEST, Marker
+from streamlake.commit.receipt import Outcome
+from streamlake.decode.rejected_records import RejectStamp, raw_records
+from streamlake.errors import (
+    CommitConflictError,
+    FencedError,
+    IndexDamagedError,
+    InvalidOptionError,
+    LineageError,
+)
+from streamlake.pipeline.checkpoint_table import CheckpointTable
+from streamlake.pipeline.direct_reader import row_decoder
+from streamlake.pipeline.intake import KeyRoute
+from streamlake.pipeline.parcels import unpacked
+from streamlake.pipeline.record_screen import RecordScreen, reject_rules
+from streamlake.pipeline.rejects_settling import settle
+from streamlake.pipeline.rejects_table import open_rejects, rejects_name
+from streamlake.pipeline.replay_plan import ReplayPlan, ReplayPlans, places
+from streamlake.pipeline.sink_run import SinkRun
+from streamlake.pipeline.upsert_options import UpsertOptions, with_row_kind
+from streamlake.pipeline.upsert_run import UpsertRun
+from streamlake.read.scan import TableScan
+from streamlake.records import ROW_KIND
+from streamlake.source.kafka_source import KafkaSource
+from streamlake.spec.snapshot import MAIN_BRANCH
+from streamlake.table.table import Table
+from streamlake.write.result import WriteResult
+from streamlake.write.target import WriteTarget
+from streamlake.write.task import write_rows
+from streamlake.write.upsert_target import CHANGELOG, POSITION, UPSERT, UpsertTarget
+from streamlake.write.upsert_task import write_changes
+
+_CHUNK_RECORDS = 32_768
+_MODES = ("append", UPSERT, CHANGELOG)
+_BUCKETS = 2
+
+
+@dataclass(frozen=True)
+class ReplayedTable:
+    """The table whose rejects are replayed, and the settings that its pipeline has today. `pipeline` None: one without a
+    name, then the rejects of all pipelines are taken."""
+
+    table: str
+    source: KafkaSource
+    pipeline: str | None = None
+    catalog: CatalogOption = None
+    mode: str = "append"
+    key: Sequence[str] = ()
+    sequence_by: Sequence[str] = ()
+    row_kind: str | None = None
+    delete_mode: str = POSITION
+    branch: str = MAIN_BRANCH
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What a replay did: `records` of the rejects became `rows` of the table in the snapshot `snapshot_id` (None: nothing was
+    committed), `failed` ones stay with the error they have now. `recovered` were replayed by one that died, and were still
+    among the rejects. `left` are there in the end. `notes` are for the user's eyes."""
+
+    table: str
+    records: int = 0
+    rows: int = 0
+    failed: int = 0
+    recovered: int = 0
+    left: int = 0
+    snapshot_id: int | None = None
+    errors: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def replay(given: ReplayedTable, where: str | None = None, limit: int | None = None) -> Replayed:
+    """Replay the rejects of a table: those for which the filter `where` is true, the oldest `limit` of them.
+
+    Raises TableNotFoundError, InvalidOptionError for a filter that does not parse or a mode without replays, and what writing
+    and committing raise: then the rejects are as they were, or the next replay goes on.
+    """
+    if given.mode not in _MODES:
+        raise InvalidOptionError(
+            f"{given.table}: a table in mode '{given.mode}' holds its last checkpoint only, so that nothing can be replayed into it"
+        )
+    table = open_table(given.table, given.catalog)
+    rejects = open_rejects(given.table, given.catalog)
+    if rejects is None:
+        return Replayed(
+            given.table, notes=(f"there is no table {rejects_name(given.table)}: nothing was rejected",)
+        )
+    return _Replay(given, table, rejects).carry_out(where, limit)
+
+
+class _Replay:
+    def __init__(self, given: ReplayedTable, table: Table, rejects: Table) -> None:
+        self._given = given
+        self._rejects = rejects
+        self._name = f"{given.pipeline or given.table}.replay"
+        self._job_id = f"replay-{uuid.uuid5(uuid.UUID(rejects.uuid), self._name)}"
+        self._row_kind = ROW_KIND if given.source.has_row_kinds else given.row_kind
+        self._run = self._opened(table)
+        self._plans = ReplayPlans(rejects, self._job_id)
+
+    def carry_out(self, where: str | None, limit: int | None) -> Replayed:
+        # The marker is read before the plans: a replay beside this one then either has its plan here, or has settled it,
+        # or makes this one's commit fail, because both have the same number.
+        marker = self._run.committer.marker(self._identity(NO_CHECKPOINT, ""))
+        number = (NO_CHECKPOINT if marker is None else marker.checkpoint_id) + 1
+        recovered = self._recovered(marker)
+        if recovered and number <= max(plan.identity.checkpoint_id for plan in recovered):
+            number = max(plan.identity.checkpoint_id for plan in recovered) + 1
+        self._rejects.refresh()
+        chosen = self._chosen(where, limit)
+        found = Replayed(
+            self._given.table,
+            recovered=sum(len(plan.done) for plan in recovered),
+            notes=self._notes(),
+        )
+        if chosen.num_rows:
+            found = self._replayed(chosen, number, found)
+        self._rejects.refresh()
+        return replace(found, left=TableScan(self._rejects).count())
+
+    def _recovered(self, marker: Marker | None) -> list[ReplayPlan]:
+        """Settle what replays before this one have brought into the table, staged ones too; forget the others."""
+        staged = {each.identity.checkpoint_id: each for each in self._run.pending()}
+        settled = []
+        for plan in self._plans.pending():
+            committable = staged.pop(plan.identity.checkpoint_id, None)
+            if committable is not None and committable.identity != plan.identity:
+                committable = None
+            if marker is None or plan.identity.checkpoint_id > marker.checkpoint_id:
+                is_held = committable is not None and self._recommitted(committable)
+            else:
+                is_held = self._is_held(plan, marker)
+            if is_held:
+                settle(self._rejects, plan)
+                settled.append(plan)
+            self._plans.remove(plan)
+            if committable is not None:
+                self._run.store.remove(committable.identity)
+        for committable in staged.values():
+            self._run.store.remove(committable.identity)
+        return settled
+
+    def _is_held(self, plan: ReplayPlan, marker: Marker) -> bool:
+        """Whether the table, at this marker or a later one of the job, has the records of a plan. Raises LineageError where
+        that cannot be told any more."""
+        number = plan.identity.checkpoint_id
+        if number == marker.checkpoint_id:
+            return marker.offsets_digest == plan.identity.offsets_digest
+        table = self._run.table
+        snapshot = committed_snapshot(table.metadata, self._given.branch, plan.identity)
+        if snapshot is None:
+            raise LineageError(
+                f"{table.location}: the snapshot of replay {number} of {self._name} has expired, so that nothing tells whether the "
+                f"table has the {len(plan.done)} records of its plan, which is still there. Compare them with the table, delete "
+                f"those from {self._rejects.name} that it has, and then {self._plans.path(plan)}"
+            )
+        return snapshot.summary.get(OFFSETS_DIGEST) == plan.identity.offsets_digest
+
+    def _recommitted(self, committable: Committable) -> bool:
+        """Commit what was staged; False where it can be no more, and its records are replayed like any others."""
+        try:
+            self._run.commit(committable, outcome=Outcome.RECOVERED)
+        except IndexDamagedError:
+            return False
+        return True
+
+    def _replayed(self, chosen: pa.Table, number: int, found: Replayed) -> Replayed:
+        at = places(chosen).to_pylist()
+        failed: dict[str, tuple[str, str]] = {}
+        target = self._run.target(self._identity(number, ""))
+        with_rows = self._decoded(chosen, at, target, failed)
+        done = tuple(place for place in at if place not in failed)
+        # The digest tells replays of other records apart that have the same number.
+        identity = self._identity(number, hashlib.sha256("\n".join(done).encode()).hexdigest()[:32])
+        plan = ReplayPlan(identity, done, failed)
+        if not done:
+            settle(self._rejects, plan)
+            return replace(found, failed=len(failed), errors=_counted(failed))
+        self._plans.write(plan)
+        results = self._written(target, with_rows)
+        committable = self._run.stage(identity, results)
+        assert committable is not None, "every checkpoint of a replay is committed"
+        try:
+            receipt = self._run.commit(committable, results)
+        except (FencedError, LineageError) as error:
+            raise CommitConflictError(
+                f"another replay of {self._rejects.name} was faster: it has brought its records into {self._given.table}, and this "
+                "one none; run it again for what is left"
+            ) from error
+        settle(self._rejects, plan)
+        self._run.store.remove(identity)
+        self._plans.remove(plan)
+        return replace(
+            found,
+            records=len(done),
+            rows=receipt.rows,
+            failed=len(failed),
+            snapshot_id=receipt.snapshot_id,
+            errors=_counted(failed),
+        )
+
+    def _chosen(self, where: str | None, limit: int | None) -> pa.Table:
+        """The rejects to replay, in the order in which they were rejected, of a partition in the order of the source."""
+        rows = TableScan(self._rejects, where).to_arrow()
+        if self._given.pipeline is not None:
+            rows = rows.filter(pc.equal(rows.column("pipeline"), self._given.pipeline))
+        topics = [
+            name for name in pc.unique(rows.column("topic")).to_pylist() if _is_read(self._given.source, name)
+        ]
+        rows = rows.filter(pc.is_in(rows.column("topic"), pa.array(topics, pa.string())))
+        order = ("rejected_at", "topic", "partition", "offset")
+        rows = rows.sort_by([(name, "ascending") for name in order])
+        return rows if limit is None else rows.slice(0, limit)
+
+    def _decoded(
+        self,
+        chosen: pa.Table,
+        at: Sequence[str],
+        target: WriteTarget | UpsertTarget,
+        failed: dict[str, tuple[str, str]],
+    ) -> Iterable[tuple[int, pa.RecordBatch]]:
+        """(place in the source of the first, rows) of what can be decoded now; the others go to `failed`."""
+        source = self._given.source
+        if source.schema is None:
+            source = source.with_schema(with_row_kind(self._run.table.schema, self._row_kind))
+        rules = reject_rules(target, self._row_kind, RejectStamp(self._name, NO_CHECKPOINT, 0))
+        screen = RecordScreen(row_decoder(source, rules.key), rules)
+        found = []
+        order = 0
+        for low in range(0, chosen.num_rows, _CHUNK_RECORDS):
+            decoded = screen.decode(raw_records(chosen.slice(low, _CHUNK_RECORDS)))
+            for reject in decoded.rejects:
+                failed[at[low + reject.record]] = (reject.error, reject.reason)
+            if decoded.rows.num_rows:
+                found.append((order, decoded.rows))
+                order += decoded.rows.num_rows
+        return found
+
+    def _written(
+        self, target: WriteTarget | UpsertTarget, rows: Iterable[tuple[int, pa.RecordBatch]]
+    ) -> list[WriteResult]:
+        if not isinstance(target, UpsertTarget):
+            return [write_rows(target, (batch for _, batch in rows), 0, 0, 0)]
+        kind = self._row_kind
+        route = KeyRoute(
+            0,
+            target.buckets,
+            target.key.columns,
+            target.key.codec,
+            kind,
+            kind is not None and kind in target.table.schema.column_names,
+            f"{target.table.location}: column '{kind}'",
+        )
+        by_bucket: dict[int, list[pa.RecordBatch]] = {}
+        for order, batch in rows:
+            for parcel in unpacked(route.parcels(batch, order)):
+                by_bucket.setdefault(parcel.slot, []).extend(parcel.batches())
+        return [
+            write_changes(target, batches, bucket, bucket, 0) for bucket, batches in sorted(by_bucket.items())
+        ]
+
+    def _notes(self) -> tuple[str, ...]:
+        given = self._given
+        if given.mode != UPSERT or given.sequence_by:
+            return ()
+        return (
+            "without sequence_by nothing tells whether a replayed change is older than the row that the table has for its key: "
+            "it replaces it all the same",
+        )
+
+    def _identity(self, number: int, digest: str) -> CheckpointIdentity:
+        return CheckpointIdentity(self._name, self._job_id, number, end_offsets=(f"replay {digest}",))
+
+    def _opened(self, table: Table) -> SinkRun:
+        given = self._given
+        settings: Mapping[str, Any] = {
+            "job_id": self._job_id,
+            "run_id": self._job_id,
+            "branch": given.branch,
+            "mode": given.mode,
+            "max_continuous_empty_commits": 1,
+        }
+        no_note = cast(CheckpointTable, None)  # there is no checkpoint directory
+        if given.mode == "append":
+            return SinkRun(table, no_note, **settings)
+        options = UpsertOptions.of(
+            table,
+            key=tuple(given.key),
+            sequence_by=tuple(given.sequence_by),
+            row_kind=self._row_kind,
+            delete_mode=given.delete_mode,
+            parallelism=_BUCKETS,
+        )
+        return UpsertRun(table, no_note, None, options, **settings)
+
+
+def _is_read(source: KafkaSource, topic: str) -> bool:
+    if source.topic_pattern is not None:
+        return re.fullmatch(source.topic_pattern, topic) is not None
+    return topic in (source.topics or ())
+
+
+def _counted(failed: Mapping[str, tuple[str, str]]) -> dict[str, int]:
+    """Error message -> how many records have it, the most frequent first."""
+    texts, counts = np.unique([text for _, text in failed.values()], return_counts=True)
+    order = np.argsort(-counts, kind="stable")
+    return {str(texts[at]): int(counts[at]) for at in order}

@@ -1,0 +1,294 @@
+"""Replaying rejects: good ones go into the table once, whatever the replay dies of; bad ones stay with today's error."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import cast
+
+import pyarrow as pa
+import pytest
+
+from streamlake import failpoints, load_table
+from streamlake.catalog.open import open_table
+from streamlake.checkpoint.identity import CheckpointIdentity
+from streamlake.decode.rejected_records import RejectStamp
+from streamlake.errors import CommitConflictError, InvalidOptionError, StreamlakeError
+from streamlake.failpoints import REGISTERED, FailpointError
+from streamlake.pipeline.checkpoint_table import CheckpointTable
+from streamlake.pipeline.direct_reader import row_decoder
+from streamlake.pipeline.record_screen import RecordScreen, reject_rules
+from streamlake.pipeline.rejects_table import open_rejects, rejects_name, require_rejects
+from streamlake.pipeline.replay import ReplayedTable, replay
+from streamlake.pipeline.replay_plan import ReplayPlans
+from streamlake.pipeline.sink_run import SinkRun
+from streamlake.source.kafka_source import KafkaSource
+from streamlake.write.task import write_rows
+from tests.helpers.invariants import check_table
+from tests.helpers.local_upserts import LocalUpserts
+from tests.helpers.tables import make_table
+from tests.unit.decode.raw_records import raw_batch
+
+TOPIC = "orders"
+
+
+def source(ddl="id long, v string", **arguments):
+    return KafkaSource(**{"bootstrap_servers": "h:1", "topics": TOPIC, "schema": ddl, **arguments})
+
+
+def reject(location, values, checkpoint_id=0, pipeline="p", first=100, topic=TOPIC):
+    """Values that the stream `pipeline` rejects in a checkpoint of its own, as the direct path commits them."""
+    table = open_table(str(location))
+    rejects = require_rejects(str(location))
+    run = SinkRun(
+        rejects,
+        cast(CheckpointTable, None),
+        job_id=f"job-{pipeline}",
+        run_id="run",
+        branch="main",
+        mode="append",
+        max_continuous_empty_commits=1,
+    )
+    identity = CheckpointIdentity(
+        pipeline, f"job-{pipeline}", checkpoint_id, end_offsets=(str(checkpoint_id),)
+    )
+    target = run.target(identity)
+    stamp = RejectStamp(pipeline, checkpoint_id, 1_700_000_000_000_000 + checkpoint_id * 86_400_000_000)
+    old = source("id int, v int")
+    screen = RecordScreen(
+        row_decoder(old), reject_rules(SinkRun.target(_run_of(table), identity), None, stamp)
+    )
+    decoded = screen.decode(raw_batch([{"value": value} for value in values], topic, first))
+    assert len(decoded.rejects) == len(values)
+    results = [write_rows(target, [screen.rejects_of(decoded)], 0, 0, 0)]
+    committable = run.stage(identity, results)
+    run.commit(committable, results)
+
+
+def _run_of(table):
+    return SinkRun(
+        table,
+        cast(CheckpointTable, None),
+        job_id="x",
+        run_id="run",
+        branch="main",
+        mode="append",
+        max_continuous_empty_commits=1,
+    )
+
+
+def rows_of(location):
+    found = load_table(str(location)).scan().to_arrow()
+    return sorted(zip(found["id"].to_pylist(), found["v"].to_pylist(), strict=True))
+
+
+def left(location):
+    return load_table(rejects_name(str(location))).scan().to_arrow().sort_by("offset").to_pylist()
+
+
+def record(id, v="a"):
+    return json.dumps({"id": id, "v": v})
+
+
+def given(location, **arguments):
+    return ReplayedTable(**{"table": str(location), "source": source(), "pipeline": "p", **arguments})
+
+
+def test_after_a_fix_the_rejects_are_empty(tmp_path):
+    location = tmp_path / "t"
+    make_table(location, "id long, v string")
+    reject(location, [record(1), record(2)])
+    reject(location, [record(3)], checkpoint_id=1, first=102)
+    found = replay(given(location))
+    assert (found.records, found.rows, found.failed, found.left, found.recovered) == (3, 3, 0, 0, 0)
+    assert rows_of(location) == [(1, "a"), (2, "a"), (3, "a")]
+    assert left(location) == []
+    check_table(open_table(str(location)), files_exist=True)
+    check_table(open_rejects(str(location)), files_exist=True)
+    again = replay(given(location))
+    assert (again.records, again.snapshot_id) == (0, None)
+    assert len(rows_of(location)) == 3
+
+
+def test_what_fails_again_stays_with_the_error_of_today(tmp_path):
+    location = tmp_path / "t"
+    make_table(location, "id long, v string")
+    reject(location, [record(1), '{"id": true}', "{", record(4)])
+    before = left(location)
+    found = replay(given(location))
+    assert (found.records, found.failed, found.left) == (2, 2, 2)
+    assert rows_of(location) == [(1, "a"), (4, "a")]
+    after = left(location)
+    assert [row["offset"] for row in after] == [101, 102]
+    assert "'id' is long" in after[0]["error_message"]
+    assert after[0]["error_message"] != before[1]["error_message"]
+    same = ("key", "value", "headers", "timestamp", "pipeline", "checkpoint_id", "rejected_at")
+    assert [[row[name] for name in same] for row in after] == [
+        [row[name] for name in same] for row in before[1:3]
+    ]
+    assert sum(found.errors.values()) == 2
+    snapshots = len(open_rejects(str(location)).snapshots)
+    assert replay(given(location)).failed == 2
+    assert len(open_rejects(str(location)).snapshots) == snapshots, "nothing is new, so nothing is committed"
+
+
+def test_a_filter_and_a_limit_choose(tmp_path):
+    location = tmp_path / "t"
+    make_table(location, "id long, v string")
+    reject(location, [record(at) for at in range(5)])
+    assert replay(given(location), where="offset >= 102").records == 3
+    assert replay(given(location), limit=1).records == 1
+    assert rows_of(location) == [(0, "a"), (2, "a"), (3, "a"), (4, "a")]
+    assert [row["offset"] for row in left(location)] == [101]
+    with pytest.raises(InvalidOptionError):
+        replay(given(location), where="no such thing")
+
+
+def test_rejects_of_others_are_left_alone(tmp_path):
+    location = tmp_path / "t"
+    make_table(location, "id long, v string")
+    reject(location, [record(1)])
+    reject(location, [record(2)], pipeline="other")
+    reject(location, [record(3)], checkpoint_id=1, topic="customers")
+    found = replay(given(location))
+    assert (found.records, found.left) == (1, 2)
+    assert replay(given(location, pipeline=None, source=source(topics=None, topic_pattern=".*"))).left == 0
+    assert rows_of(location) == [(1, "a"), (2, "a"), (3, "a")]
+
+
+def test_without_rejects_there_is_nothing_to_replay(tmp_path):
+    make_table(tmp_path / "t", "id long, v string")
+    found = replay(given(tmp_path / "t"))
+    assert (found.records, found.left) == (0, 0)
+    assert "nothing was rejected" in found.notes[0]
+
+
+def test_an_old_change_does_not_overwrite_a_newer_row(tmp_path):
+    location = tmp_path / "t"
+    make_table(location, "id long, v string, at long", format_version=3)
+    stream = LocalUpserts(str(location), key=["id"], sequence_by=["at"])
+    stream.checkpoint(pa.table({"id": [1, 2], "v": ["new", "old"], "at": [10, 1]}))
+    values = [json.dumps({"id": at, "v": "replayed", "at": 5}) for at in (1, 2, 3)]
+    reject(location, values)
+    upsert = given(
+        location, source=source("id long, v string, at long"), mode="upsert", key=["id"], sequence_by=["at"]
+    )
+    assert replay(upsert).records == 3
+    assert rows_of(location) == [(1, "new"), (2, "replayed"), (3, "replayed")]
+    # The stream goes on with the index that the replay has left.
+    stream.restart()
+    stream.checkpoint_id = 1
+    stream.checkpoint(pa.table({"id": [3, 2], "v": ["newer", "newer"], "at": [11, 11]}))
+    assert rows_of(location) == [(1, "new"), (2, "newer"), (3, "newer")]
+    check_table(open_table(str(location)), files_exist=True)
+
+
+def test_changes_keep_their_order_and_deletes_delete(tmp_path):
+    location = tmp_path / "t"
+    make_table(location, "id long, v string", format_version=3)
+    changes = [("c", 1, "a"), ("u", 1, "b"), ("c", 2, "a"), ("d", 2, None), ("c", 3, "a")]
+    reject(location, [json.dumps({"op": op, "id": at, "v": v or "x"}) for op, at, v in changes])
+    upsert = given(
+        location, source=source("op string, id long, v string"), mode="upsert", key=["id"], row_kind="op"
+    )
+    found = replay(upsert)
+    assert rows_of(location) == [(1, "b"), (3, "a")]
+    assert "sequence_by" in found.notes[0]
+
+
+NOT_PASSED = {
+    "table-created", "checkpoint-noted", "commit-noted", "before-commit-note", "before-tasks", "before-result",
+    "result-returned", "results-collected", "before-return", "before-recommit", "after-recommit", "before-indexing",
+    "after-indexing", "before-resolution", "after-resolution", "index-files-pruned", "index-run-written",
+    "index-state-stored", "file-rewritten", "files-rewritten", "delete-file-closed", "before-clean-up",
+}  # fmt: skip
+
+
+def test_a_replay_that_dies_anywhere_is_gone_on_with(tmp_path):
+    met = set()
+    for name, nth in itertools.product(sorted(set(REGISTERED) - NOT_PASSED), (1, 2, 3)):
+        location = tmp_path / f"{name}-{nth}"
+        make_table(location, "id long, v string")
+        reject(location, [record(1), "{", record(3)])
+        reject(location, [record(4)], checkpoint_id=1, first=103)
+        failpoints.arm(f"{name}=raise,nth={nth}")
+        for _ in range(4):
+            try:
+                replay(given(location))
+                break
+            except (FailpointError, StreamlakeError):
+                met.add(name)
+                failpoints.arm("")
+                assert rows_of(location) in ([], [(1, "a"), (3, "a"), (4, "a")])
+        else:
+            raise AssertionError(name)
+        failpoints.arm("")
+        assert rows_of(location) == [(1, "a"), (3, "a"), (4, "a")], (name, nth)
+        assert [row["offset"] for row in left(location)] == [101], (name, nth)
+        assert replay(given(location)).records == 0
+        assert rows_of(location) == [(1, "a"), (3, "a"), (4, "a")]
+    assert {
+        "committable-recorded",
+        "after-swap",
+        "before-swap",
+        "data-file-closed",
+        "committable-removed",
+    } <= met
+
+
+def test_a_replay_takes_over_what_another_one_is_about_to_commit(tmp_path, monkeypatch):
+    location = tmp_path / "t"
+    make_table(location, "id long, v string")
+    reject(location, [record(1), record(2)])
+    _between(monkeypatch, SinkRun, "commit", lambda: replay(given(location)))
+    with pytest.raises(CommitConflictError, match="was faster"):
+        replay(given(location))
+    assert left(location) == []
+    assert rows_of(location) == [(1, "a"), (2, "a")]
+
+
+def test_of_two_replays_with_different_records_one_fails(tmp_path, monkeypatch):
+    location = tmp_path / "t"
+    make_table(location, "id long, v string")
+    reject(location, [record(1), record(2)])
+    _between(monkeypatch, ReplayPlans, "write", lambda: replay(given(location), limit=1))
+    with pytest.raises(CommitConflictError, match="was faster"):
+        replay(given(location))
+    assert rows_of(location) == [(1, "a")]
+    assert replay(given(location)).records == 1
+    assert rows_of(location) == [(1, "a"), (2, "a")]
+    assert left(location) == []
+
+
+def test_a_replay_whose_plan_another_one_holds_does_nothing(tmp_path, monkeypatch):
+    location = tmp_path / "t"
+    make_table(location, "id long, v string")
+    reject(location, [record(1), record(2)])
+
+    def dies():
+        failpoints.arm("before-swap=raise")
+        with pytest.raises(FailpointError):
+            replay(given(location), limit=1)
+        failpoints.arm("")
+
+    _between(monkeypatch, ReplayPlans, "write", dies)
+    with pytest.raises(CommitConflictError, match="another replay"):
+        replay(given(location))
+    assert rows_of(location) == []
+    found = replay(given(location))
+    assert (found.recovered, found.records) == (1, 1)
+    assert rows_of(location) == [(1, "a"), (2, "a")]
+
+
+def _between(monkeypatch, owner, name, step):
+    """Do a step before the first call of a method."""
+    method = getattr(owner, name)
+    done = []
+
+    def called(*arguments, **named):
+        if not done:
+            done.append(None)
+            step()
+        return method(*arguments, **named)
+
+    monkeypatch.setattr(owner, name, called)
