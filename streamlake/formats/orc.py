@@ -14,12 +14,13 @@ import pyarrow as pa
 from pyarrow import orc
 
 from streamlake.errors import DataInvalidError, StreamlakeError
+from streamlake.formats.arrow_ids import arrow_parts
 from streamlake.formats.arrow_schema import schema_to_arrow
 from streamlake.formats.file_rows import shaped_rows
 from streamlake.formats.format_options import FormatOptions
 from streamlake.formats.leaves import schema_leaves
 from streamlake.formats.metrics import ArrowStats, FileMetrics, file_metrics
-from streamlake.formats.nested_arrays import converted_array
+from streamlake.formats.nested_arrays import converted_array, with_children
 from streamlake.formats.orc_schema import orc_leaf, orc_schema
 from streamlake.formats.orc_timestamps import has_odd_fractions, orc_timestamps, rewritten_orc
 from streamlake.spec.schema import Schema
@@ -120,7 +121,7 @@ class OrcFileWriter:
         columns = [
             pa.chunked_array(
                 [
-                    converted_array(_compacted(chunk), part.type, field.type, self._leaf)
+                    converted_array(_spelled_out(_compacted(chunk)), part.type, field.type, self._leaf)
                     for chunk in column.chunks
                 ],
                 type=field.type,
@@ -147,3 +148,18 @@ class OrcFileWriter:
 def _compacted(array: pa.Array) -> pa.Array:
     """A copy of a nested array without offsets: pyarrow's ORC writer takes the wrong rows of sliced children."""
     return pa.concat_arrays([array, array.slice(0, 0)]) if pa.types.is_nested(array.type) else array
+
+
+def _spelled_out(array: pa.Array) -> pa.Array:
+    """The array with what is inside a null struct null too: pyarrow's ORC writer else takes values that lie below nulls of
+    a struct in a struct for those of later rows."""
+    type_ = array.type
+    if pa.types.is_struct(type_):
+        mask = array.is_null() if array.null_count else None
+        return pa.StructArray.from_arrays(
+            [_spelled_out(part) for part in array.flatten()], fields=arrow_parts(type_), mask=mask
+        )
+    if pa.types.is_map(type_):
+        pair = [_spelled_out(array.keys), _spelled_out(array.items)]
+        return with_children(array, type_, pa.StructArray.from_arrays(pair, fields=arrow_parts(type_)))
+    return with_children(array, type_, _spelled_out(array.values)) if pa.types.is_list(type_) else array
