@@ -125,6 +125,16 @@ def run(
 
 
 @app.command()
+def check(
+    pipeline: Annotated[str, typer.Argument(metavar="PIPELINE.yaml", help="The pipeline file.")],
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Check a pipeline file against its broker, registry, catalog, table and checkpoint directory; nothing is started."""
+    command = _command("check")
+    raise typer.Exit(_judged(lambda: command(pipeline, as_json=json)))
+
+
+@app.command()
 def schema() -> None:
     """Print the JSON schema of pipeline files."""
     raise typer.Exit(_command("schema")())
@@ -273,6 +283,19 @@ def verify(
     pipeline: Annotated[
         str | None, typer.Option(metavar="FILE.yaml", help="Take table, source, key and mode from this file.")
     ] = None,
+    postgres: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DSN",
+            help="Compare with a table of this PostgreSQL database: a connection string or URI.",
+        ),
+    ] = None,
+    postgres_table: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SCHEMA.NAME", help="The database's table (default: public, the table's own name)."
+        ),
+    ] = None,
     key: Annotated[
         str | None,
         typer.Option(
@@ -315,6 +338,8 @@ def verify(
                 table,
                 against=against,
                 pipeline=pipeline,
+                postgres=postgres,
+                postgres_table=postgres_table,
                 as_json=json,
                 catalog=catalog,
                 against_catalog=against_catalog,

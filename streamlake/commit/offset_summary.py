@@ -37,10 +37,16 @@ def offsets_summary(start: Sequence[str], end: Sequence[str]) -> dict[str, str]:
 def kafka_offsets(texts: Sequence[str]) -> PartitionOffsets | None:
     """The next offset of every partition in the offset log's texts of a query with one source, streamlake's for Kafka;
     None for those of another query."""
+    found = source_offsets(texts)
+    return None if found is None else found.positions
+
+
+def source_offsets(texts: Sequence[str]) -> SourceOffsets | None:
+    """The same as the source knows them."""
     if len(texts) != 1:
         return None
     try:
-        return SourceOffsets.from_json(json.loads(texts[0])).positions
+        return SourceOffsets.from_json(json.loads(texts[0]))
     except (ValueError, SourceError):
         return None
 

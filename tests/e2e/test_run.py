@@ -16,10 +16,13 @@ import pytest
 from streamlake import load_table
 from streamlake.cli.run import receipt_line
 from streamlake.errors import InvalidOptionError, SchemaMismatchError
-from streamlake.pipeline.pipeline_file import parse_pipeline
+from streamlake.pipeline.check_points import Verdict
+from streamlake.pipeline.pipeline_check import check_pipeline
+from streamlake.pipeline.pipeline_file import load_pipeline, parse_pipeline
 from streamlake.pipeline.running import PipelineRun, StopRequest, run_pipeline
+from streamlake.pipeline.status import status_of
 from tests.helpers.command_line import command, environment, streamlake, without_jvm_notice
-from tests.helpers.processes import kill_group, wait_until
+from tests.helpers.processes import free_ports, kill_group, wait_until
 from tests.helpers.readers import DuckDbReader
 
 if TYPE_CHECKING:
@@ -227,21 +230,54 @@ trigger: available-now
 
 
 @pytest.mark.kafka
-def test_kafka_to_table(tmp_path: Path, spark: SparkSession, kafka_broker: KafkaBroker) -> None:
+def test_kafka_to_table(
+    tmp_path: Path, spark: SparkSession, kafka_broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     topic = "pipeline-file-orders"
     kafka_broker.create_topic(topic, partitions=2)
     kafka_broker.produce(
         topic, [json.dumps({"id": at, "name": f"größe {at}"}).encode() for at in range(1000)]
     )
     text = KAFKA.format(home=tmp_path, topic=topic)
-    pipeline = parse_pipeline(text, "p.yaml", {"BROKER": kafka_broker.bootstrap_servers})
-    state = run_pipeline(pipeline, spark)
+    monkeypatch.setenv("BROKER", kafka_broker.bootstrap_servers)
+    (tmp_path / "p.yaml").write_text(text)
+    checked = check_pipeline(str(tmp_path / "p.yaml"), PipelineRun)
+    assert checked.is_right, checked.found
+    pipeline = load_pipeline(tmp_path / "p.yaml")
+    with status_of(pipeline) as status:
+        assert status.read().lag == 1000
+        state = run_pipeline(pipeline, spark)
+        assert (status.read().lag, status.read().problems) == (0, ())
     assert state.rows == 1000
     assert state.checkpoints >= 3
     table: pa.Table = load_table(tmp_path / "table").scan().to_arrow().sort_by("id")
     assert table["id"].to_pylist() == list(range(1000))
     assert table["name"][7].as_py() == "größe 7"
     assert run_pipeline(pipeline, spark).rows == 0
+
+
+@pytest.mark.kafka
+def test_check_against_a_broker(
+    tmp_path: Path, kafka_broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is wrong is told by what it is about; no Spark is started for it."""
+    topic = kafka_broker.create_topic()
+    kafka_broker.produce(topic, [b'{"id": 1, "name": "a"}', b'{"id": "x"}'])
+    path = tmp_path / "p.yaml"
+
+    def errors(topic: str, broker: str) -> dict[str, str]:
+        monkeypatch.setenv("BROKER", broker)
+        path.write_text(KAFKA.format(home=tmp_path, topic=topic))
+        found = check_pipeline(str(path), PipelineRun).found
+        return {each.about: each.told for each in found if each.verdict is Verdict.ERROR}
+
+    wrong = errors(topic, kafka_broker.bootstrap_servers)
+    assert list(wrong) == ["records"]
+    assert f"{topic}" in wrong["records"]
+    assert "offset 1" in wrong["records"]
+    assert list(errors("nowhere", kafka_broker.bootstrap_servers)) == ["kafka"]
+    assert "cannot be asked" in errors(topic, f"127.0.0.1:{free_ports(1)[0]}")["kafka"]
+    assert list(tmp_path.iterdir()) == [path]
 
 
 CHANGES = """

@@ -1,0 +1,115 @@
+"""Could the topics of a pipeline be read? Brokers, topics, permissions, offsets, and whether records decode.
+
+Reads a handful of records per topic, as a task would; nothing is started and no offset is kept anywhere.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from streamlake.errors import DecodeError, StreamlakeError
+from streamlake.pipeline.check_points import Points
+from streamlake.pipeline.direct_reader import parts_read, row_decoder
+from streamlake.source.cluster import Cluster, Topics
+from streamlake.source.fetcher import fetch_range
+from streamlake.source.kafka_source import KafkaSource
+from streamlake.source.offsets import OffsetRange, SourceOffsets
+from streamlake.source.planner import OffsetPlanner
+
+KAFKA = "kafka"
+RECORDS = "records"
+OFFSETS = "offsets"
+_TOPICS_SAMPLED = 10
+_RECORDS_SAMPLED = 50
+_PATIENCE_MS = 15_000
+_SHOWN = 8
+
+
+def check_topics(source: KafkaSource, cluster: Cluster, points: Points) -> Topics | None:
+    """Whether brokers answer and topics are there; None when nothing more can be asked."""
+    try:
+        topics = cluster.topics()
+    except StreamlakeError as error:
+        points.error(KAFKA, str(error))
+        return None
+    for name in topics.missing:
+        points.error(
+            KAFKA, f"there is no topic {name}, or this user may not see it; create it or correct the name"
+        )
+    counts = Counter(topic for topic, _ in topics.partitions)
+    if counts:
+        points.right(KAFKA, f"{source.bootstrap_servers} answers; {_named_topics(counts)}")
+    elif not topics.missing:
+        points.warning(
+            KAFKA, f"no topic matches '{source.topic_pattern}' yet; those that are made later will be read"
+        )
+    return topics if counts else None
+
+
+def check_offsets(source: KafkaSource, cluster: Cluster, known: SourceOffsets | None, points: Points) -> None:
+    """Whether what is due can still be read, from where the checkpoint directory stands (`known`) or a new one begins."""
+    planner = OffsetPlanner(source, cluster)
+    try:
+        start = planner.initial() if known is None else known
+        end = planner.latest(start)
+        due = sum(piece.size for piece in planner.ranges(start, end))
+    except StreamlakeError as error:
+        points.error(OFFSETS, str(error))
+        return
+    where = (
+        f"a new checkpoint directory begins at starting-offsets={source.settings.starting_offsets}"
+        if known is None
+        else "the checkpoint directory goes on where it stands"
+    )
+    points.right(OFFSETS, f"{where}; {due:,} offsets are due")
+
+
+def check_records(
+    source: KafkaSource, cluster: Cluster, topics: Topics, key: Sequence[str], points: Points
+) -> None:
+    """Whether this user may read, and the newest records decode to the columns of `source`, whose schema is known."""
+    patient = replace(source, options={**source.options, "fetch-timeout-ms": str(_PATIENCE_MS)})
+    try:
+        decoder = row_decoder(patient, key)
+        pieces = _newest(cluster, topics)
+    except StreamlakeError as error:
+        points.error(RECORDS, str(error))
+        return
+    read = 0
+    for piece in pieces:
+        try:
+            for raw in fetch_range(patient, piece, parts_read(patient)):
+                read += raw.num_rows
+                decoder.decode(raw)
+        except DecodeError as error:
+            points.error(RECORDS, f"a record cannot be decoded: {error}")
+        except StreamlakeError as error:
+            points.error(RECORDS, str(error))
+        else:
+            continue
+        return
+    if read:
+        points.right(RECORDS, f"the newest {read:,} records can be read and decode ({source.format})")
+    else:
+        points.unknown(RECORDS, "there is no record to try the format on")
+
+
+def _newest(cluster: Cluster, topics: Topics) -> Iterable[OffsetRange]:
+    """The end of the longest partition of the first topics."""
+    ends, begins = cluster.latest(topics.partitions), cluster.earliest(topics.partitions)
+    longest: dict[str, tuple[int, int]] = {}
+    for topic, partition in topics.partitions:
+        size = ends.get((topic, partition), 0) - begins.get((topic, partition), 0)
+        longest[topic] = max(longest.get(topic, (0, partition)), (size, partition))
+    for topic, (size, partition) in list(longest.items())[:_TOPICS_SAMPLED]:
+        end = ends.get((topic, partition), 0)
+        if size > 0:
+            yield OffsetRange(topic, partition, max(end - _RECORDS_SAMPLED, end - size), end)
+
+
+def _named_topics(counts: Counter[str]) -> str:
+    shown = ", ".join(f"{topic} ({count})" for topic, count in list(counts.items())[:_SHOWN])
+    more = f" and {len(counts) - _SHOWN} more" if len(counts) > _SHOWN else ""
+    return f"topics and their partitions: {shown}{more}"
