@@ -54,6 +54,10 @@ PLACE_TYPE = pa.struct(
     [pa.field("topic", pa.string()), pa.field("partition", pa.int32()), pa.field("offset", pa.int64())]
 )
 
+TRUNCATE_BELOW = "_truncate_below"
+"""The only column of a batch that tells of truncates: the place of each in the database's log, an int64 or text. All rows of
+the table whose place is lower are gone. Every task of the table gets it, at any time among its changes."""
+
 SEQUENCE = "sequence"
 """The part of a record of a change stream that says its place in the database's log, as far as the envelope tells it."""
 

@@ -28,7 +28,8 @@ class IndexState:
     `key_ids` and `sequence_ids` are the field ids of the key and of `sequence_by`, in their order, `key_types` and
     `sequence_types` the spec's names of their types: an index over others is of no use. `runs` are newest first within
     each of the `buckets`. `base_snapshot_id` is the snapshot that the checkpoint was resolved against, None for an
-    empty table; `created_ms` is in epoch milliseconds.
+    empty table; `created_ms` is in epoch milliseconds. `truncated_below` is the place in the database's log of the last
+    truncate: older changes come too late.
     """
 
     table_uuid: str
@@ -40,6 +41,7 @@ class IndexState:
     base_snapshot_id: int | None
     key_types: tuple[str, ...] = ()
     sequence_types: tuple[str, ...] = ()
+    truncated_below: int | str | None = None
     format: int = FORMAT
 
     def runs_of(self, bucket: int) -> tuple[RunRef, ...]:

@@ -46,7 +46,8 @@ class WriteResult:
     Identity is (job id, checkpoint id, task id, attempt). `bytes` is the sum of the files' sizes. An upsert task also
     tells what `delete_files` replace (`removed`: older delete files, and data files all of whose rows are deleted),
     which rows it found in data files that it does not own (`deleted_elsewhere`: path -> ascending int64 positions as
-    bytes), what became of its bucket of the key index, and which changes it `refused`.
+    bytes), what became of its bucket of the key index, which changes it `refused`, and the place
+    of the last truncate that it was told of.
     """
 
     job_id: str
@@ -62,6 +63,7 @@ class WriteResult:
     deleted_elsewhere: Mapping[str, Payload] = field(default_factory=dict)
     index: IndexChange | None = None
     refused: tuple[Refused, ...] = ()
+    truncated_below: int | str | None = None
 
     @property
     def paths(self) -> tuple[str, ...]:

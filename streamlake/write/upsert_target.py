@@ -37,7 +37,8 @@ class UpsertTarget:
     Task i gets the keys of bucket i of `buckets`, and `runs[i]` (newest first) is what the index knows of them. Tombstones older
     than `tombstones_since_ms` (epoch milliseconds) may be forgotten; None: none is kept longer than needed.
     `equality_spec` is the partition spec that equality deletes are written for; with `whole_row` they hold all
-    columns, not the key alone. `unset_values` is one of UNSET_POLICIES.
+    columns, not the key alone. `unset_values` is one of UNSET_POLICIES. Changes
+    from before `truncated_below`, the place of the last truncate in the database's log, come too late.
     """
 
     table: WriteTarget
@@ -51,6 +52,7 @@ class UpsertTarget:
     equality_spec: PartitionSpec = UNPARTITIONED
     whole_row: bool = False
     unset_values: str = FAIL
+    truncated_below: int | str | None = None
 
     @property
     def uses_index(self) -> bool:

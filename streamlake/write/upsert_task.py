@@ -19,6 +19,7 @@ from streamlake.index.merge import merge_runs
 from streamlake.index.merge_plan import plan_merges
 from streamlake.index.run import Run, RunRef, open_run
 from streamlake.index.run_writer import RunWriter
+from streamlake.records import TRUNCATE_BELOW
 from streamlake.spec.data_file import DataFile
 from streamlake.write.change_batches import gather_changes
 from streamlake.write.changes import ChangeReader
@@ -41,7 +42,8 @@ _CHUNK_ROWS = 4 << 20
 def upsert_task(target: UpsertTarget, task_context: TaskContext) -> Task:
     """The function for `mapInArrow`: batches of changes of bucket i in partition i -> one row, `result`.
 
-    Changes are rows of the table with, where the stream has them, the columns ROW_KIND, ROW_ORDER, UNSET and PLACE. Raises a
+    Changes are rows of the table with, where the stream has them, the columns ROW_KIND, ROW_ORDER, UNSET and PLACE;
+    batches with the column TRUNCATE_BELOW tell of truncates. Raises a
     StreamlakeError for whatever goes wrong with rows, files or the index.
     """
 
@@ -87,11 +89,11 @@ class _Attempt:
             runs = [open_run(target.table.io, ref) for ref in refs]
             writer = UpsertWriter(target, self._rows, runs, clock.now_ms(), self._spilled, self._equality)
             reader = ChangeReader(target)
-            writer.write(reader.read(first))
+            _take(first, writer, reader)
         del first
         for changes in more:
             with task_errors(target.table, *self._ids):
-                writer.write(reader.read(changes))
+                _take(changes, writer, reader)
         with task_errors(target.table, *self._ids):
             return self._finish(writer, merged)
 
@@ -152,6 +154,7 @@ class _Attempt:
             deleted_elsewhere=elsewhere,
             index=index,
             refused=tuple(writer.refused),
+            truncated_below=writer.truncated_below,
         )
 
     def _merges(self, path: str, writer: UpsertWriter) -> bool:
@@ -181,6 +184,13 @@ class _Attempt:
         for each in entries:
             if isinstance(each, Run):
                 self._target.table.io.delete(each.ref.path)
+
+
+def _take(changes: pa.Table, writer: UpsertWriter, reader: ChangeReader) -> None:
+    if TRUNCATE_BELOW in changes.column_names:
+        writer.truncate(changes.column(TRUNCATE_BELOW).to_pylist())
+    else:
+        writer.write(reader.read(changes))
 
 
 def rows_writer(table: WriteTarget, output: OutputFiles) -> PlacedWriter:

@@ -9,7 +9,7 @@ found like any other, so a checkpoint may be larger than memory. Invariant: ever
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from streamlake.errors import InvalidOptionError
 from streamlake.formats.position_deletes import merged_positions
 from streamlake.index.entries import SUPERSEDES, TOMBSTONE, Entries, RunFile, sort_entries
 from streamlake.index.guards import Guards
-from streamlake.index.keys import Keys
+from streamlake.index.keys import Keys, concat_keys
 from streamlake.index.last_per_key import last_per_key
 from streamlake.index.lookup import Found, KeyIndex
 from streamlake.index.run import Run
@@ -27,6 +27,7 @@ from streamlake.write.changes import Changes
 from streamlake.write.equality_deletes import EqualityDeleteWriter
 from streamlake.write.placed_writer import PlacedWriter
 from streamlake.write.result import Refused
+from streamlake.write.truncation import Mark, guard_of, keys_below, later
 from streamlake.write.unset_values import UnsetValues
 from streamlake.write.upsert_target import UPSERT, UpsertTarget
 
@@ -88,6 +89,10 @@ class UpsertWriter:
         self.deleted = DeletedPositions()
         self.own_files: set[str] = set()
         self.counters: Counter[str] = Counter()
+        self._floor: Guards | None = None
+        self.truncated_below: Mark | None = None
+        if target.truncated_below is not None and target.uses_index:
+            self._floor = guard_of(target, target.truncated_below)
         self._unset = UnsetValues(target, rows, self.counters)
 
     @property
@@ -111,7 +116,7 @@ class UpsertWriter:
         found = KeyIndex([*self._entries, *self._runs], self._is_live).lookup(keys)
         late: Array = np.zeros(len(winners), dtype=bool)
         if guards is not None:
-            late = _late(guards, found, np.arange(len(winners)))
+            late = self._late(guards, found, np.arange(len(winners)))
             self.counters["late"] += int(np.count_nonzero(late))
         removes = changes.removes[winners]
         refused: Array = np.zeros(len(winners), dtype=bool)
@@ -153,6 +158,63 @@ class UpsertWriter:
             if self._held > MOST_ENTRIES:
                 self._entries, self._held = [self._spill(self._entries)], 0
 
+    def truncate(self, marks: Iterable[Mark]) -> None:
+        """Delete the rows whose place in the database's log is below the greatest of `marks`, and let older changes that are
+        still to come be late.
+
+        Raises InvalidOptionError where rows are not ordered by that place.
+        """
+        mark = self.truncated_below
+        for each in marks:
+            mark = later(mark, each)
+        if mark is None or mark == self.truncated_below:
+            return
+        bound = guard_of(self._target, mark)
+        self.truncated_below = mark
+        if self._floor is not None and not self._floor.below(bound).any():
+            return
+        self._floor = bound
+        parts = [*self._entries, *self._runs]
+        gone = []
+        for keys, found in keys_below(parts, self._is_live, bound):
+            gone.append(keys)
+            here = found.run < len(self._entries)
+            self.deleted_here.add_found(found, here)
+            self.deleted.add_found(found, ~here)
+            self.own_files.update(
+                path for path, own in zip(found.paths, found.own.tolist(), strict=True) if own
+            )
+            self.counters["truncated-rows"] += len(found)
+        if gone:
+            self._bury(concat_keys(gone), bound)
+
+    def _bury(self, keys: Keys, guard: Guards) -> None:
+        """Note that keys are deleted, with one guard for all."""
+        count = len(keys)
+        blank: Array = np.zeros(count, dtype=np.int64)
+        entries = sort_entries(
+            keys,
+            blank,
+            blank,
+            np.full(count, TOMBSTONE),
+            [RunFile(path, own=True) for path in self._rows.paths],
+            guards=guard.take(blank),
+            times=np.full(count, self._now_ms),
+        )
+        self._entries.insert(0, entries)
+        self._held += count
+        if self._held > MOST_ENTRIES:
+            self._entries, self._held = [self._spill(self._entries)], 0
+
+    def _late(self, guards: Guards, found: Found, which: Array) -> Array:
+        """(n,) bool: whether n guards are below what is known of the keys `which` (n,), or from before a truncate."""
+        late: Array = np.zeros(len(which), dtype=bool)
+        if found.guards is not None and found.guard_known is not None:
+            late = found.guard_known[which] & guards.below(found.guards.take(which))
+        if self._floor is not None:
+            late = late | guards.below(self._floor.take(np.zeros(len(which), dtype=np.int64)))
+        return late
+
     def _is_live(self, path: str) -> bool:
         return path in self._target.live_files or path in self._rows.paths
 
@@ -170,7 +232,7 @@ class UpsertWriter:
         brings = ~changes.removes[winners] & ~late
         late_changes: Array = np.zeros(len(changes.keys), dtype=bool)
         if changes.guards is not None:
-            late_changes = _late(changes.guards, found, group)
+            late_changes = self._late(changes.guards, found, group)
         filled = self._unset.filled(changes, winners, group, found, late_changes, brings)
         return filled.rows, filled.refused
 
@@ -182,11 +244,11 @@ class UpsertWriter:
         removals = np.flatnonzero(changes.removes)
         if changes.guards is not None and len(removals):
             guards = changes.guards.take(removals)
-            late = _late(guards, found, group[removals])
+            late = self._late(guards, found, group[removals])
             if self._entries and late.any():
                 asked, place = np.unique(group[removals[late]], return_inverse=True)
                 before = KeyIndex(self._runs, self._is_live).lookup(keys.take(asked))
-                late[late] = _late(guards.take(np.flatnonzero(late)), before, place)
+                late[late] = self._late(guards.take(np.flatnonzero(late)), before, place)
             removals = removals[~late]
         deletes_old: Array = np.zeros(len(keys), dtype=bool)
         deletes_old[group[removals]] = True
@@ -244,11 +306,3 @@ class UpsertWriter:
             counts["inserts"] += int(np.count_nonzero(~removes & ~late & ~exists))
         else:
             counts["rows"] += int(np.count_nonzero(~removes & ~late))
-
-
-def _late(guards: Guards, found: Found, which: Array) -> Array:
-    """(n,) bool: whether n guards are below what is known of the keys `which` (n,)."""
-    if found.guards is None or found.guard_known is None:
-        return np.zeros(len(which), dtype=bool)
-    late: Array = found.guard_known[which] & guards.below(found.guards.take(which))
-    return late

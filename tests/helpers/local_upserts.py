@@ -22,12 +22,15 @@ from streamlake.pipeline.checkpoint_table import CheckpointTable
 from streamlake.pipeline.key_lineage import require_same_key
 from streamlake.pipeline.upsert_options import UpsertOptions
 from streamlake.pipeline.upsert_run import UpsertRun
-from streamlake.records import ROW_ORDER
+from streamlake.records import ROW_ORDER, TRUNCATE_BELOW
 from streamlake.spec.schema import Schema
 from streamlake.table.table import Table
 from streamlake.write.result import WriteResult
 from streamlake.write.upsert_target import UpsertTarget
 from streamlake.write.upsert_task import write_changes
+
+Truncate = tuple[int | str, int]
+"""A place in the database's log, and the number of a task's batches that it is told after."""
 
 
 class LocalUpserts:
@@ -94,13 +97,17 @@ class LocalUpserts:
         return self.run.table
 
     def checkpoint(
-        self, changes: pa.Table, between: Callable[[Committable], None] | None = None
+        self,
+        changes: pa.Table,
+        between: Callable[[Committable], None] | None = None,
+        truncates: Sequence[Truncate] = (),
     ) -> CommitReceipt | None:
-        """Write and commit one checkpoint; `between` is called when it is staged and not yet committed.
+        """Write and commit one checkpoint; `between` is called when it is staged and not yet committed. `truncates`: each task
+        is told of them.
 
         `changes` has the table's columns and, where wanted, ROW_KIND (int8 codes). None: nothing to commit.
         """
-        staged = self.stage(changes)
+        staged = self.stage(changes, truncates)
         if staged is None:
             return None
         committable, results = staged
@@ -123,12 +130,14 @@ class LocalUpserts:
         end = (str(self.checkpoint_id),)
         return CheckpointIdentity(self._pipeline, self._job_id, self.checkpoint_id, end_offsets=end)
 
-    def stage(self, changes: pa.Table) -> tuple[Committable, list[WriteResult]] | None:
+    def stage(
+        self, changes: pa.Table, truncates: Sequence[Truncate] = ()
+    ) -> tuple[Committable, list[WriteResult]] | None:
         """All of a checkpoint up to its commit."""
         identity = self._identity
         self.checkpoint_id += 1
         self.run.table.refresh()
-        results = self.run.resolve(identity, lambda target: self.write(target, changes))
+        results = self.run.resolve(identity, lambda target: self.write(target, changes, truncates))
         committable = self.run.stage(identity, results)
         return None if committable is None else (committable, results)
 
@@ -142,7 +151,9 @@ class LocalUpserts:
                 self.run.forget_before(committable.identity)
         return receipts
 
-    def write(self, target: UpsertTarget, changes: pa.Table) -> list[WriteResult]:
+    def write(
+        self, target: UpsertTarget, changes: pa.Table, truncates: Sequence[Truncate] = ()
+    ) -> list[WriteResult]:
         """The writer tasks."""
         self._attempts += target.buckets
         return bucketed_results(
@@ -152,6 +163,7 @@ class LocalUpserts:
             self.options,
             batch_rows=self._batch_rows,
             attempt=self._attempts,
+            truncates=truncates,
         )
 
 
@@ -163,8 +175,9 @@ def bucketed_results(
     *,
     batch_rows: int = 1_000_000,
     attempt: int = 0,
+    truncates: Sequence[Truncate] = (),
 ) -> list[WriteResult]:
-    """The writer tasks of a checkpoint: one per bucket, with the changes of its keys in small batches."""
+    """The writer tasks of a checkpoint: one per bucket, with the changes of its keys in small batches, and all truncates."""
     changes = changes.append_column(ROW_ORDER, pa.array(range(changes.num_rows), pa.int64()))
     arrow_schema = schema_to_arrow(schema, field_ids=False)
     columns = [changes.column(name).cast(arrow_schema.field(name).type) for name in options.key.columns]
@@ -174,5 +187,7 @@ def bucketed_results(
     for bucket in range(target.buckets):
         part = changes.filter(pc.equal(buckets, bucket))
         batches = part.combine_chunks().to_batches(max_chunksize=batch_rows)
+        for mark, place in truncates:
+            batches.insert(place, pa.record_batch({TRUNCATE_BELOW: [mark]}))
         results.append(write_changes(target, batches, bucket, attempt + bucket, 0))
     return results

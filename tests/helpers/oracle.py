@@ -10,6 +10,8 @@ before the checkpoint. Of the others, in both modes the last of a key decides, l
 
 A value that a change leaves out is that of the change of the key before it, else that of its row; after a removal, and
 where there is no row, there is none: then it is null, or the change is as a removal, as `refuses` says.
+
+A truncate takes all rows out of keys whose greatest guard, where there is one, is below it; changes below it are late.
 """
 
 from __future__ import annotations
@@ -79,7 +81,12 @@ class ChangeModel:
     rows: dict[Key, list[Row]] = field(default_factory=dict)
     tombstones: dict[Key, int] = field(default_factory=dict)
     floors: dict[Key, int] = field(default_factory=dict)
-    _saved: dict[int, dict[Key, list[Row]]] = field(default_factory=dict)
+    truncated: int = -1
+    untold: int = -1
+    _saved: dict[int, tuple[dict[Key, list[Row]], int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._bound = -1
 
     def live(self) -> list[Row]:
         return [row for rows in self.rows.values() for row in rows]
@@ -87,15 +94,17 @@ class ChangeModel:
     def __len__(self) -> int:
         return sum(map(len, self.rows.values()))
 
-    def decide(self, changes: Sequence[Change]) -> list[Decision]:
-        """What a checkpoint with these changes, in source order, will do."""
+    def decide(self, changes: Sequence[Change], truncates: Iterable[int] = ()) -> list[Decision]:
+        """What a checkpoint with these changes, in source order, and with truncates at any place among them, will do."""
+        bound = max(truncates, default=-1)
+        self._bound = max(bound, self.truncated)
         groups: dict[Key, list[tuple[int, int, Change]]] = {}
         for at, change in enumerate(changes):
             if self.mode == "upsert" and change.kind == RowKind.UPDATE_BEFORE:
                 continue
             guard = change.row.guard if self.guarded else None
             known = self._known_guard(change.row.key)
-            if guard is not None and known is not None and guard < known:
+            if guard is not None and (guard < self._bound or (known is not None and guard < known)):
                 continue
             groups.setdefault(change.row.key, []).append((guard or 0, at, change))
         decisions = []
@@ -106,6 +115,11 @@ class ChangeModel:
             removes = any(change.kind in _REMOVES for _, _, change in group)
             row = None if last.kind in _REMOVES else self._whole(key, ordered)
             decisions.append(Decision(key, removes or self.mode == "upsert", row, guard))
+        if bound > self.truncated:
+            for key, rows in self.rows.items():
+                known = max((row.guard for row in rows if row.guard is not None), default=-1)
+                if key not in groups and known < bound:
+                    decisions.append(Decision(key, True, None, bound))
         return decisions
 
     def _whole(self, key: Key, ordered: Sequence[Change]) -> Row | None:
@@ -125,7 +139,8 @@ class ChangeModel:
         return replace(row, values={name: known.get(name) for name in row.values})
 
     def apply(self, decisions: Iterable[Decision]) -> None:
-        """Commit what was decided."""
+        """Commit what was decided last."""
+        self.truncated = self._bound
         for each in decisions:
             if each.deletes_old:
                 self.rows.pop(each.key, None)
@@ -156,19 +171,23 @@ class ChangeModel:
         """The index is gone, and the tombstones with it; the same holds for them."""
         for key, guard in self.tombstones.items():
             self._lower_bound(key, [guard])
+        self.untold, self.truncated = max(self.untold, self.truncated), -1
 
     def is_told(self, change: Change) -> bool:
         """Whether it is certain what becomes of a change."""
         guard = change.row.guard
+        if guard is not None and guard < self.untold:
+            return False
         return guard is None or not self.remembers or guard >= self.floors.get(change.row.key, guard)
 
     def save(self, snapshot_id: int) -> None:
         """Remember the rows as those of a snapshot."""
-        self._saved[snapshot_id] = {key: list(rows) for key, rows in self.rows.items()}
+        self._saved[snapshot_id] = ({key: list(rows) for key, rows in self.rows.items()}, self.truncated)
 
     def restore(self, snapshot_id: int) -> None:
         """Others roll the table back."""
-        self.rows = {key: list(rows) for key, rows in self._saved[snapshot_id].items()}
+        rows, self.truncated = self._saved[snapshot_id]
+        self.rows = {key: list(each) for key, each in rows.items()}
 
     def _lower_bound(self, key: Key, guards: Iterable[int | None]) -> None:
         for guard in guards:

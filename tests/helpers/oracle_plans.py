@@ -66,12 +66,13 @@ class Damage:
 @dataclass(frozen=True)
 class Checkpoint:
     """Changes as (key, kind, guard, place); `bulk` more, made from that number. `during`: what others do when it is
-    staged. `crash`: the driver dies then, and the next one recovers."""
+    staged. `truncates`: as (guard, number of batches before it). `crash`: the driver dies then, and the next one recovers."""
 
     changes: tuple[tuple[int, int, int, int], ...] = ()
     bulk: int = 0
     during: tuple[Foreign | Damage, ...] = ()
     crash: bool = False
+    truncates: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,11 @@ class Plan:
     spread: int = 0
     unset: int = 0
     properties: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def truncates(self) -> bool:
+        """Whether any checkpoint has a truncate."""
+        return any(isinstance(step, Checkpoint) and step.truncates for step in self.steps)
 
     @property
     def policy(self) -> str:
@@ -187,6 +193,12 @@ class PlannedRows:
                 choices = EXTRAS[text]
                 values[text.split()[0]] = choices[number % len(choices)]
         return Row(number, key_of(keys), guard, values)
+
+    def mark(self, guard: int) -> int | str:
+        """A guard as the place of a truncate in the database's log."""
+        (mark,) = self._guards(guard)
+        assert isinstance(mark, (int, str))
+        return mark
 
     def table(self, rows: Sequence[Row]) -> pa.Table:
         """Rows as Arrow, with the table's columns."""
@@ -278,7 +290,7 @@ def _damages() -> st.SearchStrategy[Damage]:
     return st.builds(Damage, kinds, st.integers(0, 99), st.booleans())
 
 
-def _checkpoints(*, crashes: bool = True) -> st.SearchStrategy[Checkpoint]:
+def _checkpoints(*, crashes: bool = True, truncates: bool = False) -> st.SearchStrategy[Checkpoint]:
     foreign = _foreign(["append", "compact", "delete", "rollback"])
     damage = _damages()
     change = st.tuples(st.integers(0, 9), st.integers(0, 3), st.integers(0, GUARDS - 1), st.integers(0, 9))
@@ -291,7 +303,13 @@ def _checkpoints(*, crashes: bool = True) -> st.SearchStrategy[Checkpoint]:
             st.lists(st.one_of(foreign, foreign, damage), max_size=2).map(tuple),
         ),
         st.booleans() if crashes else st.just(False),
+        st.lists(st.tuples(st.integers(0, GUARDS - 1), st.integers(0, 9)), max_size=2).map(tuple)
+        if truncates
+        else st.just(()),
     )
+
+
+_GUARD = st.sampled_from(("long", *GUARD_TYPES, "string"))
 
 
 @st.composite
@@ -307,9 +325,13 @@ def plans(draw: st.DrawFn) -> Plan:
     first = st.lists(st.sampled_from(of_key), max_size=2, unique_by=_source)
     partition_by = tuple(draw(first if delete_mode == "equality" else any_spec))
     evolves = any_spec if delete_mode != "equality" or not partition_by else st.just([])
+    mode = draw(st.sampled_from(["upsert", "upsert", "changelog"]))
+    guards = draw(st.one_of(st.just(()), st.tuples(_GUARD), st.tuples(_GUARD, _GUARD)))
+    finds_rows = mode == "upsert" and delete_mode != "equality"
+    truncates = finds_rows and guards in (("long",), ("string",)) and draw(st.booleans())
     steps: list[st.SearchStrategy[Any]] = [
-        _checkpoints(),
-        _checkpoints(),
+        _checkpoints(truncates=truncates),
+        _checkpoints(truncates=truncates),
         _checkpoints(),
         _foreign(["append", "compact", "delete", "rollback"]),
         st.builds(Restart, st.integers(1, 4)),
@@ -318,16 +340,13 @@ def plans(draw: st.DrawFn) -> Plan:
     ]
     if delete_mode != "equality":
         steps.append(_damages())
-    guards = st.sampled_from(GUARD_TYPES)
-    mode = draw(st.sampled_from(["upsert", "upsert", "changelog"]))
-    takes_unset = mode == "upsert" and delete_mode != "equality"
     return Plan(
         key=key,
         steps=tuple(draw(st.lists(st.one_of(steps), min_size=3, max_size=9))),
         mode=mode,
-        unset=draw(st.sampled_from([0, 1, 2, 3, 7])) if takes_unset else 0,
+        unset=draw(st.sampled_from([0, 1, 2, 3, 7])) if finds_rows and not truncates else 0,
         delete_mode=delete_mode,
-        guards=draw(st.one_of(st.just(()), st.tuples(guards), st.tuples(guards, guards))),
+        guards=guards,
         format_version=version,
         file_format=draw(st.sampled_from(["parquet", "parquet", "avro", "orc"])),
         partition_by=partition_by,

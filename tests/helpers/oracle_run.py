@@ -136,7 +136,10 @@ class OracleRun:
         if self.plan.unset and not self.plan.comes_at_once:
             # What an older change says counts only where the newer one has not been written before.
             changes.sort(key=lambda change: change.row.guard or 0)
-        decisions = self.model.decide(changes)
+        # Of a mark that may be lost, it is left open whether an older one counts.
+        truncates = [each for each in step.truncates if each[0] > self.model.untold]
+        marks = [(self.rows.mark(guard), place) for guard, place in truncates]
+        decisions = self.model.decide(changes, [guard for guard, _ in truncates])
 
         def between(staged: Committable) -> None:
             for each in step.during:
@@ -146,14 +149,14 @@ class OracleRun:
                     self._foreign(each)
 
         if step.crash:
-            staged = self.stream.stage(self._arrow(changes))
+            staged = self.stream.stage(self._arrow(changes), marks)
             if staged is not None:
                 between(staged[0])
             self._restart()
             committed = bool(self.stream.recover())
             assert committed == (staged is not None)
         else:
-            committed = self.stream.checkpoint(self._arrow(changes), between) is not None
+            committed = self.stream.checkpoint(self._arrow(changes), between, marks) is not None
         self.model.apply(decisions)
         if any(isinstance(each, Damage) for each in step.during):
             # What finds the damage builds the index again, and with it go the tombstones of this checkpoint too.
@@ -180,8 +183,8 @@ class OracleRun:
                 self.rows.row(source.randrange(14), self._guard(source), source.randrange(20))
                 for _ in range(source.randrange(1, 9))
             ]
-            if self.plan.unset:
-                # Of several rows of a key, it is left open which one is taken for the one that is replaced.
+            if self.plan.unset or self.plan.truncates:
+                # Of several rows of a key, it is left open which one is replaced, and whose guard is the key's.
                 added = list({row.key: row for row in added if row.key not in self.model.rows}.values())
             foreign_writers.append_rows(self.location, self.rows.table(added))
             self.model.append(added)

@@ -1,0 +1,108 @@
+"""Truncates: the keys whose rows a truncate takes out, found in the runs of a bucket.
+
+A truncate has the place S in the database's log and deletes what is older, whatever partition it came through. The index
+keeps the guard of each key, so a bucket's task can tell its rows below S. Invariant: a key goes as a whole, when the
+greatest guard that is known of it is below S, or when none is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from streamlake.errors import InvalidOptionError, SchemaMismatchError
+from streamlake.index.entries import NO_GUARD, TOMBSTONE, Entries
+from streamlake.index.guards import Guards
+from streamlake.index.keys import Keys
+from streamlake.index.last_per_key import last_per_key
+from streamlake.index.lookup import Found, KeyIndex, Live, blocks_of, live_files
+from streamlake.index.run import Run
+from streamlake.write.conversion import NotConvertibleError, converted
+from streamlake.write.upsert_target import UPSERT, UpsertTarget
+
+Array = Any  # numpy array
+
+Mark = int | str
+"""A place in a database's log, as its envelope tells it."""
+
+
+def later(a: Mark | None, b: Mark | None) -> Mark | None:
+    """The greater of two marks, None being none. Raises InvalidOptionError where they cannot be compared."""
+    if a is None or b is None:
+        return b if a is None else a
+    if isinstance(a, str) != isinstance(b, str):
+        raise InvalidOptionError(
+            f"truncates at {a!r} and at {b!r} come from different databases, whose logs cannot be compared; give each its own "
+            "table"
+        )
+    return max(a, b)
+
+
+def guard_of(target: UpsertTarget, mark: Mark) -> Guards:
+    """The guard that a change at this place would have, as one row.
+
+    Raises InvalidOptionError where rows are not ordered by one column that holds such places.
+    """
+    codec = target.key.guard_codec
+    table = target.table.location
+    if not target.uses_index or codec is None or len(codec.fields) != 1 or target.mode != UPSERT:
+        raise InvalidOptionError(
+            f"{table}: the table was truncated in its database at {mark!r}, which deletes the rows that are older; that takes "
+            "`sequence_by` with the one column that holds the place in the database's log (include=['sequence']), mode 'upsert' "
+            f"and a delete_mode other than 'equality'; here these are [{', '.join(target.key.sequence_by)}], '{target.mode}' and "
+            f"'{target.delete_mode}'"
+        )
+    try:
+        column = converted(pa.array([mark]), codec.fields[0].type, codec.fields[0].name)
+    except NotConvertibleError as error:
+        raise SchemaMismatchError(
+            f"{table}: a truncate at {mark!r} cannot be compared with column '{codec.fields[0].name}' of `sequence_by`: "
+            f"{error.message}. Order by the column that holds the place in the database's log (include=['sequence'])"
+        ) from error
+    return codec.encode([column], table)
+
+
+def keys_below(parts: Sequence[Run | Entries], live: Live, bound: Guards) -> Iterator[tuple[Keys, Found]]:
+    """The keys of some runs (newest first) whose rows go, each once, and their rows; a stretch of the runs at a time."""
+    index = KeyIndex(parts, live)
+    for number, part in enumerate(parts):
+        alive = live_files(part, live)
+        for block in blocks_of(part):
+            entries = block.entries(0, len(block), ())
+            block.release()
+            rows = np.flatnonzero(entries.flags & TOMBSTONE == 0)
+            rows = rows[alive[entries.files[rows]]]
+            if entries.guards is not None:
+                known = entries.flags[rows] & NO_GUARD == 0
+                old = entries.guards.take(rows).below(bound.take(np.zeros(len(rows), dtype=np.int64)))
+                rows = rows[~known | old]
+            keys = entries.keys.take(rows)
+            keys = keys.take(last_per_key(keys)[0])
+            found = index.lookup(keys)
+            # Another run that knows a newer row of the key has told of it, or will.
+            newest: Array = np.full(len(keys), len(parts), dtype=np.int64)
+            np.minimum.at(newest, found.query, found.run)
+            gone = newest == number
+            if found.guards is not None and found.guard_known is not None:
+                below = found.guards.below(bound.take(np.zeros(len(keys), dtype=np.int64)))
+                gone &= ~found.guard_known | below
+            if gone.any():
+                chosen = keys.take(np.flatnonzero(gone))
+                yield chosen, _of(found, gone)
+
+
+def _of(found: Found, keys: Array) -> Found:
+    """What was found of the keys in a mask; `query` still counts all."""
+    rows = keys[found.query]
+    return Found(
+        found.query[rows],
+        found.run[rows],
+        found.file[rows],
+        found.positions[rows],
+        found.paths,
+        found.own,
+        found.exists,
+    )
