@@ -11,6 +11,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from streamlake.errors import InvalidOptionError, NewSchemaError
 from streamlake.options import suggestion
@@ -24,9 +25,13 @@ from streamlake.write.conversion import is_convertible
 
 _LOG = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 PROPERTY = "streamlake.schema-evolution"
 NONE, ADD, FULL = "none", "add", "full"
 LEVELS = (NONE, ADD, FULL)
+MAX_CHANGES = 20
+"""So often may tasks of one micro-batch ask for another schema, each time for something that they had not met before."""
 
 
 @dataclass(frozen=True)
@@ -120,12 +125,26 @@ class SchemaFollower:
         self._settle = settle
         self._seen: tuple[str, int] | None = None
 
+    @property
+    def is_on(self) -> bool:
+        return self._options.is_on
+
     def follow(self, described: str, columns: Callable[[], Schema]) -> None:
         """Evolve the table for rows of a schema, which `described` identifies; cheap while both stay as they are."""
         if not self._options.is_on or self._seen == (described, self._table.schema.schema_id):
             return
         self._evolved(columns(), is_whole=True)
         self._seen = (described, self._table.schema.schema_id)
+
+    def writing(self, attempt: Callable[[], T]) -> T:
+        """What `attempt` returns, which is run again whenever the table has become what its tasks asked for."""
+        for _ in range(MAX_CHANGES):
+            try:
+                return attempt()
+            except NewSchemaError as error:
+                if not self.answer(error):
+                    raise
+        return attempt()
 
     def answer(self, error: NewSchemaError) -> bool:
         """Whether the table has become what a task asked for, so that the same rows are worth another attempt.

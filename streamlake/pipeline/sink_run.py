@@ -27,6 +27,7 @@ from streamlake.pipeline.arrow_batches import bound_by_rows
 from streamlake.pipeline.checkpoint_table import CheckpointTable
 from streamlake.pipeline.commit_queue import CommitQueue
 from streamlake.pipeline.distribution import distribute
+from streamlake.pipeline.evolution import EvolutionOptions, SchemaFollower
 from streamlake.pipeline.lineage_check import KnownDirectory, LoggedOffsets, directory_finding
 from streamlake.pipeline.patience import Patience
 from streamlake.pipeline.task_outcome import (
@@ -39,7 +40,9 @@ from streamlake.pipeline.task_outcome import (
 from streamlake.spec.data_file import DataFile
 from streamlake.spec.manifest import ManifestFile
 from streamlake.table.table import Table
+from streamlake.spec.schema import Schema
 from streamlake.write.result import WriteResult
+from streamlake.tables import table_schema
 from streamlake.write.target import WriteTarget
 from streamlake.write.task import Task, write_task
 from streamlake.write.upsert_target import UpsertTarget
@@ -72,8 +75,10 @@ class SinkRun:
     ) -> None:
         self.table = table
         self.queue = queue
+        evolution: EvolutionOptions | None = None,
         self.run_id = run_id
         self.branch = branch
+        self.follower = SchemaFollower(table, evolution or EvolutionOptions(), self._settle)
         self.mode = mode
         self.committer = Committer(table, branch, command)
         self.store = CommittableStore(table.io, table.locations, job_id, branch)
@@ -211,7 +216,25 @@ class SinkRun:
         return self._write_target(identity)
 
     def write(self, frame: DataFrame, identity: CheckpointIdentity) -> list[WriteResult]:
-        """Write the rows of `frame` and return the results of the winning attempts."""
+        """Write the rows of `frame` and return the results of the winning attempts; the table's schema follows that of
+        the frame before, as far as it may."""
+        if self.follower.is_on:
+            columns = frame.schema
+            self.follower.follow(columns.json(), lambda: self._columns_for_table(table_schema(columns)))
+        return self.follower.writing(lambda: self._written(frame, identity))
+
+    def _columns_for_table(self, schema: Schema) -> Schema:
+        """The columns of a stream that are for the table: all but its row kind, where the table does not keep it."""
+        kind = None if self.row_kind in self.table.schema.column_names else self.row_kind
+        return replace(schema, fields=tuple(part for part in schema.fields if part.name != kind))
+
+    def _settle(self) -> None:
+        """Wait until nothing is in the queue, so that the table can be moved here."""
+        error = None if self.queue is None else self.queue.drain()
+        if error is not None:
+            raise error
+
+    def _written(self, frame: DataFrame, identity: CheckpointIdentity) -> list[WriteResult]:
         metadata = self.table.metadata
         task = write_task(self._write_target(identity), task_ids)
         check_columns(frame.columns, self.table)

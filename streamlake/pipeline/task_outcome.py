@@ -17,7 +17,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
 from streamlake import errors
-from streamlake.errors import DecodeError, StreamlakeError
+from streamlake.errors import DecodeError, NewSchemaError, StreamlakeError
 from streamlake.failpoints import failpoint
 from streamlake.pipeline.task_errors import FINAL_ERRORS
 from streamlake.pipeline.worker_paths import keep_archive_directories
@@ -108,12 +108,18 @@ def task_ids() -> tuple[int, int, int]:
 
 
 def write_results(rows: Iterable[tuple[Any, ...]]) -> list[WriteResult]:
-    """The results of all tasks; raises the first error that one of them sent."""
+    """The results of all tasks; raises the first error that one of them sent, and rather one that stays an error when the
+    table's schema changes."""
     collected = list(rows)
-    for _, error in collected:
-        if error is not None:
-            raise pickle.loads(bytes(error))
+    errors = [pickle.loads(bytes(error)) for _, error in collected if error is not None]
+    if errors:
+        raise lasting_error(errors)
     return [WriteResult.from_bytes(bytes(result)) for result, _ in collected if result is not None]
+
+
+def lasting_error(errors: Sequence[StreamlakeError]) -> StreamlakeError:
+    """The error that counts, of those that several tasks have sent."""
+    return next((error for error in errors if not isinstance(error, NewSchemaError)), errors[0])
 
 
 def raised_on_executor(error: Exception) -> StreamlakeError | None:

@@ -32,6 +32,7 @@ from streamlake.index.state import IndexState
 from streamlake.pipeline.change_frame import ChangeFrame
 from streamlake.pipeline.checkpoint_table import CheckpointTable
 from streamlake.pipeline.commit_queue import CommitQueue
+from streamlake.pipeline.evolution import EvolutionOptions
 from streamlake.pipeline.key_lineage import require_same_index, require_same_key
 from streamlake.pipeline.lineage_check import LoggedOffsets
 from streamlake.pipeline.resolution import resolved
@@ -48,6 +49,7 @@ from streamlake.write.output_files import OutputFiles
 from streamlake.write.result import WriteResult
 from streamlake.write.target import WriteTarget
 from streamlake.write.truncation import Mark, later
+from streamlake.write.upsert_key import UpsertKey
 from streamlake.write.upsert_target import COPY_ON_WRITE, UpsertTarget
 from streamlake.write.upsert_task import upsert_task
 
@@ -99,6 +101,7 @@ class UpsertRun(SinkRun):
         max_continuous_empty_commits: int,
         queue: CommitQueue | None = None,
         command: RecoverCommand | None = None,
+        evolution: EvolutionOptions | None = None,
     ) -> None:
         super().__init__(
             table,
@@ -110,6 +113,7 @@ class UpsertRun(SinkRun):
             max_continuous_empty_commits=max_continuous_empty_commits,
             queue=queue,
             command=command,
+            evolution=evolution,
         )
         self._session = session
         self._options = options
@@ -129,7 +133,8 @@ class UpsertRun(SinkRun):
     def row_kind(self) -> str | None:
         return self._options.row_kind
 
-    def write(self, frame: DataFrame, identity: CheckpointIdentity) -> list[WriteResult]:
+    def _written(self, frame: DataFrame, identity: CheckpointIdentity) -> list[WriteResult]:
+        self._follow_key()
         changes = ChangeFrame(frame, self.table, self._options)
 
         def tasks(target: UpsertTarget) -> list[WriteResult]:
@@ -137,6 +142,17 @@ class UpsertRun(SinkRun):
             return self._outcomes(bucketed, changes.reading(upsert_task(target, task_ids)))
 
         return self.resolve(identity, tasks)
+
+    def _follow_key(self) -> None:
+        """Take over the types that the key's columns have in the table by now. Rows are found by values of one type, so
+        wider ones take another index, which is built from the table."""
+        known, table = self._options.key, self.table
+        key = UpsertKey.of(table.schema, known.columns, known.sequence_by, table.location)
+        if key == known:
+            return
+        self._options = replace(self._options, key=key)
+        if (key.key_types, key.sequence_types) != (known.key_types, known.sequence_types):
+            self._index = TableIndex(table, self.branch, key, self._options.buckets)
 
     @property
     def index_runs(self) -> tuple[RunRef, ...]:
@@ -154,6 +170,7 @@ class UpsertRun(SinkRun):
             return tasks(self.target(identity, rebuild=True))
 
     def target(self, identity: CheckpointIdentity, *, rebuild: bool = False) -> UpsertTarget:
+        self._follow_key()
         options = self._options
         table = self._write_target(identity)
         target = UpsertTarget(

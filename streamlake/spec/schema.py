@@ -111,6 +111,27 @@ def _prune(fields: Iterable[NestedField], wanted: set[int]) -> tuple[NestedField
     return tuple(kept)
 
 
+def relaxed(schema: Schema, field_ids: Iterable[int]) -> Schema:
+    """The schema with these fields optional, wherever they are."""
+    chosen = frozenset(field_ids)
+
+    def part_of(part: NestedField) -> NestedField:
+        return replace(part, type=type_of(part.type), required=part.required and part.field_id not in chosen)
+
+    def type_of(type_: IcebergType) -> IcebergType:
+        if isinstance(type_, StructType):
+            return StructType(tuple(map(part_of, type_.fields)))
+        if isinstance(type_, ListType):
+            element = part_of(type_.element)
+            return replace(type_, element_type=element.type, element_required=element.required)
+        if isinstance(type_, MapType):
+            value = part_of(type_.value)
+            return replace(type_, value_type=value.type, value_required=value.required)
+        return type_
+
+    return replace(schema, fields=tuple(map(part_of, schema.fields)))
+
+
 def assign_fresh_ids(fields: Iterable[NestedField], next_id: Callable[[], int]) -> tuple[NestedField, ...]:
     """The same fields with new ids, level by level as Iceberg does: a struct's own fields before their parts."""
     level = [replace(part, field_id=next_id()) for part in fields]

@@ -6,18 +6,20 @@ requires must be there. Free of copies when the rows have the table's types alre
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamlake.errors import SchemaMismatchError
+from streamlake.errors import NewSchemaError, SchemaMismatchError
 from streamlake.formats.arrow_schema import schema_to_arrow
 from streamlake.formats.constant_arrays import constant_array
 from streamlake.options import suggestion
-from streamlake.spec.schema import Schema
+from streamlake.spec.schema import Schema, relaxed
+from streamlake.spec.type_json import schema_to_json
 from streamlake.spec.types import (
     IcebergType,
     ListType,
@@ -67,8 +69,13 @@ class RowCheck:
             self._converted(column, part)
             for column, part in zip(rows.columns, self._schema.fields, strict=True)
         ]
-        for column, part in zip(columns, self._schema.fields, strict=True):
-            self._require(column, part, None if unset is None else unset.get(part.name))
+        missing = [
+            found
+            for column, part in zip(columns, self._schema.fields, strict=True)
+            if (found := self._null_in(column, part, None if unset is None else unset.get(part.name)))
+        ]
+        if missing:
+            raise self._nulls_in(missing)
         self._rows_seen += rows.num_rows
         return pa.Table.from_arrays(columns, schema=self._arrow_schema)
 
@@ -119,27 +126,36 @@ class RowCheck:
             row += len(chunk)
         return pa.chunked_array(chunks, type=target)
 
-    def _require(self, column: pa.ChunkedArray, part: NestedField, unset: Array | None) -> None:
+    def _null_in(
+        self, column: pa.ChunkedArray, part: NestedField, unset: Array | None
+    ) -> tuple[str, int] | None:
+        """Dotted name and row of a null where the table requires a value."""
         if part.required and column.null_count:
             nulls = column.is_null().to_numpy(zero_copy_only=False)
             if unset is not None:
                 nulls &= ~unset
             if nulls.any():
-                raise self._null_in(part.name, int(np.argmax(nulls)))
+                return part.name, int(np.argmax(nulls))
         if not _has_required_part(part.type):
-            return
+            return None
         row = 0
         for chunk in column.chunks:
             found = _null_part(chunk, part.type, part.name)
             if found is not None:
                 path, bad = found
-                raise self._null_in(path, row + bad.index(True).as_py())
+                return path, row + bad.index(True).as_py()
             row += len(chunk)
+        return None
 
-    def _null_in(self, path: str, row: int) -> SchemaMismatchError:
-        return SchemaMismatchError(
+    def _nulls_in(self, missing: Sequence[tuple[str, int]]) -> NewSchemaError:
+        """The error for the first of these nulls, which asks for all of their columns to be made optional."""
+        path, row = missing[0]
+        found = [self._schema.find(name) for name, _ in missing]
+        wanted = relaxed(self._schema, [part.field_id for part in found if part is not None])
+        return NewSchemaError(
             f"{self._table}: column '{path}', row {self._rows_seen + row}: the value is null and the table requires "
-            "one. Filter or fill such rows in the stream, or make the column optional in the table."
+            "one. Filter or fill such rows in the stream, or make the column optional in the table.",
+            json.dumps(schema_to_json(wanted)),
         )
 
 
@@ -152,7 +168,7 @@ def _null_part(array: pa.Array, type_: IcebergType, path: str) -> _Found:
     """The first required part that is null in a value that is there itself."""
     if isinstance(type_, StructType):
         for at, part in enumerate(type_.fields):
-            found = _null_in(array.field(at), part, f"{path}.{part.name}")
+            found = _nulls_of(array.field(at), part, f"{path}.{part.name}")
             if found is not None:
                 bad = pc.and_(found[1], array.is_valid())
                 if pc.any(bad).as_py():
@@ -160,7 +176,7 @@ def _null_part(array: pa.Array, type_: IcebergType, path: str) -> _Found:
     elif isinstance(type_, (ListType, MapType)):
         part = children(type_)[-1]
         lists = _value_lists(array) if isinstance(type_, MapType) else array
-        found = _null_in(lists.flatten(), part, f"{path}.{part.name}")
+        found = _nulls_of(lists.flatten(), part, f"{path}.{part.name}")
         if found is not None:
             rows: Any = np.zeros(len(array), dtype=bool)
             rows[pc.list_parent_indices(lists).filter(found[1]).to_numpy()] = True
@@ -168,7 +184,7 @@ def _null_part(array: pa.Array, type_: IcebergType, path: str) -> _Found:
     return None
 
 
-def _null_in(values: pa.Array, part: NestedField, path: str) -> _Found:
+def _nulls_of(values: pa.Array, part: NestedField, path: str) -> _Found:
     if part.required and values.null_count:
         return path, values.is_null()
     return _null_part(values, part.type, path) if _has_required_part(part.type) else None
