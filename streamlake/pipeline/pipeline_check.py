@@ -22,7 +22,7 @@ from streamlake.pipeline.pipeline_file import (
     SinkSettings,
     load_pipeline,
 )
-from streamlake.pipeline.pipeline_source import kafka_source
+from streamlake.pipeline.pipeline_source import impatient, kafka_source
 from streamlake.pipeline.registry_check import FORMATS, check_registry
 from streamlake.pipeline.sampled_schema import with_inferred_schema
 from streamlake.pipeline.session import check_java, under_spark_submit
@@ -61,8 +61,9 @@ def check_pipeline(path: str, prepare: Prepare) -> Points:
             points.right(JAVA, f"Java {check_java()}")
     source = pipeline.source
     if isinstance(source, KafkaSettings):
-        with KafkaCluster(kafka_source(source)) as cluster:
-            _KafkaCheck(pipeline, kafka_source(source), cluster, points).run()
+        topics = impatient(kafka_source(source))
+        with KafkaCluster(topics) as cluster:
+            _KafkaCheck(pipeline, topics, cluster, points).run()
         return points
     if isinstance(source, FilesSettings):
         _check_files(source, points)

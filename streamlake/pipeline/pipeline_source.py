@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from streamlake.pipeline.pipeline_file import KafkaSettings
 from streamlake.source.kafka_source import KafkaSource
+
+BOOTSTRAP_TIMEOUT = "kafka.bootstrap.timeout.ms"
+BOOTSTRAP_TIMEOUT_MS = 10_000
 
 
 def kafka_source(settings: KafkaSettings) -> KafkaSource:
@@ -17,3 +22,10 @@ def kafka_source(settings: KafkaSettings) -> KafkaSource:
         include=settings.include,
         options=settings.options,
     )
+
+
+def impatient(source: KafkaSource) -> KafkaSource:
+    """The source for somebody who waits at a terminal: a broker that is not there is given up after ten seconds."""
+    if any(name.lower().replace("_", ".") == BOOTSTRAP_TIMEOUT for name in source.options):
+        return source
+    return replace(source, options={**source.options, BOOTSTRAP_TIMEOUT: BOOTSTRAP_TIMEOUT_MS})

@@ -15,7 +15,7 @@ from streamlake.checkpoint.spark_directory import SparkDirectory
 from streamlake.commit.offset_summary import kafka_offsets
 from streamlake.errors import InvalidOptionError, SourceError, StreamlakeError
 from streamlake.pipeline.pipeline_file import KafkaSettings, Pipeline
-from streamlake.pipeline.pipeline_source import kafka_source
+from streamlake.pipeline.pipeline_source import impatient, kafka_source
 from streamlake.pipeline.table_status import StatusTarget, TableStatus, table_status
 from streamlake.source.cluster import KafkaCluster
 from streamlake.source.kafka_source import KafkaSource
@@ -62,7 +62,7 @@ class StatusReader:
         self._targets = tuple(targets)
         self._checkpoint = checkpoint
         self._name = name
-        self._cluster = None if source is None else KafkaCluster(source)
+        self._cluster = None if source is None else KafkaCluster(impatient(source))
 
     def __enter__(self) -> StatusReader:
         return self

@@ -267,7 +267,8 @@ def test_check_against_a_broker(
 
     def errors(topic: str, broker: str) -> dict[str, str]:
         monkeypatch.setenv("BROKER", broker)
-        path.write_text(KAFKA.format(home=tmp_path, topic=topic))
+        text = KAFKA.format(home=tmp_path, topic=topic)
+        path.write_text(text.replace("trigger: 400", "trigger: 400, kafka.bootstrap.timeout.ms: 500"))
         found = check_pipeline(str(path), PipelineRun).found
         return {each.about: each.told for each in found if each.verdict is Verdict.ERROR}
 
