@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from tests.helpers.broker import KafkaBroker
     from tests.helpers.flink_tables import FlinkTable
+    from tests.helpers.postgres import PostgresServer
 
 os.environ.update(spark_environment())
 DRIVERS_WORTH_AN_ARCHIVE = 20
@@ -78,6 +79,22 @@ def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBrok
 
 
 @pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """A real PostgreSQL for the whole run, with databases that tests make for themselves."""
+    from tests.helpers.postgres import PostgresServer
+
+    server = PostgresServer()
+    try:
+        server.__enter__()
+    except PartUnavailableError as error:
+        rings.give_up("postgres", error)
+    try:
+        yield server
+    finally:
+        server.__exit__()
+
+
+@pytest.fixture(scope="session")
 def flink_tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, FlinkTable]:
     """Tables that Flink's Iceberg sink has upserted, by name; Flink itself has ended. Tests that write `fork` one first."""
     from tests.helpers.flink import FlinkEngine
@@ -125,6 +142,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         fixtures = set(getattr(item, "fixturenames", ()))
         if "kafka_broker" in fixtures:
             item.add_marker("kafka")
+        if "postgres_server" in fixtures:
+            item.add_marker("postgres")
         if fixtures & {"iceberg_spark", "flink_tables"} or "/tests/interop/" in item.path.as_posix():
             item.add_marker("interop")
         if "spark" in fixtures:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,7 @@ from streamlake.cli.rendering import facts, grid, human_count, human_value, json
 from streamlake.errors import InvalidOptionError
 from streamlake.pipeline.comparison import PROBLEMS, Example
 from streamlake.pipeline.pipeline_file import load_pipeline
+from streamlake.pipeline.postgres_table import PostgresTable
 from streamlake.pipeline.session import spark_session
 from streamlake.pipeline.verification import Verification, verify
 from streamlake.pipeline.verified_source import named_source, pipeline_arguments, pipeline_source
@@ -40,6 +42,8 @@ def run(
     *,
     against: str | None,
     pipeline: str | None,
+    postgres: str | None,
+    postgres_table: str | None,
     as_json: bool,
     catalog: str | None,
     against_catalog: str | None,
@@ -49,8 +53,12 @@ def run(
 ) -> int:
     """Compare, print, and return 0 when the table holds what the source says, else 1. `given` are those arguments of
     `verify` that were named on the command line. Raises what hinders the comparison."""
-    if (against is None) == (pipeline is None):
-        raise InvalidOptionError("give either --against SOURCE or --pipeline FILE.yaml")
+    if postgres is None and (against is None) == (pipeline is None):
+        raise InvalidOptionError("give --against SOURCE, --pipeline FILE.yaml or --postgres DSN")
+    if postgres is not None and against is not None:
+        raise InvalidOptionError("--postgres and --against both name the source: give one of them")
+    if postgres is None and postgres_table is not None:
+        raise InvalidOptionError("--postgres-table needs --postgres, which says where the database is")
     arguments: dict[str, Any] = {name: value for name, value in given.items() if value not in (None, ())}
     if "key" in arguments and arguments["key"] == ("",):
         arguments["key"] = ()
@@ -68,8 +76,7 @@ def run(
         master, config = loaded.spark.master, loaded.spark.config
         arguments = {**pipeline_arguments(loaded, pipeline), **arguments}
         source = lambda: pipeline_source(loaded, session, pipeline)  # noqa: E731
-    else:
-        assert against is not None
+    elif against is not None:
         named: dict[str, Any] = {
             "catalog": parse_catalog(against_catalog),
             "schema": schema,
@@ -83,6 +90,12 @@ def run(
         raise InvalidOptionError("name the table to verify")
     if catalog is not None:
         arguments["catalog"] = parse_catalog(catalog)
+    if postgres is not None:
+        # What the database holds is the state already, however the changes get into the table.
+        for name in ("mode", "sequence_by", "row_kind", "until", "name"):
+            arguments.pop(name, None)
+        named_table = postgres_table or re.split(r"[/.]", str(arguments["table"]).rstrip("/"))[-1]
+        source = lambda: PostgresTable(postgres, named_table)  # noqa: E731
     table = open_table(arguments.pop("table"), arguments.pop("catalog", None))
     try:
         opened = source()

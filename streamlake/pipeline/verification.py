@@ -1,11 +1,12 @@
 """Is a table what its source says? `verify` compares them key by key and tells what is missing, extra, different or double.
 
-The source is a Kafka topic, replayed through the pipeline's decoder; or rows from anywhere else, as a DataFrame, a path or
-another table. Nothing is written, and no Iceberg jar is needed: the table is read by its own reader in Spark tasks.
+The source is a Kafka topic, replayed through the pipeline's decoder; the table of a PostgreSQL database; or rows from
+anywhere else, as a DataFrame, a path or another table. Nothing is written, and no Iceberg jar is needed: the table is read by its own reader in Spark tasks.
 """
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,6 +28,8 @@ from streamlake.pipeline.compared_rows import (
 )
 from streamlake.pipeline.comparison import DIFFERENT, DUPLICATE, EXTRA, MISSING, Example, compare
 from streamlake.pipeline.file_parts import file_parts
+from streamlake.pipeline.postgres_rows import PostgresRows, renderings
+from streamlake.pipeline.postgres_table import PostgresState, PostgresTable
 from streamlake.pipeline.topic_extent import COMMITTED, TopicExtent, topic_extent
 from streamlake.pipeline.upsert_options import identifier_columns, unknown_value, with_row_kind
 from streamlake.read.planning import FileScanTask, ScanPlanner
@@ -43,6 +46,7 @@ APPEND = "append"
 MODES = (APPEND, UPSERT, CHANGELOG)
 _PARTS_PER_CORE = 4
 _MAX_PART_ROWS = 2_000_000
+_PARTS = "number int, part binary"
 _RANGES = "topic string, partition int, start bigint, until bigint"
 
 
@@ -79,7 +83,7 @@ class Verification:
 
 def verify(
     table: str | Table | LoadedTable,
-    source: DataFrame | KafkaSource | Table | LoadedTable,
+    source: DataFrame | KafkaSource | Table | LoadedTable | PostgresTable,
     *,
     catalog: CatalogOption = None,
     key: Sequence[str] | None = None,
@@ -100,6 +104,9 @@ def verify(
     empty one compares whole rows, each as often as it is there. `columns` (default: all) are compared beside the key.
     `until`: for a topic, up to which offsets, `committed` (those that the table's newest snapshot tells) or `latest`.
 
+    A PostgresTable is what the database holds at this moment (mode `append`, its primary key where the table says no
+    other); changes that are still on their way into the table are differences.
+
     Uses the active Spark session. Raises InvalidOptionError, SchemaMismatchError for a value of the source that the
     table's type cannot hold, TableNotFoundError, SourceError, DecodeError.
     """
@@ -107,22 +114,33 @@ def verify(
     opened = _opened(table, catalog)
     if mode not in MODES:
         raise unknown_value("mode", mode, MODES)
-    chosen = tuple(identifier_columns(opened) if key is None else key)
     if isinstance(source, KafkaSource) and source.has_row_kinds:
         row_kind = ROW_KIND
-    _check(opened, mode, chosen, sequence_by, row_kind, source)
-    form = row_form(
-        opened,
-        key=chosen,
-        sequence_by=sequence_by,
-        row_kind=row_kind,
-        keeps_before=mode == CHANGELOG,
-        columns=columns,
-    )
-    snapshot = opened.snapshot_by(ref=branch)
-    side, told, notes = _source_side(session, opened, snapshot, source, form, until, whole=columns is None)
-    table_side = _table_side(session, opened, snapshot, form)
-    compared = compare(side, table_side, form, changes=mode != APPEND, examples=examples)
+    with contextlib.ExitStack() as held:
+        if isinstance(source, PostgresTable):
+            source = held.enter_context(source.opened())
+        if key is None:
+            key = identifier_columns(opened) or (source.key if isinstance(source, PostgresState) else ())
+        key = tuple(key)
+        _check(opened, mode, key, sequence_by, row_kind, source)
+        whole = columns is None
+        if columns is None and isinstance(source, PostgresState):
+            columns = _shared_columns(opened, source)
+        form = row_form(
+            opened,
+            key=key,
+            sequence_by=sequence_by,
+            row_kind=row_kind,
+            keeps_before=mode == CHANGELOG,
+            columns=columns,
+        )
+        if isinstance(source, PostgresState):
+            asked = renderings(form, source)
+            form = replace(form, numbers=frozenset(name for name, one in asked.items() if one.is_number))
+        snapshot = opened.snapshot_by(ref=branch)
+        side, told, notes = _source_side(session, opened, snapshot, source, form, until, whole=whole)
+        table_side = _table_side(session, opened, snapshot, form)
+        compared = compare(side, table_side, form, changes=mode != APPEND, examples=examples)
     rows = compared.found.rows
     return Verification(
         table=opened.location,
@@ -179,7 +197,7 @@ def _source_side(
     session: SparkSession,
     table: Table,
     snapshot: Snapshot | None,
-    source: DataFrame | KafkaSource | Table | LoadedTable,
+    source: DataFrame | KafkaSource | Table | LoadedTable | PostgresState,
     form: RowForm,
     until: str,
     *,
@@ -192,6 +210,8 @@ def _source_side(
         notes = _column_notes(source.table_schema.column_names, form, whole=whole)
         extent = topic_extent(source, table.metadata, snapshot, until)
         return _record_side(session, source, extent, form), extent.name, [*notes, *extent.notes]
+    if isinstance(source, PostgresState):
+        return _postgres_side(session, table, source, form, whole=whole)
     if isinstance(source, (Table, LoadedTable)):
         other = _opened(source, None)
         notes = _column_notes(other.schema.column_names, form, whole=whole)
@@ -202,6 +222,48 @@ def _source_side(
     wanted = dict.fromkeys((*form.columns, *(() if form.row_kind is None else (form.row_kind,))))
     frame = source.select(*(F.col(quoted(name)) for name in wanted if name in source.columns))
     return frame.mapInArrow(FrameRows(form), SIDE_SCHEMA), "a DataFrame", notes
+
+
+def _shared_columns(table: Table, source: PostgresState) -> list[str]:
+    """A column that was dropped from the database stays in the table, with what it held: nothing to compare."""
+    names = [column.name for column in source.columns]
+    return [name for name in table.schema.column_names if name in names]
+
+
+def _postgres_side(
+    session: SparkSession, table: Table, source: PostgresState, form: RowForm, *, whole: bool
+) -> tuple[DataFrame, str, list[str]]:
+    names = [
+        column.name
+        for column in source.columns
+        if not (column.is_generated and table.schema.find(column.name) is None)
+    ]
+    notes = _column_notes(names, form, whole=whole)
+    asked = renderings(form, source)
+    for part in form.fields:
+        column = source.column(part.name)
+        if column is not None and part.name not in asked:
+            raise InvalidOptionError(
+                f"the column '{part.name}' is {column.type}{'[]' if column.is_array else ''} in {source.name} and "
+                f"{part.type} in {table.location}: they cannot be compared. Name the columns to compare in `columns`"
+            )
+    if whole:
+        notes += [
+            f"the column '{name}' is not in PostgreSQL: left out"
+            for name in table.schema.column_names
+            if name not in names
+        ]
+    return _by_parts(session, source.parts, PostgresRows(form, source)), source.name, notes
+
+
+def _by_parts(session: SparkSession, parts: Sequence[object], reader: Reader) -> DataFrame:
+    """The rows of parts, each read by a Spark task of its own."""
+    frame = session.createDataFrame(
+        [(number, pickle.dumps(part)) for number, part in enumerate(parts)], _PARTS
+    )
+    if len(parts) > 1:
+        frame = frame.repartitionByRange(len(parts), "number")
+    return frame.select("part").mapInArrow(reader, SIDE_SCHEMA)
 
 
 def _column_notes(names: Sequence[str], form: RowForm, *, whole: bool) -> list[str]:
