@@ -13,13 +13,22 @@ __version__ = "0.1.0"
 
 _PUBLIC = {
     "IcebergSink": "streamlake.pipeline.sink",
+    "IcebergTables": "streamlake.pipeline.tables_sink",
     "KafkaSource": "streamlake.source.kafka_source",
     "create_table": "streamlake.tables",
     "load_table": "streamlake.tables",
     "verify": "streamlake.pipeline.verification",
 }
 
-__all__ = ["IcebergSink", "KafkaSource", "__version__", "create_table", "load_table", "verify"]
+__all__ = [
+    "IcebergSink",
+    "IcebergTables",
+    "KafkaSource",
+    "__version__",
+    "create_table",
+    "load_table",
+    "verify",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -19,7 +19,8 @@ class Outcome(str, Enum):
 @dataclass(frozen=True)
 class CommitReceipt:
     """One checkpoint's end. Times in milliseconds; `snapshot_id` is None when there was nothing to commit, or when
-    the snapshot that holds the checkpoint has expired. `counters` are the checkpoint's own, by name."""
+    the snapshot that holds the checkpoint has expired. `counters` are the checkpoint's own, by name. `table` is given
+    where a query writes several."""
 
     job_id: str
     checkpoint_id: int
@@ -32,3 +33,4 @@ class CommitReceipt:
     commit_ms: int = 0
     delete_files: int = 0
     counters: Mapping[str, int] = field(default_factory=dict)
+    table: str | None = None

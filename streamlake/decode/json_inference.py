@@ -7,7 +7,7 @@ record of the sample fits exactly; where the sample contradicts itself, the user
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
 from itertools import count
 from typing import Any
@@ -32,13 +32,14 @@ from streamlake.spec.types import (
 
 _LOG = logging.getLogger(__name__)
 _Ids = Iterator[int]
+_OfTexts = Callable[[list[str]], IcebergType]
 
 
-def infer_schema(values: Iterable[bytes]) -> Schema:
+def infer_schema(values: Iterable[bytes], *, texts_are_text: bool = False) -> Schema:
     """An Iceberg schema, all columns optional, in the order in which the sample first shows them.
 
     boolean, long (double where some have a fraction), string; date, timestamp and timestamptz where every text of
-    the sample is one; struct, list. A field that is null throughout becomes string. Raises DecodeError when a value
+    the sample is one, unless `texts_are_text`; struct, list. A field that is null throughout becomes string. Raises DecodeError when a value
     is not a JSON object, or a field has types that do not go together.
     """
     merged: dict[str, list[Any]] = {}
@@ -58,16 +59,18 @@ def infer_schema(values: Iterable[bytes]) -> Schema:
             f"no schema can be inferred from {seen} records without fields; pass schema='id long, ...'"
         )
     ids = count(1)
-    return fresh_schema(Schema(_fields(merged, "", ids)))
+    text = _any_text if texts_are_text else _text
+    return fresh_schema(Schema(_fields(merged, "", ids, text)))
 
 
-def _fields(merged: dict[str, list[Any]], prefix: str, ids: _Ids) -> tuple[NestedField, ...]:
+def _fields(merged: dict[str, list[Any]], prefix: str, ids: _Ids, text: _OfTexts) -> tuple[NestedField, ...]:
     return tuple(
-        NestedField(next(ids), name, _type(values, f"{prefix}{name}", ids)) for name, values in merged.items()
+        NestedField(next(ids), name, _type(values, f"{prefix}{name}", ids, text))
+        for name, values in merged.items()
     )
 
 
-def _type(values: list[Any], path: str, ids: _Ids) -> IcebergType:
+def _type(values: list[Any], path: str, ids: _Ids, text: _OfTexts) -> IcebergType:
     present = [value for value in values if value is not None]
     kinds = {_kind(value) for value in present}
     if not kinds:
@@ -91,12 +94,12 @@ def _type(values: list[Any], path: str, ids: _Ids) -> IcebergType:
             raise DecodeError(
                 f"no schema can be inferred: field '{path}' is an object without fields; pass a schema"
             )
-        return StructType(_fields(inner, f"{path}.", ids))
+        return StructType(_fields(inner, f"{path}.", ids, text))
     if kind == "array":
         elements = [item for value in present for item in value]
-        return ListType(next(ids), _type(elements, f"{path}.element", ids))
+        return ListType(next(ids), _type(elements, f"{path}.element", ids, text))
     if kind == "text":
-        return _text(present)
+        return text(present)
     return {"boolean": BooleanType(), "number": LongType(), "fraction": DoubleType()}[kind]
 
 
@@ -121,6 +124,10 @@ def _text(values: list[str]) -> IcebergType:
             return TimestamptzType()
         if zoned == 0:
             return TimestampType()
+    return StringType()
+
+
+def _any_text(_: list[str]) -> IcebergType:
     return StringType()
 
 

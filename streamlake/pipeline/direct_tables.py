@@ -17,7 +17,6 @@ from streamlake.errors import StreamlakeError
 from streamlake.pipeline.direct_reader import range_reader
 from streamlake.pipeline.micro_batch import run_micro_batches
 from streamlake.pipeline.parallel import Ending, in_parallel
-from streamlake.pipeline.query_identity import checkpoint_identity
 from streamlake.pipeline.sink_run import SinkRun
 from streamlake.pipeline.table_writes import TableWrite, write_tables
 from streamlake.pipeline.turns import turn
@@ -53,12 +52,14 @@ class DirectTable:
         self.reader = range_reader(source, sink.key)
 
 
-def write_direct(tables: Sequence[DirectTable], frame: DataFrame, checkpoint_id: int) -> list[Ending]:
-    """Bring the records of `frame`, offset ranges, into the tables; how that ended for each of them.
+def write_direct(
+    tables: Sequence[DirectTable], frame: DataFrame, identity: CheckpointIdentity
+) -> list[Ending]:
+    """Bring the records of `frame`, offset ranges, into the tables; how that ended for each of them. `identity` is still
+    without the pipeline's name.
 
     Raises what ends the micro-batch for all.
     """
-    identity = checkpoint_identity(frame, checkpoint_id)
     opened = in_parallel(tables, lambda each: each.sink.opened(frame, identity, each.schema))
     endings: list[Ending] = [each if isinstance(each, StreamlakeError) else None for each in opened]
     writes = {

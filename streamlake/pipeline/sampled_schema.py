@@ -3,9 +3,10 @@ records where reading begins."""
 
 from __future__ import annotations
 
+from streamlake.decode.change_inference import ChangedRows, infer_changed_rows
 from streamlake.decode.json_inference import infer_schema
 from streamlake.decode.value_formats import declared_schema
-from streamlake.errors import InvalidOptionError, SourceError
+from streamlake.errors import SourceError
 from streamlake.source.cluster import Cluster, KafkaCluster
 from streamlake.source.fetcher import fetch_range
 from streamlake.source.kafka_source import KafkaSource
@@ -27,22 +28,31 @@ def with_inferred_schema(source: KafkaSource) -> KafkaSource:
     if declared is not None:
         return source.with_schema(declared)
     if source.has_row_kinds:
-        raise InvalidOptionError(
-            f"{source}: no schema was given, and none is inferred from records of the format '{source.format}'; pass "
-            "schema='id long not null, ...' or create the table first"
-        )
+        return source.with_schema(changed_rows(source).schema)
+    return source.with_schema(infer_schema(value for _, value in _sample(source)))
+
+
+def changed_rows(source: KafkaSource) -> ChangedRows:
+    """The rows that a sample of a change stream is about, all of one table. Raises SourceError when there is no record to
+    look at, DecodeError when the records show no row."""
+    return infer_changed_rows(source.format, _sample(source), source.settings.decode)
+
+
+def _sample(source: KafkaSource) -> list[tuple[bytes | None, bytes]]:
+    """(key, value) of records that have a value."""
     with KafkaCluster(source) as cluster:
         pieces = _sample_ranges(source, cluster)
-    values: list[bytes] = []
+    found: list[tuple[bytes | None, bytes]] = []
     for piece in pieces:
-        for batch in fetch_range(source, piece, ("value",)):
-            values += [value for value in batch.column("value").to_pylist() if value is not None]
-    if not values:
+        for batch in fetch_range(source, piece, ("key", "value")):
+            keys, values = batch.column("key").to_pylist(), batch.column("value").to_pylist()
+            found += [(key, value) for key, value in zip(keys, values, strict=True) if value is not None]
+    if not found:
         raise SourceError(
             f"{source}: no schema was given, and there is no record to infer one from; pass schema='id long, ...' "
             "or create the table first"
         )
-    return source.with_schema(infer_schema(values))
+    return found
 
 
 def _topics(source: KafkaSource) -> list[str]:

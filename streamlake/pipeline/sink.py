@@ -31,12 +31,15 @@ from streamlake.pipeline.lineage_check import binding_note
 from streamlake.pipeline.micro_batch import run_micro_batch
 from streamlake.pipeline.patience import Patience
 from streamlake.pipeline.query_identity import QueryRun, checkpoint_identity, query_run
-from streamlake.pipeline.sampled_schema import with_inferred_schema
+from streamlake.pipeline.rejects import FAIL, REJECT, require_policy, require_records
+from streamlake.pipeline.rejects_run import RejectsRun
+from streamlake.pipeline.sampled_schema import changed_rows, with_inferred_schema
 from streamlake.pipeline.sink_run import SinkRun
 from streamlake.pipeline.start import start_query
 from streamlake.pipeline.turns import turn
 from streamlake.pipeline.upsert_options import (
     UpsertOptions,
+    identifier_columns,
     key_schema,
     require_delete_mode,
     unknown_value,
@@ -65,7 +68,9 @@ class IcebergSink:
     `pipeline` names the stream across checkpoint directories. `on_commit` is called on the driver with the receipt
     of every checkpoint; every `max_continuous_empty_commits`-th empty one in a row is committed too, so that the
     marker in the table moves. `max_pending_checkpoints` may be staged before they are committed (None: the table's
-    property `commit.max-pending-checkpoints`, else 1). Raises InvalidOptionError for arguments that contradict each other.
+    property `commit.max-pending-checkpoints`, else 1). `on_error` says what becomes of records of a KafkaSource that cannot
+    become rows: "fail" stops the stream, "reject" writes them to the table's rejects, at most `max_rejects` per checkpoint
+    (None: any number). Raises InvalidOptionError for arguments that contradict each other.
     """
 
     def __init__(
@@ -87,6 +92,8 @@ class IcebergSink:
         branch: str = MAIN_BRANCH,
         max_continuous_empty_commits: int = 10,
         max_pending_checkpoints: int | None = None,
+        on_error: str = FAIL,
+        max_rejects: int | None = None,
         on_commit: Callable[[CommitReceipt], None] | None = None,
     ) -> None:
         _check_mode(mode, key=key, sequence_by=sequence_by, row_kind=row_kind, delete_mode=delete_mode)
@@ -94,6 +101,7 @@ class IcebergSink:
             raise InvalidOptionError(
                 f"max_continuous_empty_commits is {max_continuous_empty_commits}; it must be at least 1"
             )
+        require_policy(on_error, max_rejects)
         queue_limit(max_pending_checkpoints, {}, delete_mode or POSITION if mode in UPSERT_MODES else None)
         if not create and (partition_by or sort_by or format_version is not None or properties):
             raise InvalidOptionError(
@@ -118,6 +126,8 @@ class IcebergSink:
         self.error: BaseException | None = None
         self.max_continuous_empty_commits = max_continuous_empty_commits
         self.max_pending_checkpoints = max_pending_checkpoints
+        self.on_error = on_error
+        self.max_rejects = max_rejects
         self._on_commit = on_commit
         self._runs: dict[str, SinkRun] = {}
         self._opening: dict[str, Patience] = {}
@@ -126,6 +136,7 @@ class IcebergSink:
         """What Spark calls per micro-batch. Raises the errors of `streamlake.errors`; `error` keeps the last
         since `start`."""
         with self._keeping_errors():
+            require_records(self.on_error)
             run, identity = self.opened(frame, checkpoint_identity(frame, checkpoint_id), frame.schema)
             with turn(run, identity, frame):
                 receipt = run_micro_batch(run, frame, identity)
@@ -149,6 +160,7 @@ class IcebergSink:
         self.error = None
         if isinstance(source, KafkaSource):
             return self._start_direct(source, checkpoint_location, trigger, query_name)
+        require_records(self.on_error)
         return start_query(
             self,
             source,
@@ -166,8 +178,7 @@ class IcebergSink:
         trigger: Mapping[str, Any] | None,
         name: str | None,
     ) -> DirectQuery:
-        self._require_changes(source)
-        known = self._with_schema(source)
+        known = self.prepared(source)
         table = DirectTable(self, known)
         stream = direct_stream(SparkSession.builder.getOrCreate(), known, str(checkpoint_location), trigger)
         query = start_query(
@@ -197,20 +208,31 @@ class IcebergSink:
             )
         self.row_kind = ROW_KIND
 
-    def _with_schema(self, source: KafkaSource) -> KafkaSource:
-        """The source with the schema it was given, else the table's, else one inferred from a sample."""
-        if source.schema is not None:
-            return source
+    def prepared(self, source: KafkaSource) -> KafkaSource:
+        """The source with the schema it was given, else the table's, else one inferred from a sample; for a change stream
+        into a table without a key, the key is what its messages say.
+
+        Raises InvalidOptionError for a source that does not go with the mode, and what looking at a sample raises.
+        """
+        self._require_changes(source)
         try:
             patience = Patience(lambda: self.properties)
-            schema = patience.through(lambda: open_table(self.table, self.catalog)).schema
-            return source.with_schema(with_row_kind(schema, self.row_kind))
+            table = patience.through(lambda: open_table(self.table, self.catalog))
         except TableNotFoundError:
-            return with_inferred_schema(source)
+            table = None
+        sample = None
+        if source.has_row_kinds and not self.key and (table is None or not identifier_columns(table)):
+            sample = changed_rows(source)
+            self.key = sample.key
+        if source.schema is not None:
+            return source
+        if table is not None:
+            return source.with_schema(with_row_kind(table.schema, self.row_kind))
+        return with_inferred_schema(source) if sample is None else source.with_schema(sample.schema)
 
     def _write_direct(self, table: DirectTable, frame: DataFrame, checkpoint_id: int) -> None:
         with self._keeping_errors():
-            ending = write_direct([table], frame, checkpoint_id)[0]
+            ending = write_direct([table], frame, checkpoint_identity(frame, checkpoint_id))[0]
             if isinstance(ending, StreamlakeError):
                 raise ending
         if ending is not None:
@@ -296,6 +318,15 @@ class IcebergSink:
             noted = binding_note(noted, identity.checkpoint_id, table.uuid)
             identity = replace(identity, pipeline=noted.pipelines.get(identity.pipeline, identity.pipeline))
         run = self._new_run(table, note, query.run_id, identity, session)
+        if self.on_error == REJECT:
+            run.rejects = RejectsRun(
+                self.table,
+                self.catalog,
+                self.max_rejects,
+                job_id=identity.job_id,
+                run_id=query.run_id,
+                patience=run.patience,
+            )
         run.remember(noted, identity, query.logged.of)
         return run
 

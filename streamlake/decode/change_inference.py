@@ -1,0 +1,176 @@
+"""The rows that a sample of a change stream is about: their schema, and the columns of their key.
+
+Runs on the driver when a table is made for a topic that nobody described. Where records carry Kafka Connect's schema, types
+are those of the database; else they are what the values look like, and text stays text. Invariant: the key is what the
+envelope says, in its order; its columns are required.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from streamlake.decode.connect_schema import ConnectSchema, iceberg_schema_of
+from streamlake.decode.json_inference import infer_schema
+from streamlake.decode.json_values import parse_object
+from streamlake.decode.payloads import payload_of
+from streamlake.decode.unavailable import DEFAULT_PLACEHOLDER
+from streamlake.errors import DecodeError
+from streamlake.spec.schema import Schema, fresh_schema
+from streamlake.spec.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    NestedField,
+    StringType,
+    TimestampType,
+)
+
+PLACEHOLDER = "debezium.unavailable-value-placeholder"
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ChangedRows:
+    """`schema` of the rows, ids from 1; `key` names columns of it, none where the envelope says none."""
+
+    schema: Schema
+    key: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """What one record shows: a row (None: it has none), its exact schema where it carries one, its key's columns."""
+
+    row: Row | None
+    schema: Schema | None = None
+    key: tuple[str, ...] = ()
+
+
+def infer_changed_rows(
+    format: str, records: Sequence[tuple[bytes | None, bytes]], options: Mapping[str, str]
+) -> ChangedRows:
+    """From (key, value) of records in an envelope's `format`, of one table; the last schema and key count.
+
+    Raises DecodeError when the records show no row.
+    """
+    placeholder = options.get(PLACEHOLDER, DEFAULT_PLACEHOLDER)
+    schema: Schema | None = None
+    key: tuple[str, ...] = ()
+    rows: list[Row] = []
+    for key_bytes, value in records:
+        with suppress(ValueError):  # a record that cannot be read shows nothing; the decoder will tell
+            sample = _SAMPLES[format](key_bytes, parse_object(value))
+            schema, key = sample.schema or schema, sample.key or key
+            if sample.row is not None:
+                rows.append(
+                    {name: part for name, part in sample.row.items() if not _is_unset(part, placeholder)}
+                )
+    if schema is None:
+        if not any(rows):
+            raise DecodeError(
+                f"no table can be made for this topic, because {len(records)} records in the format '{format}' show no "
+                "row; pass a schema, or create the table first"
+            )
+        schema = infer_schema((json.dumps(row, default=float).encode() for row in rows), texts_are_text=True)
+    key = key if all(name in schema.column_names for name in key) else ()
+    fields = tuple(replace(part, required=True) if part.name in key else part for part in schema.fields)
+    return ChangedRows(fresh_schema(Schema(fields)), key)
+
+
+def _debezium(key: bytes | None, found: Any) -> _Sample:
+    payload, connect = payload_of(found)
+    if not isinstance(payload, dict) or payload.get("op") not in ("c", "r", "u", "d"):
+        return _Sample(None)
+    after = connect.fields.get("after") if connect is not None else None
+    row = payload.get("after")
+    if isinstance(row, str):
+        row = parse_object(row.encode())  # MongoDB's documents are texts
+    schema = None if after is None or after.type != "struct" else iceberg_schema_of(after)
+    return _Sample(row if isinstance(row, dict) else None, schema, _key_columns(key))
+
+
+def _unwrapped(key: bytes | None, found: Any) -> _Sample:
+    payload, connect = payload_of(found)
+    if not isinstance(payload, dict):
+        return _Sample(None)
+    schema = None
+    if connect is not None and connect.type == "struct":
+        kept = {name: part for name, part in connect.fields.items() if not name.startswith("__")}
+        schema = iceberg_schema_of(ConnectSchema("struct", fields=kept))
+    row = {name: part for name, part in payload.items() if not name.startswith("__")}
+    return _Sample(row, schema, _key_columns(key))
+
+
+def _canal(_: bytes | None, found: Any) -> _Sample:
+    rows, types = found.get("data"), found.get("mysqlType")
+    if not rows or not isinstance(types, dict):
+        return _Sample(None)
+    fields = [NestedField(at, name, _mysql_type(text)) for at, (name, text) in enumerate(types.items(), 1)]
+    return _Sample(rows[0], Schema(tuple(fields)), tuple(found.get("pkNames") or ()))
+
+
+def _maxwell(key: bytes | None, found: Any) -> _Sample:
+    row = found.get("data")
+    if not isinstance(row, dict) or not row:
+        return _Sample(None)
+    columns = found.get("primary_key_columns")
+    if not columns and key is not None:
+        named = parse_object(key)
+        columns = [name.removeprefix("pk.") for name in named if name.startswith("pk.")]
+    return _Sample(row, None, tuple(columns or ()))
+
+
+_SAMPLES: Mapping[str, Callable[[bytes | None, Any], _Sample]] = {
+    "debezium-json": _debezium,
+    "debezium-unwrapped-json": _unwrapped,
+    "canal-json": _canal,
+    "maxwell-json": _maxwell,
+}
+
+
+def _key_columns(key: bytes | None) -> tuple[str, ...]:
+    if key is None:
+        return ()
+    payload, _ = payload_of(parse_object(key))
+    return tuple(payload) if isinstance(payload, dict) else ()
+
+
+def _is_unset(value: Any, placeholder: str) -> bool:
+    return bool(value == placeholder or value == [placeholder])
+
+
+_MYSQL: tuple[tuple[str, IcebergType], ...] = (
+    (r"(tiny|small|medium)int|year", IntegerType()),
+    (r"int(eger)?\b.*unsigned", LongType()),
+    (r"int(eger)?\b", IntegerType()),
+    (r"bigint.*unsigned", DecimalType(20, 0)),
+    (r"bigint", LongType()),
+    (r"bool", BooleanType()),
+    (r"float", FloatType()),
+    (r"double|real", DoubleType()),
+    (r"datetime|timestamp", TimestampType()),
+    (r"date", DateType()),
+    (r"(tiny|medium|long)?blob|(var)?binary", BinaryType()),
+)
+"""MySQL's types by their beginnings. A timestamp is written without its zone, so it is one without zone here; what is not
+listed is text."""
+
+
+def _mysql_type(text: str) -> IcebergType:
+    decimal = re.match(r"(?:decimal|numeric)\((\d+)(?:,\s*(\d+))?\)", text, re.IGNORECASE)
+    if decimal is not None:
+        digits = int(decimal[1])
+        return DecimalType(digits, int(decimal[2] or 0)) if digits <= 38 else StringType()
+    return next((type_ for start, type_ in _MYSQL if re.match(start, text, re.IGNORECASE)), StringType())
