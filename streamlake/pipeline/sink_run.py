@@ -39,10 +39,10 @@ from streamlake.pipeline.task_outcome import (
 )
 from streamlake.spec.data_file import DataFile
 from streamlake.spec.manifest import ManifestFile
-from streamlake.table.table import Table
 from streamlake.spec.schema import Schema
-from streamlake.write.result import WriteResult
+from streamlake.table.table import Table
 from streamlake.tables import table_schema
+from streamlake.write.result import WriteResult
 from streamlake.write.target import WriteTarget
 from streamlake.write.task import Task, write_task
 from streamlake.write.upsert_target import UpsertTarget
@@ -72,13 +72,13 @@ class SinkRun:
         max_continuous_empty_commits: int,
         queue: CommitQueue | None = None,
         command: RecoverCommand | None = None,
+        evolution: EvolutionOptions | None = None,
     ) -> None:
         self.table = table
+        self.follower = SchemaFollower(table, evolution or EvolutionOptions(), self._settle)
         self.queue = queue
-        evolution: EvolutionOptions | None = None,
         self.run_id = run_id
         self.branch = branch
-        self.follower = SchemaFollower(table, evolution or EvolutionOptions(), self._settle)
         self.mode = mode
         self.committer = Committer(table, branch, command)
         self.store = CommittableStore(table.io, table.locations, job_id, branch)
