@@ -26,6 +26,7 @@ from streamlake.pipeline.checkpoint_table import CheckpointTable
 from streamlake.pipeline.commit_queue import CommitQueue, queue_limit
 from streamlake.pipeline.direct_query import DirectQuery, direct_stream
 from streamlake.pipeline.direct_tables import DirectTable, write_direct
+from streamlake.pipeline.evolution import EvolutionOptions, renamed
 from streamlake.pipeline.interruption import MicroBatchInterruptedError, short_interruptions
 from streamlake.pipeline.lineage_check import binding_note
 from streamlake.pipeline.micro_batch import run_micro_batch
@@ -70,7 +71,9 @@ class IcebergSink:
     marker in the table moves. `max_pending_checkpoints` may be staged before they are committed (None: the table's
     property `commit.max-pending-checkpoints`, else 1). `on_error` says what becomes of records of a KafkaSource that cannot
     become rows: "fail" stops the stream, "reject" writes them to the table's rejects, at most `max_rejects` per checkpoint
-    (None: any number). Raises InvalidOptionError for arguments that contradict each other.
+    (None: any number). `schema_evolution` ("none", "add", "full"; None: the table's property `streamlake.schema-evolution`,
+    else "none") says how far the table's schema follows the stream's, `rename_columns` gives columns of the table other
+    names once. Raises InvalidOptionError for arguments that contradict each other.
     """
 
     def __init__(
@@ -92,6 +95,8 @@ class IcebergSink:
         branch: str = MAIN_BRANCH,
         max_continuous_empty_commits: int = 10,
         max_pending_checkpoints: int | None = None,
+        schema_evolution: str | None = None,
+        rename_columns: Mapping[str, str] | None = None,
         on_error: str = FAIL,
         max_rejects: int | None = None,
         on_commit: Callable[[CommitReceipt], None] | None = None,
@@ -102,6 +107,8 @@ class IcebergSink:
                 f"max_continuous_empty_commits is {max_continuous_empty_commits}; it must be at least 1"
             )
         require_policy(on_error, max_rejects)
+        if schema_evolution is not None:
+            EvolutionOptions.of(schema_evolution, rename_columns, {})
         queue_limit(max_pending_checkpoints, {}, delete_mode or POSITION if mode in UPSERT_MODES else None)
         if not create and (partition_by or sort_by or format_version is not None or properties):
             raise InvalidOptionError(
@@ -126,6 +133,8 @@ class IcebergSink:
         self.error: BaseException | None = None
         self.max_continuous_empty_commits = max_continuous_empty_commits
         self.max_pending_checkpoints = max_pending_checkpoints
+        self.schema_evolution = schema_evolution
+        self.rename_columns = dict(rename_columns or {})
         self.on_error = on_error
         self.max_rejects = max_rejects
         self._on_commit = on_commit
@@ -338,6 +347,8 @@ class IcebergSink:
         identity: CheckpointIdentity,
         session: SparkSession,
     ) -> SinkRun:
+        evolution = EvolutionOptions.of(self.schema_evolution, self.rename_columns, table.properties)
+        renamed(table, evolution)
         settings: dict[str, Any] = {
             "job_id": identity.job_id,
             "run_id": run_id,
@@ -346,6 +357,7 @@ class IcebergSink:
             "max_continuous_empty_commits": self.max_continuous_empty_commits,
             "queue": self._queue(table),
             "command": note.command,
+            "evolution": evolution,
         }
         if self.mode not in UPSERT_MODES:
             return SinkRun(table, note, **settings)
