@@ -18,6 +18,7 @@ import yaml
 
 from streamlake.errors import InvalidOptionError
 from streamlake.options import check_option_names, unknown_option
+from streamlake.pipeline.table_names import is_template
 from streamlake.source.kafka_source import FORMATS
 
 FILE_FORMATS = ("parquet", "json", "csv", "orc", "text")
@@ -60,10 +61,16 @@ class RateSettings:
 
 @dataclass(frozen=True)
 class SinkSettings:
-    """`sink`: the arguments of IcebergSink under the same names, with dashes."""
+    """`sink`: the arguments of IcebergSink under the same names, with dashes; of IcebergTables where the table's name has
+    placeholders."""
 
     table: str
     arguments: Mapping[str, Any]
+
+    @property
+    def is_many(self) -> bool:
+        """Whether `table` stands for a table per topic."""
+        return is_template(self.table)
 
 
 @dataclass(frozen=True)
@@ -197,8 +204,9 @@ def _rate(rate: _Section) -> RateSettings:
     return RateSettings(rows_per_second=1_000 if rows is None else rows, options=rate.mapping("options"))
 
 
-def _sink(sink: _Section) -> SinkSettings:
-    readers: dict[str, Callable[[str], Any]] = {
+def _table_readers(sink: _Section) -> dict[str, Callable[[str], Any]]:
+    """What a table's settings are read with, by their names in the file."""
+    return {
         "mode": sink.text,
         "create": sink.flag,
         "partition-by": sink.texts,
@@ -212,18 +220,47 @@ def _sink(sink: _Section) -> SinkSettings:
         "branch": sink.text,
         "max-continuous-empty-commits": sink.integer,
         "max-pending-checkpoints": sink.integer,
+        "on-error": sink.text,
+        "max-rejects": sink.integer,
     }
-    sink.only("table", "catalog", *readers)
-    arguments: dict[str, Any] = {}
-    for key, read in readers.items():
-        if sink.content.get(key) is not None:
-            arguments[key.replace("-", "_")] = read(key)
+
+
+def _sink(sink: _Section) -> SinkSettings:
+    readers = _table_readers(sink)
+    sink.only("table", "catalog", "tables", *readers)
+    arguments = _arguments(sink, readers)
     catalog = sink.content.get("catalog")
     if catalog is not None:
         arguments["catalog"] = (
             sink.mapping("catalog") if isinstance(catalog, Mapping) else sink.text("catalog")
         )
-    return SinkSettings(table=sink.required_text("table"), arguments=arguments)
+    table = sink.required_text("table")
+    if sink.content.get("tables") is not None:
+        own = _own_settings(sink.section("tables"))
+        if own and not is_template(table):
+            raise sink.wrong("tables", f"describes single ones of many tables, but '{table}' is one table")
+        if own:
+            arguments["tables"] = own
+    return SinkSettings(table=table, arguments=arguments)
+
+
+def _own_settings(tables: _Section) -> dict[str, dict[str, Any]]:
+    """The settings of single tables, by the tables' names."""
+    found = {}
+    for name in tables.content:
+        own = tables.section(str(name))
+        readers = _table_readers(own)
+        own.only(*readers)
+        found[str(name)] = _arguments(own, readers)
+    return found
+
+
+def _arguments(section: _Section, readers: Mapping[str, Callable[[str], Any]]) -> dict[str, Any]:
+    return {
+        key.replace("-", "_"): read(key)
+        for key, read in readers.items()
+        if section.content.get(key) is not None
+    }
 
 
 def _trigger(root: _Section) -> Mapping[str, Any]:

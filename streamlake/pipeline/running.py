@@ -24,6 +24,7 @@ from streamlake.pipeline.pipeline_file import FilesSettings, KafkaSettings, Pipe
 from streamlake.pipeline.pipeline_source import kafka_source
 from streamlake.pipeline.progress import Progress, ProgressState
 from streamlake.pipeline.sink import IcebergSink
+from streamlake.pipeline.tables_sink import IcebergTables
 from streamlake.spec.ddl import parse_ddl
 
 POLL_SECONDS = 0.2
@@ -75,13 +76,20 @@ class PipelineRun:
     def __init__(self, pipeline: Pipeline) -> None:
         self.pipeline = pipeline
         self.progress = Progress()
-        self.sink = IcebergSink(
+        source = pipeline.source
+        if pipeline.sink.is_many and not isinstance(source, KafkaSettings):
+            raise InvalidOptionError(
+                f"sink.table is '{pipeline.sink.table}': only a kafka source goes into many tables; name one table"
+            )
+        sink: type[IcebergSink] | type[IcebergTables] = (
+            IcebergTables if pipeline.sink.is_many else IcebergSink
+        )
+        self.sink: Any = sink(
             pipeline.sink.table,
             pipeline=pipeline.name,
             on_commit=self.progress.add,
             **pipeline.sink.arguments,
         )
-        source = pipeline.source
         self._kafka = kafka_source(source) if isinstance(source, KafkaSettings) else None
 
     def start(self, spark: SparkSession) -> Any:

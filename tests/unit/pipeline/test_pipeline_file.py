@@ -212,3 +212,27 @@ def test_a_file_takes_the_process_environment(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("STREAMLAKE_TEST_NAME", "from the environment")
     (tmp_path / "p.yaml").write_text(MINIMAL + "name: ${STREAMLAKE_TEST_NAME}\n")
     assert load_pipeline(tmp_path / "p.yaml").name == "from the environment"
+
+
+def test_many_tables_and_the_settings_of_single_ones():
+    text = """
+source:
+  kafka: {bootstrap-servers: "b:1", topic-pattern: 'shop\\.public\\.(?P<table>.+)', format: debezium-json}
+sink:
+  table: lake.{table}
+  mode: upsert
+  tables:
+    lake.orders: {key: [id], partition-by: ['bucket(4, id)']}
+checkpoint: /c
+"""
+    pipeline = parse_pipeline(text, "cdc.yaml", {})
+    assert pipeline.sink.is_many
+    assert pipeline.sink.arguments["tables"] == {
+        "lake.orders": {"key": ("id",), "partition_by": ("bucket(4, id)",)}
+    }
+    with pytest.raises(
+        InvalidOptionError, match=r"sink\.tables describes single ones of many tables, but 'lake\.t'"
+    ):
+        parse_pipeline(text.replace("lake.{table}", "lake.t"), "cdc.yaml", {})
+    with pytest.raises(InvalidOptionError, match=r"partition-bi.*did you mean 'partition-by'"):
+        parse_pipeline(text.replace("partition-by", "partition-bi"), "cdc.yaml", {})

@@ -1,0 +1,35 @@
+"""Topics and the tables that they go into."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamlake.errors import InvalidOptionError
+from streamlake.pipeline.table_names import TableNames, is_template
+
+
+def test_placeholders_are_the_topic_and_the_groups_of_its_pattern() -> None:
+    assert is_template("/lake/{topic}")
+    assert not is_template("/lake/orders")
+    assert TableNames("/lake/{topic}", None).of("a.b") == "/lake/a.b"
+    names = TableNames("{schema}.cdc_{table}", r"shop\.(?P<schema>\w+)\.(?P<table>\w+)")
+    assert names.of("shop.public.orders") == "public.cdc_orders"
+
+
+@pytest.mark.parametrize(
+    ("template", "pattern", "message"),
+    [
+        ("lake.{tabel}", r"(?P<table>.*)", r"placeholder '\{tabel\}'.*did you mean 'table'"),
+        ("lake.{}", None, r"placeholder '\{\}'.*there is topic"),
+    ],
+)
+def test_an_unknown_placeholder_is_refused(template: str, pattern: str | None, message: str) -> None:
+    with pytest.raises(InvalidOptionError, match=message):
+        TableNames(template, pattern)
+
+
+def test_a_topic_whose_group_is_empty_gives_no_table() -> None:
+    names = TableNames("lake.{table}", r"shop(\.(?P<table>\w+))?")
+    assert names.of("shop.a") == "lake.a"
+    with pytest.raises(InvalidOptionError, match="the topic 'shop' gives no table"):
+        names.of("shop")
