@@ -6,6 +6,7 @@ StreamlakeError
   SchemaMismatchError         the rows do not fit the table: fix the stream or the table
     NewSchemaError              they would, if the table's schema changed as the error says
   DecodeError                 this record goes to the rejects
+    NoRejectsTableError         it would, if there were a rejects table: the driver makes it
   TooManyRejectsError         more records were rejected than is allowed: find out why, then let them through or mend them
   SourceError                 the stream cannot be read
     DataLossError               records that were due are gone from the source: choose what to do
@@ -60,6 +61,10 @@ class NewSchemaError(SchemaMismatchError):
 
 class DecodeError(StreamlakeError):
     """A record cannot be decoded or converted; it names topic, partition and offset."""
+
+
+class NoRejectsTableError(DecodeError):
+    """A record is to go to the rejects, and there is no table for them yet. The driver makes it and writes once more."""
 
 
 class TooManyRejectsError(StreamlakeError):

@@ -14,6 +14,8 @@ from streamlake.decode.change_rows import ChangeRows
 from streamlake.decode.decoded import Decoder
 from streamlake.decode.row_decoder import RowDecoder
 from streamlake.formats.arrow_schema import schema_to_arrow
+from streamlake.pipeline.record_screen import RecordScreen, RejectRules
+from streamlake.records import RAW_RECORDS
 from streamlake.source.fetcher import fetch_range
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.source.offsets import OffsetRange
@@ -37,6 +39,19 @@ class RangeReader:
     def rows(self, piece: OffsetRange) -> Iterator[pa.RecordBatch]:
         """The rows of one range. Raises SourceError, DataLossError, DecodeError."""
         return read_range(self.source, row_decoder(self.source, self.key), piece)
+
+    def screened(
+        self, piece: OffsetRange, rules: RejectRules
+    ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
+        """The rows of one range that fit the table, and beside them the records that gave none, as rows of the rejects table
+        (None: there are none). Raises SourceError, DataLossError, TooManyRejectsError."""
+        screen = RecordScreen(row_decoder(self.source, self.key), rules)
+        for raw in fetch_range(self.source, piece, RAW_RECORDS.names):
+            decoded = screen.decode(raw)
+            yield decoded.rows, screen.rejects_of(decoded)
+            truncated = decoded.truncated()
+            if truncated is not None:
+                yield truncated, None
 
 
 def range_reader(source: KafkaSource, key: Sequence[str] = ()) -> RangeReader:
@@ -67,9 +82,12 @@ def row_decoder(source: KafkaSource, key: Sequence[str] = ()) -> Decoder:
 def read_range(source: KafkaSource, decoder: Decoder, piece: OffsetRange) -> Iterator[pa.RecordBatch]:
     """The rows of one range. Raises SourceError, DataLossError, DecodeError."""
     for raw in fetch_range(source, piece, parts_read(source)):
-        rows = decoder.decode(raw).rows
-        if rows.num_rows:
-            yield rows
+        decoded = decoder.decode(raw)
+        if decoded.rows.num_rows:
+            yield decoded.rows
+        truncated = decoded.truncated()
+        if truncated is not None:
+            yield truncated
 
 
 def parts_read(source: KafkaSource) -> set[str]:

@@ -18,9 +18,10 @@ from streamlake.index.key_codec import KeyCodec
 from streamlake.pipeline.direct_reader import RangeReader
 from streamlake.pipeline.key_buckets import key_buckets
 from streamlake.pipeline.parcels import by_bucket, packed, packed_error
+from streamlake.pipeline.record_screen import RejectRules, no_rejects_table
 from streamlake.pipeline.task_errors import FINAL_ERRORS
 from streamlake.pipeline.worker_paths import keep_archive_directories
-from streamlake.records import ROW_KIND, ROW_ORDER
+from streamlake.records import ROW_KIND, ROW_ORDER, TRUNCATE_BELOW
 from streamlake.source.offsets import OffsetRange
 
 Batches = Iterator[pa.RecordBatch]
@@ -48,7 +49,13 @@ class KeyRoute:
     where: str
 
     def parcels(self, rows: pa.RecordBatch, order: int) -> Batches:
-        """Parcels of rows whose first has the place `order` in the source. Raises DecodeError for an unknown row kind."""
+        """Parcels of rows whose first has the place `order` in the source; truncates go to all buckets.
+
+        Raises DecodeError for an unknown row kind."""
+        if TRUNCATE_BELOW in rows.schema.names:
+            for bucket in range(self.buckets):
+                yield from packed(self.first_slot + bucket, order, rows)
+            return
         columns = [rows.column(name) for name in self.columns]
         found = key_buckets(columns, self.codec, self.buckets)
         for bucket, part in by_bucket(self._placed(rows, order), found):
@@ -67,11 +74,28 @@ class KeyRoute:
 
 @dataclass(frozen=True)
 class Intake:
-    """How the records of a topic become rows of table number `table`. `route` is None where rows are only added."""
+    """How the records of a topic become rows of table number `table`. `route` is None where rows are only added.
+
+    `rules`: how records that cannot become rows are set aside (None: they are errors); their rows go to the slot `rejects_slot`
+    where there is a `route`.
+    """
 
     table: int
     reader: RangeReader
     route: KeyRoute | None = None
+    rules: RejectRules | None = None
+    rejects_slot: int | None = None
+
+    def rows(self, piece: OffsetRange, reject: Callable[[pa.RecordBatch], None]) -> Iterator[pa.RecordBatch]:
+        """The rows of a range; those of the rejects table go to `reject`, right before the rows beside which they came."""
+        if self.rules is None:
+            yield from self.reader.rows(piece)
+            return
+        for rows, rejected in self.reader.screened(piece, self.rules):
+            if rejected is not None:
+                reject(rejected)
+            if rows.num_rows or rejected is not None:
+                yield rows
 
 
 def intake_of(intakes: Mapping[str, Intake], topic: str) -> Intake | None:
@@ -94,9 +118,21 @@ class ParcelTask:
                 intake = intake_of(self.intakes, piece["topic"])
                 if intake is None or intake.route is None:
                     continue
+                rejected: list[pa.RecordBatch] = []
                 try:
-                    for rows in intake.reader.rows(OffsetRange(**piece)):
-                        yield from intake.route.parcels(rows, order)
+                    for rows in intake.rows(OffsetRange(**piece), rejected.append):
+                        yield from _rejected(intake, rejected, order)
+                        if rows.num_rows:
+                            yield from intake.route.parcels(rows, order)
                         order += rows.num_rows
                 except FINAL_ERRORS as error:
                     yield packed_error(intake.route.first_slot, order, error)
+
+
+def _rejected(intake: Intake, waiting: list[pa.RecordBatch], order: int) -> Batches:
+    """Parcels of the rejects that are waiting; then none is. Raises NoRejectsTableError."""
+    for rows in waiting:
+        if intake.rejects_slot is None:
+            raise no_rejects_table(rows)
+        yield from packed(intake.rejects_slot, order, rows)
+    waiting.clear()

@@ -19,6 +19,7 @@ from streamlake.commit.receipt import CommitReceipt, Outcome
 from streamlake.errors import IndexDamagedError, StreamlakeError
 from streamlake.failpoints import failpoint
 from streamlake.pipeline.parallel import Ending, in_parallel
+from streamlake.pipeline.rejects import REJECTED_COUNTER, REJECTED_RECORDS
 from streamlake.pipeline.sink_run import SinkRun, elapsed_ms
 from streamlake.pipeline.table_writes import TableWrite, Written
 from streamlake.write.result import WriteResult
@@ -78,6 +79,8 @@ def receipt_if_known(run: SinkRun, identity: CheckpointIdentity) -> CommitReceip
         receipt = _recover(run, identity) or run.patience.through(
             lambda: run.committer.receipt_if_committed(identity)
         )
+        if run.rejects is not None:
+            run.rejects.recover(run.committer.last_checkpoint_id)
         if receipt is not None:
             run.note_commit(identity)
             return receipt
@@ -90,6 +93,8 @@ def finish(
 ) -> CommitReceipt | None:
     """Stage what the tasks wrote and commit it; None when the run's queue does."""
     queue = run.queue
+    if run.rejects is not None:
+        run.rejected = run.rejects.stage(identity)
     committable = run.stage(identity, results)
     write_ms = elapsed_ms(started)
     if committable is None:
@@ -112,6 +117,10 @@ def _commit(
     run: SinkRun, committable: Committable, results: Sequence[WriteResult], write_ms: int
 ) -> CommitReceipt:
     receipt = replace(run.commit(committable, results), write_ms=write_ms)
+    if run.rejects is not None:
+        run.rejects.commit(committable.identity)
+        rejected = int(committable.summary.get(REJECTED_RECORDS, 0))
+        receipt = replace(receipt, counters={**receipt.counters, REJECTED_COUNTER: rejected})
     failpoint("before-commit-note")
     if run.queue is None:
         run.note_commit(committable.identity)

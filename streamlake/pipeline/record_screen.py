@@ -17,7 +17,7 @@ from streamlake.decode.decoded import Decoded, Decoder
 from streamlake.decode.envelope import Reject
 from streamlake.decode.rejected_records import RejectStamp, rejected_rows
 from streamlake.decode.row_kinds import known_row_kinds
-from streamlake.errors import SchemaMismatchError, TooManyRejectsError
+from streamlake.errors import NoRejectsTableError, SchemaMismatchError, TooManyRejectsError
 from streamlake.formats.unset_cells import unset_masks
 from streamlake.records import UNSET, RowKind
 from streamlake.spec.schema import Schema
@@ -27,7 +27,7 @@ from streamlake.write.upsert_target import UpsertTarget
 
 Array = Any  # numpy array
 
-_SHOWN = 3
+SHOWN = 3
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def too_many_rejects(
     table: str, count: int, most: int, told: Sequence[tuple[str, str]], *, or_more: bool = False
 ) -> TooManyRejectsError:
     """The error for a checkpoint with more rejects than are allowed; `told` are (place, reason) of some of them."""
-    first = "; ".join(f"{place}: {reason}" for place, reason in told[:_SHOWN])
+    first = "; ".join(f"{place}: {reason}" for place, reason in told[:SHOWN])
     return TooManyRejectsError(
         f"{table}: {count}{' or more' if or_more else ''} records of this checkpoint cannot become rows, and max_rejects allows "
         f"{most}: nothing of the checkpoint was committed. The first are {first}. Correct the schema or the producer, or raise "
@@ -139,6 +139,17 @@ def too_many_rejects(
     )
 
 
-def _place(raw: pa.RecordBatch, at: int) -> str:
-    topic, partition, offset = (raw.column(name)[at].as_py() for name in ("topic", "partition", "offset"))
+def no_rejects_table(rows: pa.RecordBatch) -> NoRejectsTableError:
+    """The error for the first rows of a rejects table that does not exist yet."""
+    first = rows.slice(0, 1).to_pylist()[0]
+    place = place_text(first["topic"], first["partition"], first["offset"])
+    return NoRejectsTableError(f"{place}: {first['error_message']}")
+
+
+def place_text(topic: str, partition: int, offset: int) -> str:
+    """How a record is named in errors."""
     return f"{topic}-{partition} offset {offset}"
+
+
+def _place(raw: pa.RecordBatch, at: int) -> str:
+    return place_text(*(raw.column(name)[at].as_py() for name in ("topic", "partition", "offset")))

@@ -16,10 +16,6 @@ from streamlake.table.table import Table
 from streamlake.tables import create_table
 
 REJECTS_ENDING = "__rejects"
-REJECTED_RECORDS = "streamlake.rejected-records"
-"""In the summary of a snapshot of the table itself: how many records of its checkpoint went to the rejects."""
-REJECTED_COUNTER = "rejected-records"
-"""The same in receipts."""
 _PARTITION_BY = ("day(rejected_at)",)
 _FORMAT_VERSION = 2
 

@@ -30,6 +30,7 @@ from streamlake.pipeline.distribution import distribute
 from streamlake.pipeline.evolution import EvolutionOptions, SchemaFollower
 from streamlake.pipeline.lineage_check import KnownDirectory, LoggedOffsets, directory_finding
 from streamlake.pipeline.patience import Patience
+from streamlake.pipeline.rejects import REJECTED_RECORDS, Rejects
 from streamlake.pipeline.task_outcome import (
     OUTCOME_SCHEMA,
     collected,
@@ -57,7 +58,9 @@ class SinkRun:
     """One run of a query on one branch of one table; lives on the driver from its first micro-batch on.
 
     A restarted query gets another one, in the same process too: it starts from what is durable. With a `queue`,
-    checkpoints are committed by its thread; once there is something in it, only that thread moves the table.
+    checkpoints are committed by its thread; once there is something in it, only that thread moves the table. `rejects`
+    (None: records that cannot become rows are errors) is set before the first checkpoint, `rejected` is how many the one
+    that is being staged has.
     """
 
     def __init__(
@@ -86,6 +89,8 @@ class SinkRun:
         self._noted = Noted(table.uuid, committed=False)
         self._noted_at = clock.monotonic()
         self._max_continuous_empty_commits = max_continuous_empty_commits
+        self.rejects: Rejects | None = None
+        self.rejected = 0
         self._empty = 0
         self._recovered = False
         self._staged: list[CheckpointIdentity] = []
@@ -320,8 +325,9 @@ class SinkRun:
 
     def _is_skipped(self, content: Sequence[object]) -> bool:
         """Whether a checkpoint with this content is empty and need not be committed."""
-        self._empty = 0 if content else self._empty + 1
-        if not content and (self.mode in OVERWRITES or self._empty < self._max_continuous_empty_commits):
+        is_empty = not content and not self.rejected
+        self._empty = self._empty + 1 if is_empty else 0
+        if is_empty and (self.mode in OVERWRITES or self._empty < self._max_continuous_empty_commits):
             return True
         self._empty = 0
         return False
@@ -330,7 +336,10 @@ class SinkRun:
         extra = {**committable.extra, STAGED_AT: self.table.metadata.last_sequence_number}
         if self.queue is not None:
             extra[FOLLOWS] = self._last_staged
-        staged = committable = replace(committable, extra=extra)
+        summary = committable.summary
+        if self.rejected and REJECTED_RECORDS not in summary:
+            summary = {**summary, REJECTED_RECORDS: str(self.rejected)}
+        staged = committable = replace(committable, extra=extra, summary=summary)
         self.patience.through(lambda: self.store.record(staged))
         with self._staged_lock:
             if committable.identity not in self._staged:

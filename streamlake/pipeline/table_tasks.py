@@ -20,10 +20,12 @@ from streamlake.errors import StreamlakeError
 from streamlake.failpoints import failpoint
 from streamlake.pipeline.intake import Batches, Intake, TaskContext, intake_of
 from streamlake.pipeline.parcels import unpacked
+from streamlake.pipeline.record_screen import no_rejects_table
 from streamlake.pipeline.task_errors import FINAL_ERRORS
 from streamlake.pipeline.worker_paths import keep_archive_directories
 from streamlake.source.offsets import OffsetRange
 from streamlake.write.result import WriteResult
+from streamlake.write.side_writer import SideWriter
 from streamlake.write.target import WriteTarget
 from streamlake.write.task import write_rows
 from streamlake.write.upsert_target import UpsertTarget
@@ -41,7 +43,7 @@ OUTCOMES_DDL = "table int not null, result binary, error binary"
 
 @dataclass(frozen=True)
 class AppendTask:
-    """A `mapInArrow` function: offset ranges in, outcomes out. `targets`: by the tables' numbers."""
+    """A `mapInArrow` function: offset ranges in, outcomes out. `targets`: by the tables' numbers, rejects tables too."""
 
     intakes: Mapping[str, Intake]
     targets: Mapping[int, WriteTarget]
@@ -57,19 +59,51 @@ class AppendTask:
                 if intake is not None:
                     by_table.setdefault(intake.table, []).append((intake, OffsetRange(**piece)))
         for table, pieces in by_table.items():
-            rows = (rows for intake, piece in pieces for rows in intake.reader.rows(piece))
-            yield from _outcome(table, partial(write_rows, self.targets[table], rows, *ids))
+            rejects = _Rejected(self.targets.get(rejects_of(table)), ids)
+            rows = (rows for intake, piece in pieces for rows in intake.rows(piece, rejects.write))
+            try:
+                yield from _outcome(table, partial(write_rows, self.targets[table], rows, *ids))
+            except BaseException:
+                rejects.abort()
+                raise
+            result = rejects.close()
+            if result is not None:
+                yield _row(rejects_of(table), result.to_bytes(), None)
+
+
+def rejects_of(table: int) -> int:
+    """The number of the rejects table of table number `table`."""
+    return ~table
+
+
+class _Rejected:
+    """The rejects that a task meets while it writes a table."""
+
+    def __init__(self, target: WriteTarget | None, ids: tuple[int, int, int]) -> None:
+        self._writer = None if target is None else SideWriter(target, *ids)
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        if self._writer is None:
+            raise no_rejects_table(rows)
+        self._writer.write(rows)
+
+    def close(self) -> WriteResult | None:
+        return None if self._writer is None else self._writer.close()
+
+    def abort(self) -> None:
+        if self._writer is not None:
+            self._writer.abort()
 
 
 @dataclass(frozen=True)
 class ChangeTask:
     """A `mapInArrow` function: parcels in, all of a slot one after the other; outcomes out.
 
-    `slots`: for each slot (table's number, bucket). `targets`: by the tables' numbers.
+    `slots`: for each slot (table's number, bucket). `targets`: by the tables' numbers; rejects tables are added to.
     """
 
     slots: tuple[tuple[int, int], ...]
-    targets: Mapping[int, UpsertTarget]
+    targets: Mapping[int, WriteTarget | UpsertTarget]
     context: TaskContext
 
     def __call__(self, batches: Batches) -> Batches:
@@ -78,7 +112,12 @@ class ChangeTask:
         for slot, parcels in groupby(unpacked(batches), key=lambda parcel: parcel.slot):
             table, bucket = self.slots[slot]
             rows = (rows for parcel in parcels for rows in parcel.batches())
-            write = partial(write_changes, self.targets[table], rows, bucket, task_id, attempt)
+            target = self.targets[table]
+            write: Callable[[], WriteResult]
+            if isinstance(target, UpsertTarget):
+                write = partial(write_changes, target, rows, bucket, task_id, attempt)
+            else:
+                write = partial(write_rows, target, rows, bucket, task_id, attempt)
             yield from _outcome(table, write)
 
 

@@ -18,15 +18,22 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from streamlake.checkpoint.identity import CheckpointIdentity
-from streamlake.errors import IndexDamagedError, StreamlakeError
+from streamlake.errors import (
+    IndexDamagedError,
+    NoRejectsTableError,
+    StreamlakeError,
+    TooManyRejectsError,
+)
 from streamlake.pipeline.arrow_batches import bound_by_parcels
 from streamlake.pipeline.direct_reader import RangeReader
 from streamlake.pipeline.intake import ANY_TOPIC, Intake, KeyRoute, ParcelTask
 from streamlake.pipeline.key_routing import repartition_by_bucket
 from streamlake.pipeline.parallel import in_parallel
 from streamlake.pipeline.parcels import PARCELS_DDL
+from streamlake.pipeline.record_screen import RejectRules, reject_rules
+from streamlake.pipeline.rejects import Rejects
 from streamlake.pipeline.sink_run import SinkRun, check_columns
-from streamlake.pipeline.table_tasks import OUTCOMES_DDL, AppendTask, ChangeTask
+from streamlake.pipeline.table_tasks import OUTCOMES_DDL, AppendTask, ChangeTask, rejects_of
 from streamlake.pipeline.task_outcome import collected, task_ids
 from streamlake.write.result import WriteResult
 from streamlake.write.target import WriteTarget
@@ -54,10 +61,12 @@ class TableWrite:
 def write_tables(frame: DataFrame, writes: Sequence[TableWrite]) -> list[Written]:
     """Write the records of `frame`, offset ranges, to the tables; one entry for each of `writes`.
 
-    A table whose index turns out to be damaged is written once more with a rebuilt one. Raises what ends Spark's job.
+    A table whose index turns out to be damaged is written once more with a rebuilt one, and one that turns out to need a
+    rejects table once more with it. Raises what ends Spark's job.
     """
     found: dict[int, Written] = {}
     due = dict.fromkeys(range(len(writes)), False)
+    made: set[int] = set()
     while due:
         targets = in_parallel(
             list(due.items()),
@@ -72,12 +81,28 @@ def write_tables(frame: DataFrame, writes: Sequence[TableWrite]) -> list[Written
             except StreamlakeError as error:
                 found[number] = error
         again = {}
-        for number, (results, errors) in job.run().items():
+        outcomes = job.run()
+        for number in (number for number in outcomes if number >= 0):
+            results, errors = outcomes[number]
+            rejected, beside = outcomes.get(rejects_of(number), ([], []))
+            errors = [*errors, *beside]
+            run, rejects = writes[number].run, writes[number].run.rejects
+            if not errors and rejects is not None:
+                try:
+                    rejects.take(writes[number].identity, rejected)
+                except TooManyRejectsError as error:
+                    errors = [error]
             if not errors:
                 found[number] = results
                 continue
-            writes[number].run.discard(path for result in results for path in result.paths)
-            if isinstance(errors[0], IndexDamagedError) and not due[number]:
+            run.discard(path for result in results for path in result.paths)
+            if rejects is not None:
+                rejects.discard(rejected)
+            if isinstance(errors[0], NoRejectsTableError) and rejects is not None and number not in made:
+                rejects.create()
+                made.add(number)
+                again[number] = due[number]
+            elif isinstance(errors[0], IndexDamagedError) and not due[number]:
                 again[number] = True
             else:
                 found[number] = errors[0]
@@ -93,6 +118,7 @@ class _Job:
     intakes: dict[str, Intake] = field(default_factory=dict)
     appends: dict[int, WriteTarget] = field(default_factory=dict)
     upserts: dict[int, UpsertTarget] = field(default_factory=dict)
+    rejects: dict[int, WriteTarget] = field(default_factory=dict)
     slots: list[tuple[int, int]] = field(default_factory=list)
 
     def add(self, number: int, write: TableWrite, target: WriteTarget | UpsertTarget) -> None:
@@ -104,8 +130,25 @@ class _Job:
             self.upserts[number] = target
         else:
             self.appends[number] = target
+        rules = slot = None
+        if write.run.rejects is not None:
+            rules, slot = self._rejecting(number, write, write.run.rejects, target)
         for topic in (ANY_TOPIC,) if write.topics is None else write.topics:
-            self.intakes[topic] = Intake(number, write.reader, route)
+            self.intakes[topic] = Intake(number, write.reader, route, rules, slot)
+
+    def _rejecting(
+        self, number: int, write: TableWrite, rejects: Rejects, target: WriteTarget | UpsertTarget
+    ) -> tuple[RejectRules, int | None]:
+        """How a table's rejects are told, and the slot for them where rows have slots."""
+        rules = reject_rules(target, write.run.row_kind, rejects.stamp(write.identity), rejects.most)
+        beside = rejects.target(write.identity)
+        if beside is None:
+            return rules, None
+        self.rejects[rejects_of(number)] = beside
+        if not isinstance(target, UpsertTarget):
+            return rules, None
+        self.slots.append((rejects_of(number), 0))
+        return rules, len(self.slots) - 1
 
     def _route(self, number: int, target: WriteTarget | UpsertTarget, write: TableWrite) -> KeyRoute | None:
         if not isinstance(target, UpsertTarget):
@@ -125,7 +168,7 @@ class _Job:
 
     def run(self) -> Mapping[int, tuple[list[WriteResult], list[StreamlakeError]]]:
         found: dict[int, tuple[list[WriteResult], list[StreamlakeError]]] = {
-            number: ([], []) for number in (*self.appends, *self.upserts)
+            number: ([], []) for number in (*self.appends, *self.upserts, *self.rejects)
         }
         for table, result, error in (*self._appended(), *self._upserted()):
             results, errors = found[table]
@@ -140,7 +183,9 @@ class _Job:
             return ()
         intakes = {topic: each for topic, each in self.intakes.items() if each.route is None}
         return collected(
-            self.frame.mapInArrow(AppendTask(intakes, self.appends, task_ids).__call__, OUTCOMES_DDL)
+            self.frame.mapInArrow(
+                AppendTask(intakes, {**self.appends, **self.rejects}, task_ids).__call__, OUTCOMES_DDL
+            )
         )
 
     def _upserted(self) -> Sequence[tuple[Any, ...]]:
@@ -150,7 +195,7 @@ class _Job:
         intakes = {topic: each for topic, each in self.intakes.items() if each.route is not None}
         parcels = self.frame.mapInArrow(ParcelTask(intakes, task_ids).__call__, PARCELS_DDL)
         routed = _by_slot(parcels, len(self.slots))
-        task = ChangeTask(tuple(self.slots), self.upserts, task_ids)
+        task = ChangeTask(tuple(self.slots), {**self.upserts, **self.rejects}, task_ids)
         return collected(routed.mapInArrow(task.__call__, OUTCOMES_DDL))
 
 

@@ -10,6 +10,7 @@ from streamlake.errors import (
     FeatureUnsupportedError,
     InvalidOptionError,
     SchemaMismatchError,
+    TooManyRejectsError,
 )
 
 FINAL_ERRORS = (
@@ -19,4 +20,5 @@ FINAL_ERRORS = (
     FeatureUnsupportedError,
     InvalidOptionError,
     SchemaMismatchError,
+    TooManyRejectsError,
 )

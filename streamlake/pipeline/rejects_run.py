@@ -1,0 +1,177 @@
+"""The rejects of one table while a query runs: their own table, what is staged for it, and how many a checkpoint may have.
+
+Two tables cannot be committed at once, so this is the order:
+
+    stage the rejects, stage the table's own part, commit that, commit the rejects
+
+What is staged of the rejects counts from the moment when the table's own part is staged or committed: a driver that finds
+it commits it after that, or drops it when the table has nothing of that checkpoint, whose records come again. Invariant: a
+record of a committed checkpoint is in the table, or in the rejects, or gave no row; never in both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import cast
+
+from streamlake import clock
+from streamlake.catalog.open import CatalogOption
+from streamlake.checkpoint.committable import Committable
+from streamlake.checkpoint.identity import CheckpointIdentity
+from streamlake.checkpoint.table_note import NO_CHECKPOINT
+from streamlake.commit.history import committed_snapshot
+from streamlake.decode.rejected_records import RejectStamp
+from streamlake.formats.readers import read_data_file
+from streamlake.pipeline.checkpoint_table import CheckpointTable
+from streamlake.pipeline.patience import Patience
+from streamlake.pipeline.record_screen import SHOWN, place_text, too_many_rejects
+from streamlake.pipeline.rejects_table import open_rejects, require_rejects
+from streamlake.pipeline.sink_run import SinkRun
+from streamlake.spec.snapshot import MAIN_BRANCH
+from streamlake.write.result import WriteResult
+from streamlake.write.target import WriteTarget
+from streamlake.write.upsert_target import UpsertTarget
+
+_NEVER = 1 << 62
+_MILLISECOND = 1_000
+
+
+class RejectsRun:
+    """The rejects of `table` in one run of a query, with the job id `job_id`; a checkpoint may have `most` (None: any
+    number)."""
+
+    def __init__(
+        self,
+        table: str,
+        catalog: CatalogOption,
+        most: int | None,
+        *,
+        job_id: str,
+        run_id: str,
+        patience: Patience,
+    ) -> None:
+        self.most = most
+        self._table = table
+        self._catalog = catalog
+        self._job_id = job_id
+        self._run_id = run_id
+        self._patience = patience
+        self._looked = self._recovered = False
+        self._run: SinkRun | None = None
+        self._stamp: RejectStamp | None = None
+        self._written: dict[int, tuple[WriteResult, ...]] = {}
+        self._staged: dict[int, Committable] = {}
+
+    def target(self, identity: CheckpointIdentity) -> WriteTarget | None:
+        """What tasks write rejects for; None while there is no rejects table."""
+        run = self._opened()
+        if run is None:
+            return None
+        target = run.target(identity)
+        assert not isinstance(target, UpsertTarget)
+        return target
+
+    def create(self) -> None:
+        """Make the rejects table: a task has met a record for it."""
+        table = self._patience.through(lambda: require_rejects(self._table, self._catalog))
+        self._looked = True
+        self._run = SinkRun(
+            table,
+            cast(CheckpointTable, None),  # the directory's notes are about the table itself
+            job_id=self._job_id,
+            run_id=self._run_id,
+            branch=MAIN_BRANCH,
+            mode="append",
+            max_continuous_empty_commits=_NEVER,
+        )
+
+    def stamp(self, identity: CheckpointIdentity) -> RejectStamp:
+        """What all rejects of a checkpoint have in common, in all of its tasks."""
+        if self._stamp is None or self._stamp.checkpoint_id != identity.checkpoint_id:
+            self._stamp = RejectStamp(
+                identity.pipeline, identity.checkpoint_id, clock.now_ms() * _MILLISECOND
+            )
+        return self._stamp
+
+    def take(self, identity: CheckpointIdentity, results: Sequence[WriteResult]) -> None:
+        """The files of rejects that all tasks of a checkpoint have written. Raises TooManyRejectsError when there are more
+        rejects than a checkpoint may have."""
+        count = sum(result.rows for result in results)
+        if self.most is not None and count > self.most:
+            raise too_many_rejects(self._table, count, self.most, self._first(results))
+        self._written = {identity.checkpoint_id: tuple(results)}
+
+    def discard(self, results: Sequence[WriteResult]) -> None:
+        """Remove the files of rejects that nobody has heard of."""
+        run = self._opened() if results else None
+        if run is not None:
+            run.discard(path for result in results for path in result.paths)
+
+    def stage(self, identity: CheckpointIdentity) -> int:
+        """Make the rejects of a checkpoint durable, before the table's own part is; returns how many they are."""
+        results = self._written.pop(identity.checkpoint_id, ())
+        count = sum(result.rows for result in results)
+        if not count:
+            return 0
+        run = self._opened()
+        assert run is not None, "rejects were written to a table that is not there"
+        committable = run.stage(self._own(identity), results)
+        assert committable is not None
+        self._staged[identity.checkpoint_id] = committable
+        return count
+
+    def commit(self, identity: CheckpointIdentity) -> None:
+        """Commit what is staged for a checkpoint, whose own part the table has."""
+        committable = self._staged.pop(identity.checkpoint_id, None)
+        if committable is not None:
+            self._commit(committable)
+
+    def recover(self, held: int | None) -> None:
+        """Once per run: commit what a driver before this one has staged for checkpoints up to `held`, the table's last, and
+        drop the rest."""
+        if self._recovered:
+            return
+        run = self._opened()
+        if run is not None:
+            for committable in run.pending():
+                if committable.identity.checkpoint_id <= (NO_CHECKPOINT if held is None else held):
+                    self._commit(committable)
+                else:
+                    run.store.remove(committable.identity)
+        self._recovered = True
+
+    def _commit(self, committable: Committable) -> None:
+        run = self._opened()
+        assert run is not None
+        identity = committable.identity
+        marker = run.patience.through(lambda: run.committer.marker(identity))
+        passed = marker is not None and marker.checkpoint_id >= identity.checkpoint_id
+        if not passed or committed_snapshot(run.table.metadata, MAIN_BRANCH, identity) is None:
+            run.commit(committable)
+        run.store.remove(identity)
+
+    def _own(self, identity: CheckpointIdentity) -> CheckpointIdentity:
+        """The identity in the rejects table, where each checkpoint directory stands for itself."""
+        return replace(identity, pipeline=f"{identity.pipeline}:{identity.job_id}")
+
+    def _opened(self) -> SinkRun | None:
+        if not self._looked:
+            if self._patience.through(lambda: open_rejects(self._table, self._catalog)) is not None:
+                self.create()
+            self._looked = True
+        return self._run
+
+    def _first(self, results: Sequence[WriteResult]) -> list[tuple[str, str]]:
+        """The first rejects in the files that tasks have just written."""
+        run = self._opened()
+        files = [file for result in results for file in result.data_files]
+        if run is None or not files:
+            return []
+        table = run.table
+        batches = read_data_file(table.io, files[0].file_format, files[0].file_path, table.schema)
+        return [
+            (place_text(row["topic"], row["partition"], row["offset"]), row["error_message"])
+            for batch in batches
+            for row in batch.slice(0, SHOWN).to_pylist()
+        ]
