@@ -54,6 +54,10 @@ PLACE_TYPE = pa.struct(
     [pa.field("topic", pa.string()), pa.field("partition", pa.int32()), pa.field("offset", pa.int64())]
 )
 
+ROW_SEQUENCE = "_row_sequence"
+"""The column of a change that holds its place in the database's log, an int64 or text: for `sequence_by` where the table
+does not keep that place. It is in no table."""
+
 TRUNCATE_BELOW = "_truncate_below"
 """The only column of a batch that tells of truncates: the place of each in the database's log, an int64 or text. All rows of
 the table whose place is lower are gone. Every task of the table gets it, at any time among its changes."""

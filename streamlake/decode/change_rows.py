@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 
 from streamlake.decode.decoded import Decoded
-from streamlake.decode.envelope import Changes
+from streamlake.decode.envelope import Changes, Reject, Truncate
 from streamlake.decode.envelope_decoder import record_error
 from streamlake.decode.envelopes import open_decoder
 from streamlake.formats.arrow_schema import schema_to_arrow
 from streamlake.formats.unset_cells import unset_column
-from streamlake.records import PLACE, PLACE_TYPE, ROW_KIND, SEQUENCE, UNSET, RowKind
+from streamlake.records import PLACE, PLACE_TYPE, ROW_KIND, ROW_SEQUENCE, SEQUENCE, UNSET, RowKind
 from streamlake.spec.schema import Schema
 
 
@@ -48,22 +48,24 @@ class ChangeRows:
     def decode(self, raw: pa.RecordBatch, *, keep_rejects: bool = False) -> Decoded:
         """See Decoder; deletes may hold nulls outside of the key.
 
-        Raises DecodeError, too, for a truncate.
+        Raises DecodeError, too, for a truncate that has no place in the database's log.
         """
         changes = self._decoder.decode(raw, keep_rejects=keep_rejects)
-        _refuse_truncates(raw, changes)
+        truncates, rejects = _placed_truncates(raw, changes, keep_rejects=keep_rejects)
         columns = {name: changes.rows.column(name) for name in changes.rows.schema.names}
         of_record = pa.array(changes.records)
         for column, part in self._metadata.items():
             columns[column] = changes.sequence if part == SEQUENCE else raw.column(part).take(of_record)
         arrays = [_typed(columns[field.name], field.type) for field in self.schema]
         rows = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        rows = rows.append_column(ROW_SEQUENCE, changes.sequence)
         return Decoded(
             raw,
             _with_unset(rows, raw, changes),
             changes.records,
+            truncates=truncates,
             moves=changes.moves,
-            rejects=changes.rejects,
+            rejects=rejects,
             ignored=changes.ignored,
             tombstones=changes.tombstones,
         )
@@ -83,15 +85,22 @@ def _with_unset(rows: pa.RecordBatch, raw: pa.RecordBatch, changes: Changes) -> 
     return rows.append_column(UNSET, unset).append_column(PLACE, place)
 
 
-def _refuse_truncates(raw: pa.RecordBatch, changes: Changes) -> None:
-    if changes.truncates:
-        truncate = changes.truncates[0]
-        raise record_error(
-            raw,
-            truncate.record,
-            f"{truncate.table} was truncated, which is not carried out here: delete the table's rows by hand, and leave "
-            "truncates out of the topic (Debezium: skipped.operations=t, its default)",
+def _placed_truncates(
+    raw: pa.RecordBatch, changes: Changes, *, keep_rejects: bool
+) -> tuple[tuple[Truncate, ...], tuple[Reject, ...]]:
+    """The truncates whose place in the database's log is known, and the rejects for the others."""
+    placed = tuple(each for each in changes.truncates if each.sequence is not None)
+    rejects = [
+        Reject(
+            each.record,
+            f"{each.table} was truncated, and the record does not say when: its place in the database's log is missing",
         )
+        for each in changes.truncates
+        if each.sequence is None
+    ]
+    if rejects and not keep_rejects:
+        raise record_error(raw, rejects[0].record, rejects[0].reason)
+    return placed, tuple(sorted((*changes.rejects, *rejects), key=lambda each: each.record))
 
 
 def _typed(array: pa.Array, type_: pa.DataType) -> pa.Array:

@@ -13,13 +13,15 @@ from typing import Protocol
 import pyarrow as pa
 
 from streamlake.decode.envelope import Array, KeyMove, Reject, Truncate
+from streamlake.records import TRUNCATE_BELOW
 
 
 @dataclass(frozen=True, eq=False)
 class Decoded:
     """The rows of a raw batch of n records.
 
-    `rows` has the decoder's schema, and the columns UNSET and PLACE too where the source left values out; `records` (rows,) int64 is the place in `raw` of the record that each row comes from.
+    `rows` has the decoder's schema, for a change stream ROW_SEQUENCE beside it, and UNSET and PLACE where the source left
+    values out; `records` (rows,) int64 is the place in `raw` of the record that each row comes from.
     `moves` tell rows that got another key. `rejects` are the records that could not be decoded, where they are kept.
     `ignored`: reason -> records that change no row.
     """
@@ -32,6 +34,13 @@ class Decoded:
     rejects: tuple[Reject, ...] = ()
     ignored: Mapping[str, int] = field(default_factory=dict)
     tombstones: int = 0
+
+    def truncated(self) -> pa.RecordBatch | None:
+        """The truncates as a batch of TRUNCATE_BELOW, which every task that writes the table gets; None: there are none."""
+        if not self.truncates:
+            return None
+        marks = pa.array([truncate.sequence for truncate in self.truncates])
+        return pa.record_batch([marks], names=[TRUNCATE_BELOW])
 
 
 class Decoder(Protocol):

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamlake.decode.decoded import Decoded
 from streamlake.decode.row_kinds import row_kinds
 from streamlake.errors import DecodeError, InvalidOptionError
 from streamlake.formats.name_mapping import NAME_MAPPING_PROPERTY, NameMapping
@@ -28,7 +29,7 @@ from streamlake.read.column_selection import select_columns
 from streamlake.read.deletes import DeleteReader
 from streamlake.read.file_rows import FileRows
 from streamlake.read.planning import FileScanTask
-from streamlake.records import PLACE, UNSET, RowKind
+from streamlake.records import PLACE, PLACE_TYPE, UNSET, RowKind
 from streamlake.source.fetcher import fetch_range
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.source.offsets import OffsetRange
@@ -209,8 +210,11 @@ class RecordRows:
             for piece in batch.to_pylist():
                 for raw in fetch_range(self.source, OffsetRange(**piece), wanted):
                     decoded = decoder.decode(raw)
-                    _require_whole_rows(decoded.rows)
-                    rows, at = decoded.rows, raw.column("offset").to_numpy()[decoded.records]
+                    _require_whole_rows(decoded)
+                    rows, at = (
+                        decoded.rows.select(decoder.schema.names),
+                        raw.column("offset").to_numpy()[decoded.records],
+                    )
                     yield from sent(
                         self.form.of_source(pa.Table.from_batches([rows]), at, int(piece["partition"]))
                     )
@@ -238,13 +242,19 @@ def plain_numbers(text: pa.Array) -> pa.Array:
 Reader = Callable[[Batches], Batches]
 
 
-def _require_whole_rows(rows: pa.RecordBatch) -> None:
-    if UNSET not in rows.schema.names:
+def _require_whole_rows(decoded: Decoded) -> None:
+    if UNSET in decoded.rows.schema.names:
+        place = decoded.rows.column(PLACE).drop_null()[0].as_py()
+        what = "the record leaves values out, which are those of an older row"
+    elif decoded.truncates:
+        record = decoded.truncates[0].record
+        place = {part.name: decoded.raw.column(part.name)[record].as_py() for part in PLACE_TYPE}
+        what = "the record truncates the table"
+    else:
         return
-    place = rows.column(PLACE).drop_null()[0].as_py()
     raise DecodeError(
-        "{topic}-{partition} offset {offset}: the record leaves values out, which are those of an older row; such a topic "
-        "cannot be compared with its table. Compare the table with its source itself".format(**place)
+        f"{place['topic']}-{place['partition']} offset {place['offset']}: {what}; such a topic cannot be compared with its "
+        "table: compare the table with its source itself"
     )
 
 

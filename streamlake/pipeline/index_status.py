@@ -18,7 +18,7 @@ from streamlake.read.planning import FileScanTask
 from streamlake.spec.snapshot import Snapshot
 from streamlake.table.metadata_changes import branch_head
 from streamlake.table.table import Table
-from streamlake.write.upsert_key import UpsertKey
+from streamlake.write.upsert_key import SEQUENCE_FIELD, UpsertKey
 
 Ids = tuple[int, ...]
 
@@ -131,7 +131,7 @@ def _columns_of(table: Table, named: NamedState) -> tuple[Ids, Ids]:
 
 
 def _names(table: Table, field_ids: Ids) -> tuple[str, ...]:
-    by_id = {part.field_id: part.name for part in table.schema.fields}
+    by_id = {part.field_id: part.name for part in (*table.schema.fields, SEQUENCE_FIELD)}
     for field_id in field_ids:
         if field_id not in by_id:
             raise InvalidOptionError(

@@ -89,7 +89,7 @@ class IndexedRows:
 
     def index_part(self, tasks: Sequence[FileScanTask]) -> list[RunRef]:
         """The runs of some files, at most one per bucket."""
-        reader = self.reader((*self.key.all_columns, _POSITION))
+        reader = self.reader((*self.key.stored_columns, _POSITION))
         entries = self.collector()
         for number, task in enumerate(tasks):
             for batch in reader.read(task):
@@ -135,8 +135,13 @@ class EntryCollector:
         self._keys.append(key.codec.encode([rows.column(name) for name in key.columns]))
         unknown: Array = np.zeros(rows.num_rows, dtype=bool)
         if key.guard_codec is not None:
-            columns = [rows.column(name) for name in key.sequence_by]
-            guards, unknown = _known_guards(key.guard_codec, columns)
+            if key.keeps_guards:
+                guards, unknown = _known_guards(
+                    key.guard_codec, [rows.column(name) for name in key.sequence_by]
+                )
+            else:
+                unknown = ~unknown
+                guards = _blank(key.guard_codec).take(np.zeros(rows.num_rows, dtype=np.int64))
             self._guards.append(guards)
         self._flags.append(np.where(unknown, NO_GUARD, 0).astype(np.uint8))
         self._files.append(files)
@@ -184,6 +189,10 @@ def _known_guards(codec: GuardCodec, columns: Sequence[pa.Array | pa.ChunkedArra
     if not unknown.any():
         return codec.encode(columns), unknown
     known = codec.encode([column.filter(pa.array(~unknown)) for column in columns])
-    blank = Guards(np.zeros(1, np.int64)) if known.is_numeric else Guards(pa.array([b""], pa.large_binary()))
     place = np.where(unknown, len(known), np.cumsum(~unknown) - 1)
-    return concat_guards([known, blank]).take(place), unknown
+    return concat_guards([known, _blank(codec)]).take(place), unknown
+
+
+def _blank(codec: GuardCodec) -> Guards:
+    """One guard that stands where none is known."""
+    return Guards(np.zeros(1, np.int64) if codec.is_numeric else pa.array([b""], pa.large_binary()))

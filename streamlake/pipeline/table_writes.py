@@ -210,5 +210,5 @@ def _by_slot(parcels: DataFrame, slots: int) -> DataFrame:
 
 
 def _needed(route: KeyRoute, target: WriteTarget | UpsertTarget) -> tuple[str, ...]:
-    keys = target.key.all_columns if isinstance(target, UpsertTarget) else ()
+    keys = target.key.stored_columns if isinstance(target, UpsertTarget) else ()
     return tuple(dict.fromkeys((*keys, *([] if route.row_kind is None else [route.row_kind]))))

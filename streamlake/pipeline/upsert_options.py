@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 from streamlake.errors import FeatureUnsupportedError, InvalidOptionError, SchemaMismatchError
 from streamlake.index.key_codec import KeyCodec
 from streamlake.options import check_option_names, int_property, suggestion
+from streamlake.records import ROW_SEQUENCE
 from streamlake.spec.partition_spec import UNPARTITIONED, PartitionSpec
 from streamlake.spec.schema import Schema
 from streamlake.spec.types import DoubleType, FloatType, NestedField, StringType
 from streamlake.table.table import Table
 from streamlake.write.upsert_key import UpsertKey
-from streamlake.write.upsert_target import DELETE_MODES, EQUALITY, FAIL, UNSET_POLICIES
+from streamlake.write.upsert_target import COPY_ON_WRITE, DELETE_MODES, EQUALITY, FAIL, UNSET_POLICIES
 
 _LOG = logging.getLogger(__name__)
 
@@ -74,6 +75,11 @@ class UpsertOptions:
         if rows not in (_KEY_ONLY, _WHOLE_ROW):
             raise InvalidOptionError(
                 f"the table property {EQUALITY_ROWS} is '{rows}'; it can be {_KEY_ONLY} or {_WHOLE_ROW}"
+            )
+        if delete_mode == COPY_ON_WRITE and ROW_SEQUENCE in sequence_by:
+            raise InvalidOptionError(
+                f"{table.location}: delete_mode 'copy-on-write' reads the place of each row in the database's log from the table: "
+                "keep it there (include=['sequence'], sequence_by=['sequence']), or take delete_mode 'position'"
             )
         unset = properties.get(UNSET_VALUES, FAIL)
         if unset not in UNSET_POLICIES:

@@ -18,7 +18,7 @@ from streamlake.errors import SchemaMismatchError
 from streamlake.formats.unset_cells import unset_masks
 from streamlake.index.guards import Guards
 from streamlake.index.keys import Keys
-from streamlake.records import PLACE, ROW_KIND, ROW_ORDER, UNSET, RowKind
+from streamlake.records import PLACE, ROW_KIND, ROW_ORDER, ROW_SEQUENCE, UNSET, RowKind
 from streamlake.write.row_check import RowCheck
 from streamlake.write.upsert_target import UPSERT, UpsertTarget
 
@@ -51,6 +51,9 @@ class ChangeReader:
         self._target = target
         self._needed = tuple(schema.column_names) if target.whole_row else target.key.all_columns
         fields = tuple(part for part in schema.fields if part.name in self._needed)
+        if not target.key.keeps_guards and target.key.guard_codec is not None:
+            fields += target.key.guard_codec.fields
+            self._needed = tuple(dict.fromkeys((*self._needed, *target.key.sequence_by)))
         optional = tuple(
             part if part.name in target.key.columns else replace(part, required=False) for part in fields
         )
@@ -69,6 +72,7 @@ class ChangeReader:
         places, changes = _without(changes, PLACE)
         unset, changes = self._unset(changes, removes, places)
         keyed = self._key_check.align(changes.select([n for n in self._needed if n in changes.column_names]))
+        _, changes = _without(changes, ROW_SEQUENCE)
         brought = changes.filter(pa.array(~removes)) if removes.any() else changes
         key = self._target.key
         guards = None

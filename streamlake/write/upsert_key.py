@@ -5,17 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from streamlake.errors import SchemaMismatchError
+from streamlake.errors import InvalidOptionError, SchemaMismatchError
 from streamlake.index.guards import GuardCodec
 from streamlake.index.key_codec import KeyCodec
 from streamlake.options import suggestion
+from streamlake.records import ROW_SEQUENCE
 from streamlake.spec.schema import Schema
-from streamlake.spec.types import NestedField
+from streamlake.spec.types import LongType, NestedField
+
+SEQUENCE_FIELD = NestedField(0, ROW_SEQUENCE, LongType())
+"""The field of ROW_SEQUENCE; no column of a table has its id."""
 
 
 @dataclass(frozen=True)
 class UpsertKey:
-    """Columns of a table by name, top level, with the codecs for their values. Pickles."""
+    """Columns of a table by name, top level, with the codecs for their values. Pickles.
+
+    `sequence_by` may be ROW_SEQUENCE, which is a column of the changes and not of the table: rows that are read from the
+    table have no known guard then.
+    """
 
     columns: tuple[str, ...]
     codec: KeyCodec
@@ -27,7 +35,14 @@ class UpsertKey:
         """Raises SchemaMismatchError for a column that the table lacks, InvalidOptionError for one of a type that
         cannot be compared."""
         key = tuple(_field(schema, name, "key", table) for name in columns)
-        sequence = tuple(_field(schema, name, "sequence_by", table) for name in sequence_by)
+        sequence = tuple(
+            SEQUENCE_FIELD if name == ROW_SEQUENCE else _field(schema, name, "sequence_by", table)
+            for name in sequence_by
+        )
+        if SEQUENCE_FIELD in sequence and len(sequence) > 1:
+            raise InvalidOptionError(
+                f"{table}: '{ROW_SEQUENCE}' orders changes alone, or is left out of sequence_by"
+            )
         return UpsertKey(
             tuple(columns), KeyCodec(key), tuple(sequence_by), GuardCodec(sequence) if sequence else None
         )
@@ -48,6 +63,16 @@ class UpsertKey:
     @property
     def sequence_types(self) -> tuple[str, ...]:
         return () if self.guard_codec is None else tuple(str(part.type) for part in self.guard_codec.fields)
+
+    @property
+    def keeps_guards(self) -> bool:
+        """Whether a row's guard can be told from the row in the table."""
+        return ROW_SEQUENCE not in self.sequence_by
+
+    @property
+    def stored_columns(self) -> tuple[str, ...]:
+        """Key and sequence columns that the table has, each once."""
+        return tuple(name for name in self.all_columns if name != ROW_SEQUENCE)
 
     @property
     def all_columns(self) -> tuple[str, ...]:

@@ -11,7 +11,16 @@ import pytest
 from streamlake.decode import envelopes
 from streamlake.decode.change_rows import ChangeRows
 from streamlake.errors import DecodeError
-from streamlake.records import PLACE, RAW_RECORDS, ROW_KIND, SEQUENCE, UNSET, RowKind
+from streamlake.records import (
+    PLACE,
+    RAW_RECORDS,
+    ROW_KIND,
+    ROW_SEQUENCE,
+    SEQUENCE,
+    TRUNCATE_BELOW,
+    UNSET,
+    RowKind,
+)
 from streamlake.source import kafka_source
 from streamlake.source.kafka_source import KafkaSource
 
@@ -53,6 +62,8 @@ def test_rows_have_their_kind_and_the_columns_of_their_record() -> None:
         )
     )
     found = decoded.rows
+    assert found.column(ROW_SEQUENCE).to_pylist() == [7] * 4
+    found = found.drop_columns([ROW_SEQUENCE])
     assert found.schema.equals(rows.schema)
     assert found.to_pylist() == [
         {"id": 1, "v": "a", "offset": 40, "sequence": 7, "partition": 3, ROW_KIND: RowKind.INSERT},
@@ -72,8 +83,8 @@ def test_each_row_has_the_place_of_its_record() -> None:
     ("value", "message"),
     [
         (
-            {"op": "t", "before": None, "after": None},
-            "t-3 offset 41: d.s.t was truncated.*skipped.operations=t",
+            {"op": "t", "before": None, "after": None, "source": {**SOURCE, "lsn": None}},
+            "t-3 offset 41: d.s.t was truncated.*its place in the database's log is missing",
         ),
         ({"op": "c", "before": None, "after": {"id": "x", "v": "a"}}, "t-3 offset 41: "),
     ],
@@ -82,6 +93,18 @@ def test_what_rows_cannot_say_is_an_error(value: dict[str, Any], message: str) -
     good = {"op": "c", "before": None, "after": {"id": 1, "v": "a"}}
     with pytest.raises(DecodeError, match=message):
         decoder().decode(raw(good, value))
+
+
+def test_truncates_are_a_batch_of_their_own() -> None:
+    good = {"op": "c", "before": None, "after": {"id": 1, "v": "a"}}
+    decoded = decoder().decode(raw(good, {"op": "t", "before": None, "after": None}, good))
+    truncated = decoded.truncated()
+    assert truncated is not None
+    assert truncated.to_pydict() == {TRUNCATE_BELOW: [7]}
+    assert decoded.rows.num_rows == 2
+    assert decoder().decode(raw(good)).truncated() is None
+    unplaced = {"op": "t", "before": None, "after": None, "source": {**SOURCE, "lsn": None}}
+    assert [each.record for each in decoder().decode(raw(good, unplaced), keep_rejects=True).rejects] == [1]
 
 
 def test_values_that_the_database_left_out_are_marked() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from streamlake import create_table, load_table
 from streamlake.errors import InvalidOptionError, SchemaMismatchError
-from streamlake.records import ROW_KIND, RowKind
+from streamlake.records import ROW_KIND, ROW_SEQUENCE, RowKind
 from streamlake.spec.data_file import FileContent
 from streamlake.write import upsert_writer
 from streamlake.write.truncation import later
@@ -147,6 +147,35 @@ def test_truncates_that_cannot_be_carried_out(
     stream = upserts(tmp_path, ddl, **options)
     with pytest.raises(error, match=r"trunc.*sequence_by.*include=\['sequence'\]"):
         stream.checkpoint(changes(), truncates=[(mark, 0)])
+
+
+def test_places_that_the_table_does_not_keep(tmp_path: Path) -> None:
+    """Guards are in the index alone: they hold from checkpoint to checkpoint, and are unknown where it is built anew."""
+    create_table(str(tmp_path / "table"), "id long, v long", format_version=3)
+    options: dict[str, Any] = {"key": ["id"], "sequence_by": [ROW_SEQUENCE]}
+    stream = LocalUpserts(str(tmp_path / "table"), **options)
+
+    def placed(*given: Row) -> pa.Table:
+        made = changes(*given)
+        return made.rename_columns(["id", "v", ROW_KIND]).append_column(ROW_SEQUENCE, made.column("lsn"))
+
+    def found() -> dict[int, int]:
+        rows = load_table(stream.location).scan().to_arrow().to_pylist()
+        return {row["id"]: row["v"] for row in rows}
+
+    stream.checkpoint(placed((1, 10, C), (2, 20, C), (3, 30, C)))
+    stream.restart()
+    stream.checkpoint(placed((1, 5, U), (2, 25, U), (9, 21, C)), truncates=[(22, 0)])
+    assert found() == {2: 25, 3: 30}
+    stream.checkpoint(placed((2, 24, U), (8, 21, C), (3, 31, D)))
+    assert found() == {2: 25}
+    for path in (tmp_path / "table" / "metadata" / "_index").iterdir():
+        path.unlink()
+    stream.restart()
+    stream.checkpoint(placed((2, 24, U)))
+    assert found() == {2: 24}
+    with pytest.raises(InvalidOptionError, match="copy-on-write"):
+        LocalUpserts(stream.location, delete_mode="copy-on-write", **options)
 
 
 def test_marks_of_two_databases() -> None:
