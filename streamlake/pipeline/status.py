@@ -6,7 +6,7 @@ the lag is counted from what is committed to the tables, never from what Spark o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -16,6 +16,7 @@ from streamlake.commit.offset_summary import kafka_offsets
 from streamlake.errors import InvalidOptionError, SourceError, StreamlakeError
 from streamlake.pipeline.pipeline_file import KafkaSettings, Pipeline
 from streamlake.pipeline.pipeline_source import impatient, kafka_source
+from streamlake.pipeline.pipeline_tables import pipeline_tables
 from streamlake.pipeline.table_status import StatusTarget, TableStatus, table_status
 from streamlake.source.cluster import KafkaCluster
 from streamlake.source.kafka_source import KafkaSource
@@ -49,17 +50,17 @@ class PipelineStatus:
 
 
 class StatusReader:
-    """Reads the status of one pipeline as often as it is asked to; holds the connection to the broker. `checkpoint` is
-    its checkpoint directory, `source` its topics; both may be unknown."""
+    """Reads the status of one pipeline as often as it is asked to; holds the connection to the broker. `targets` gives the
+    tables that these topics go into; `checkpoint` is its checkpoint directory, `source` its topics; both may be unknown."""
 
     def __init__(
         self,
-        targets: Sequence[StatusTarget],
+        targets: Callable[[Sequence[str]], Sequence[StatusTarget]],
         source: KafkaSource | None = None,
         checkpoint: str | None = None,
         name: str | None = None,
     ) -> None:
-        self._targets = tuple(targets)
+        self._targets = targets
         self._checkpoint = checkpoint
         self._name = name
         self._cluster = None if source is None else KafkaCluster(impatient(source))
@@ -79,16 +80,17 @@ class StatusReader:
         notes: list[str] = []
         problems: list[str] = []
         directory = self._directory(notes)
-        job_id = None if directory is None else directory.job_id
-        tables = tuple(table_status(target, job_id) for target in self._targets)
-        committed = _committed(tables, directory)
-        if committed is None and any(each.checkpoint_id is not None for each in tables):
-            notes.append("the tables do not tell which offsets they hold, and neither does the directory")
         try:
             ends, begins = self._extent()
         except SourceError as error:
             ends, begins = None, {}
             problems.append(str(error))
+        job_id = None if directory is None else directory.job_id
+        targets = self._targets(_topics(ends, directory))
+        tables = tuple(table_status(target, job_id) for target in targets)
+        committed = _committed(tables, directory)
+        if committed is None and any(each.checkpoint_id is not None for each in tables):
+            notes.append("the tables do not tell which offsets they hold, and neither does the directory")
         partitions = _lags(committed or {}, ends, begins, notes, problems)
         lags = [each.lag for each in partitions]
         return PipelineStatus(
@@ -126,19 +128,24 @@ class StatusReader:
 def status_of(pipeline: Pipeline) -> StatusReader:
     """The reader for a pipeline file. Raises InvalidOptionError."""
     source = pipeline.source
+
+    def targets(topics: Sequence[str]) -> list[StatusTarget]:
+        return [
+            StatusTarget(
+                each.table,
+                each.arguments.get("catalog"),
+                each.arguments.get("branch", MAIN_BRANCH),
+                pipeline.name,
+            )
+            for each in pipeline_tables(pipeline, topics)
+        ]
+
     return StatusReader(
-        status_targets(pipeline),
+        targets,
         kafka_source(source) if isinstance(source, KafkaSettings) else None,
         pipeline.checkpoint,
         pipeline.name,
     )
-
-
-def status_targets(pipeline: Pipeline) -> tuple[StatusTarget, ...]:
-    """The tables that a pipeline file writes."""
-    given = pipeline.sink.arguments
-    branch = given.get("branch", MAIN_BRANCH)
-    return (StatusTarget(pipeline.sink.table, given.get("catalog"), branch, pipeline.name),)
 
 
 def status_of_table(
@@ -155,14 +162,21 @@ def status_of_table(
     not given. Raises InvalidOptionError where there is no telling."""
     target = StatusTarget(table, catalog, branch, pipeline)
     if bootstrap_servers is None:
-        return StatusReader([target])
+        return StatusReader(lambda topics: [target])
     names = list(topics)
     if not names:
         offsets = table_status(target).offsets
         names = sorted({topic for topic, _ in offsets or {}})
     if not names:
         raise InvalidOptionError(f"{table} does not tell which topics it holds; name them with --topic")
-    return StatusReader([target], KafkaSource(bootstrap_servers, names, options=dict(options or {})))
+    source = KafkaSource(bootstrap_servers, names, options=dict(options or {}))
+    return StatusReader(lambda topics: [target], source)
+
+
+def _topics(ends: Iterable[Partition] | None, directory: SparkDirectory | None) -> list[str]:
+    """The topics that the broker has, and those that the pipeline has read already."""
+    logged = () if directory is None else directory.end_offsets(directory.last_planned) or ()
+    return sorted({topic for topic, _ in (*(ends or ()), *(kafka_offsets(logged) or ()))})
 
 
 def _committed(tables: Iterable[TableStatus], directory: SparkDirectory | None) -> PartitionOffsets | None:

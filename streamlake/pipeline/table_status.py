@@ -14,13 +14,12 @@ from streamlake.catalog.open import CatalogOption, open_table
 from streamlake.commit.marker import JOB_ID, MAX_COMMITTED_CHECKPOINT_ID, PIPELINE
 from streamlake.commit.offset_summary import committed_offsets
 from streamlake.errors import TableNotFoundError
+from streamlake.pipeline.rejects import REJECTED_RECORDS
+from streamlake.pipeline.rejects_table import rejects_name
 from streamlake.source.offsets import PartitionOffsets
 from streamlake.spec.snapshot import MAIN_BRANCH, Snapshot
 from streamlake.table.table import Table
 
-REJECTED = "rejected-records"
-"""In a snapshot's summary: the records of its checkpoint that went to the rejects."""
-REJECTS_ENDING = "__rejects"
 WATERMARK = "streamlake.watermark-ms"
 """In a snapshot's summary: of each partition, the time of its newest record in the checkpoint; the oldest of these."""
 SNAPSHOTS_OF_PACE = 20
@@ -93,7 +92,7 @@ def table_status(target: StatusTarget, job_id: str | None = None) -> TableStatus
         records=_number(totals, "total-records"),
         data_files=_number(totals, "total-data-files"),
         delete_files=_number(totals, "total-delete-files"),
-        rejected=sum(_number(each.summary, REJECTED) or 0 for each in commits),
+        rejected=sum(_number(each.summary, REJECTED_RECORDS) or 0 for each in commits),
         rejects=_rejects(target),
         watermark_ms=_number(told, WATERMARK),
         offsets=committed_offsets(told),
@@ -129,7 +128,7 @@ def _pace(commits: list[Snapshot]) -> float | None:
 
 def _rejects(target: StatusTarget) -> int | None:
     try:
-        table = open_table(f"{target.table.rstrip('/')}{REJECTS_ENDING}", target.catalog)
+        table = open_table(rejects_name(target.table), target.catalog)
     except TableNotFoundError:
         return None
     snapshot = table.current_snapshot

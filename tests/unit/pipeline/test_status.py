@@ -127,8 +127,12 @@ def test_one_commit_has_no_pace(stream: Stream) -> None:
 
 
 def test_rejects_and_deletes_and_watermark(stream: Stream) -> None:
-    stream.commit(0, {("orders", 0): 1}, summary={"rejected-records": "3", "streamlake.watermark-ms": "1"})
-    stream.commit(1, {("orders", 0): 2}, summary={"rejected-records": "4", "streamlake.watermark-ms": "17"})
+    stream.commit(
+        0, {("orders", 0): 1}, summary={"streamlake.rejected-records": "3", "streamlake.watermark-ms": "1"}
+    )
+    stream.commit(
+        1, {("orders", 0): 2}, summary={"streamlake.rejected-records": "4", "streamlake.watermark-ms": "17"}
+    )
     [table] = stream.status().tables
     assert (table.rejected, table.rejects, table.delete_files, table.watermark_ms) == (7, None, 0, 17)
     rejects = make_table(Path(stream.table.location + "__rejects"), "id long")
@@ -192,10 +196,37 @@ def test_the_newest_commit_of_any_table_tells(stream: Stream, tmp_path: Path) ->
     stream.commit(4, {("orders", 0): 90, ("orders", 1): 50})
     targets = [statuses.StatusTarget(first.location), statuses.StatusTarget(other.location)]
     source = statuses.KafkaSource("b:1", "orders")
-    with statuses.StatusReader(targets, source, str(stream.checkpoint)) as reader:
+    with statuses.StatusReader(lambda topics: targets, source, str(stream.checkpoint)) as reader:
         found = reader.read()
     assert [each.checkpoint_id for each in found.tables] == [0, 4]
     assert found.lag == 10
+
+
+def test_many_tables(stream: Stream, tmp_path: Path) -> None:
+    """A table for each topic, of those that the broker has and of those that were read before it fell silent."""
+    stream.cluster.logs = {("orders", 0): (0, 100), ("returns", 0): (0, 7)}
+    template = f"'{tmp_path}/{{topic}}'"
+    text = PIPELINE.format(name="p", table=template, checkpoint=stream.checkpoint)
+    pipeline = parse_pipeline(text.replace("topics: orders", "topics: [orders, returns]"), "p.yaml", {})
+    stream.table = make_table(tmp_path / "orders", "id long")
+    stream.commit(0, {("orders", 0): 100, ("returns", 0): 3}, pipeline="p")
+    with status_of(pipeline) as reader:
+        found = reader.read()
+    assert [(Path(each.table).name, each.exists) for each in found.tables] == [
+        ("orders", True),
+        ("returns", False),
+    ]
+    assert found.lag == 4
+
+    def silent() -> None:
+        raise SourceError("Kafka at b:1 cannot be asked")
+
+    stream.cluster.topics = silent  # type: ignore[method-assign, assignment]
+    (stream.checkpoint / "offsets").mkdir()
+    log = SourceOffsets({("orders", 0): 1}).to_text()
+    (stream.checkpoint / "offsets" / "0").write_text(f"v1\n{{}}\n{log}\n")
+    with status_of(pipeline) as reader:
+        assert [Path(each.table).name for each in reader.read().tables] == ["orders"]
 
 
 def call(*arguments: str) -> int:
