@@ -9,28 +9,20 @@ what is right here is not refused there a moment later.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from streamlake.errors import StreamlakeError
-from streamlake.pipeline.check_points import Points
+from streamlake.pipeline.check_points import Points, Verdict
 from streamlake.pipeline.directory_check import check_lineage, known_offsets, opened_directory
-from streamlake.pipeline.pipeline_file import (
-    FilesSettings,
-    KafkaSettings,
-    Pipeline,
-    SinkSettings,
-    load_pipeline,
-)
+from streamlake.pipeline.pipeline_file import FilesSettings, KafkaSettings, Pipeline, load_pipeline
 from streamlake.pipeline.pipeline_source import impatient, kafka_source
-from streamlake.pipeline.registry_check import FORMATS, check_registry
-from streamlake.pipeline.sampled_schema import with_inferred_schema
+from streamlake.pipeline.pipeline_tables import pipeline_tables
 from streamlake.pipeline.session import check_java, under_spark_submit
-from streamlake.pipeline.sink_check import SinkPlan, check_creation, check_table, found_table
-from streamlake.pipeline.topic_check import check_offsets, check_records, check_topics
-from streamlake.pipeline.upsert_options import with_row_kind
-from streamlake.records import ROW_KIND
-from streamlake.source.cluster import Cluster, KafkaCluster, Topics
+from streamlake.pipeline.sink_check import SCHEMA, TABLE, SinkPlan, check_creation, check_table, found_table
+from streamlake.pipeline.stream_check import TableOnTopics
+from streamlake.pipeline.topic_check import check_offsets, check_topics
+from streamlake.source.cluster import Cluster, KafkaCluster
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.spec.ddl import parse_ddl
 from streamlake.spec.schema import Schema
@@ -39,8 +31,6 @@ from streamlake.table.table import Table
 FILE = "file"
 JAVA = "java"
 FILES = "files"
-SCHEMA = "schema"
-MODE = "mode"
 
 Prepare = Callable[[Pipeline], object]
 """Makes the pipeline's own parts, as a run would; raises what is wrong with their arguments."""
@@ -55,7 +45,7 @@ def check_pipeline(path: str, prepare: Prepare) -> Points:
     except StreamlakeError as error:
         points.error(FILE, str(error))
         return points
-    points.right(FILE, f"{path} is right: into {pipeline.sink.table}, mode {_plan(pipeline).mode}")
+    points.right(FILE, f"{path} is right: into {pipeline.sink.table}, mode {_mode(pipeline)}")
     if not under_spark_submit():
         with points.errors(JAVA):
             points.right(JAVA, f"Java {check_java()}")
@@ -81,69 +71,56 @@ class _KafkaCheck:
     points: Points
 
     def run(self) -> None:
-        topics = check_topics(self.source, self.cluster, self.points)
-        plan = _plan(self.pipeline)
-        if self.source.has_row_kinds:
-            plan = replace(plan, row_kind=ROW_KIND)
-            if not plan.is_keyed:
-                self.points.error(
-                    MODE,
-                    f"the format '{self.source.format}' brings updates and deletes, which mode '{plan.mode}' cannot carry out; "
-                    "set sink.mode: upsert",
-                )
-        table, is_known = found_table(plan, self.points)
-        known = self._with_schema(plan, table, is_known and topics is not None)
-        if table is not None:
-            check_table(
-                plan, table, None if self.source.schema is None else self.source.table_schema, self.points
-            )
-        elif is_known and known is not None and plan.create:
-            check_creation(plan, known.table_schema, self.points)
-        if topics is not None:
-            self._check_values(plan, table, known, topics)
-        self._check_directory(plan, table, topics is not None and not topics.missing)
-
-    def _with_schema(self, plan: SinkPlan, table: Table | None, is_askable: bool) -> KafkaSource | None:
-        """The source with the schema that it would have: its own, else the table's, else that of a sample."""
+        found = check_topics(self.source, self.cluster, self.points)
+        names = {topic for topic, _ in found.partitions} if found is not None else self.source.topics or ()
         try:
-            if self.source.schema is not None:
-                return self.source
-            if table is not None:
-                return self.source.with_schema(with_row_kind(table.schema, plan.row_kind))
-            if is_askable:
-                return with_inferred_schema(self.source)
+            members = pipeline_tables(self.pipeline, names)
         except StreamlakeError as error:
-            self.points.error(SCHEMA, str(error))
-        else:
-            self.points.unknown(SCHEMA, "the columns are told by topic or table, which could not be asked")
-        return None
+            self.points.error(TABLE, str(error))
+            members = ()
+        opened: list[tuple[SinkPlan, Table]] = []
+        for member in members:
+            points = Points()
+            plan = SinkPlan.of(member.table, member.arguments, self.pipeline.name)
+            source, part = self.source, found
+            if member.topics is not None:
+                source = replace(source, topics=member.topics, topic_pattern=None)
+                part = None if found is None else found.only(member.topics)
+            table = TableOnTopics(plan, source, part, self.cluster, points).check()
+            opened += [] if table is None else [(plan, table)]
+            self._keep(points, member.table if self.pipeline.sink.is_many else None)
+        self._check_directory(opened, found is not None and not found.missing)
 
-    def _check_values(
-        self, plan: SinkPlan, table: Table | None, known: KafkaSource | None, topics: Topics
-    ) -> None:
-        if self.source.format in FORMATS:
-            columns = None
-            if table is not None:
-                columns = self.source.with_schema(with_row_kind(table.schema, plan.row_kind)).schema
-            check_registry(self.source, {topic for topic, _ in topics.partitions}, columns, self.points)
-        if known is not None:
-            check_records(known, self.cluster, topics, plan.key, self.points)
+    def _keep(self, points: Points, table: str | None) -> None:
+        """All points of the only table; of one of many what is not right, and that it is."""
+        if table is None:
+            self.points.found += points.found
+            return
+        wrong = [point for point in points.found if point.verdict is not Verdict.RIGHT]
+        self.points.found += [replace(point, told=_with_name(point.told, table)) for point in wrong]
+        right = list(dict.fromkeys(point.about for point in points.found if point.verdict is Verdict.RIGHT))
+        if right:
+            self.points.right(TABLE, f"{table}: {', '.join(right)} as they should be")
 
-    def _check_directory(self, plan: SinkPlan, table: Table | None, is_answered: bool) -> None:
+    def _check_directory(self, opened: list[tuple[SinkPlan, Table]], is_answered: bool) -> None:
         location = self.pipeline.checkpoint
         directory, is_readable = opened_directory(location, self.points)
         if not is_readable:
             return
-        if table is not None:
+        for plan, table in opened:
             check_lineage(plan, table, directory, location, self.points)
         at, is_told = (None, True) if directory is None else known_offsets(directory, self.points)
         if is_answered and is_told:
             check_offsets(self.source, self.cluster, at, self.points)
 
 
+def _with_name(told: str, table: str) -> str:
+    return told if table in told else f"{table}: {told}"
+
+
 def _check_other_source(pipeline: Pipeline, points: Points) -> None:
     """A pipeline whose rows come through Spark: what its columns are, only Spark can tell."""
-    plan = _plan(pipeline)
+    plan = SinkPlan.of(pipeline.sink.table, pipeline.sink.arguments, pipeline.name)
     source = pipeline.source
     stream: Schema | None = None
     if isinstance(source, FilesSettings) and source.schema is not None and not pipeline.select:
@@ -179,11 +156,5 @@ def _check_files(source: FilesSettings, points: Points) -> None:
         points.right(FILES, f"{path} is there" + (", and empty yet" if first is None else ""))
 
 
-def _plan(pipeline: Pipeline) -> SinkPlan:
-    return _plan_of(pipeline.sink, pipeline.name)
-
-
-def _plan_of(sink: SinkSettings, pipeline: str | None) -> SinkPlan:
-    known = {each.name for each in fields(SinkPlan)}
-    given = {name: value for name, value in sink.arguments.items() if name in known}
-    return SinkPlan(**{**given, "table": sink.table, "pipeline": pipeline})
+def _mode(pipeline: Pipeline) -> str:
+    return str(pipeline.sink.arguments.get("mode", "append"))

@@ -6,7 +6,7 @@ Asks what the first micro-batch would ask, with the same code, and creates nothi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from streamlake.catalog.new_tables import TableDefinition, initial_metadata
@@ -31,6 +31,7 @@ CATALOG = "catalog"
 TABLE = "table"
 KEY = "key"
 COLUMNS = "columns"
+SCHEMA = "schema"
 _UPSERTS = (UPSERT, CHANGELOG)
 
 
@@ -54,6 +55,14 @@ class SinkPlan:
     branch: str = MAIN_BRANCH
     pipeline: str | None = None
     schema_evolution: str | None = None
+    on_error: str = "fail"
+
+    @staticmethod
+    def of(table: str, arguments: Mapping[str, Any], pipeline: str | None) -> SinkPlan:
+        """From the arguments of an IcebergSink; those that matter to no check are left out."""
+        known = {each.name for each in fields(SinkPlan)}
+        given = {name: value for name, value in arguments.items() if name in known}
+        return SinkPlan(**{**given, "table": table, "pipeline": pipeline})
 
     @property
     def is_keyed(self) -> bool:

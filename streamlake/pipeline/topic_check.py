@@ -67,9 +67,16 @@ def check_offsets(source: KafkaSource, cluster: Cluster, known: SourceOffsets | 
 
 
 def check_records(
-    source: KafkaSource, cluster: Cluster, topics: Topics, key: Sequence[str], points: Points
+    source: KafkaSource,
+    cluster: Cluster,
+    topics: Topics,
+    key: Sequence[str],
+    points: Points,
+    *,
+    rejects: bool = False,
 ) -> None:
-    """Whether this user may read, and the newest records decode to the columns of `source`, whose schema is known."""
+    """Whether this user may read, and the newest records decode to the columns of `source`, whose schema is known. With
+    `rejects` records that do not are put aside, and only a warning."""
     patient = replace(source, options={**source.options, "fetch-timeout-ms": str(_PATIENCE_MS)})
     try:
         decoder = row_decoder(patient, key)
@@ -84,7 +91,10 @@ def check_records(
                 read += raw.num_rows
                 decoder.decode(raw)
         except DecodeError as error:
-            points.error(RECORDS, f"a record cannot be decoded: {error}")
+            tell = points.warning if rejects else points.error
+            tell(
+                RECORDS, f"a record cannot be decoded{', and would be rejected' if rejects else ''}: {error}"
+            )
         except StreamlakeError as error:
             points.error(RECORDS, str(error))
         else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
@@ -36,6 +36,14 @@ class Topics:
     partitions: tuple[Partition, ...]
     topic_ids: Mapping[str, str]
     missing: tuple[str, ...] = ()
+
+    def only(self, names: Collection[str]) -> Topics:
+        """The part that concerns these topics."""
+        return Topics(
+            tuple(part for part in self.partitions if part[0] in names),
+            {topic: topic_id for topic, topic_id in self.topic_ids.items() if topic in names},
+            tuple(topic for topic in self.missing if topic in names),
+        )
 
 
 class Cluster(Protocol):

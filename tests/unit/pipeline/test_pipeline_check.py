@@ -178,6 +178,12 @@ class TestKafka:
         assert "orders" in error
         assert "offset 1" in error
 
+    def test_records_that_would_be_rejected(self, world: World) -> None:
+        world.values = [b"not json"]
+        found = world.found(sink="create: true, on-error: reject")
+        assert found["records"].verdict is Verdict.WARNING
+        assert "would be rejected" in found["records"].told
+
     def test_an_empty_topic(self, world: World) -> None:
         world.cluster.logs = {("orders", 0): (5, 5)}
         found = world.found()
@@ -325,6 +331,30 @@ class TestRegistry:
     def test_no_registry(self, world: World) -> None:
         source = self.SOURCE.format(url="http://127.0.0.1:1")
         assert "127.0.0.1:1" in world.errors(source=source)["registry"]
+
+
+class TestManyTables:
+    def errors(self, world: World, sink: str = "mode: append") -> list[tuple[str, str]]:
+        world.write(topics="[orders, returns]", sink=sink)
+        world.file.write_text(world.file.read_text().replace(str(world.table), f"'{world.home}/{{topic}}'"))
+        found = check_pipeline(str(world.file), lambda pipeline: None).found
+        self.right = [each.told for each in found if each.verdict is Verdict.RIGHT]
+        return [(each.about, each.told) for each in found if each.verdict is Verdict.ERROR]
+
+    def test_each_table_is_looked_at(self, world: World) -> None:
+        world.cluster.logs[("returns", 0)] = (0, 3)
+        assert self.errors(world) == []
+        assert f"{world.home}/orders: table, records as they should be" in self.right
+        make_table(world.home / "returns", "id string")
+        [(about, told)] = self.errors(world)
+        assert (about, str(world.home / "returns") in told) == ("columns", True)
+        assert f"{world.home}/returns: table, records as they should be" in self.right
+
+    def test_settings_of_one(self, world: World) -> None:
+        world.cluster.logs[("returns", 0)] = (0, 3)
+        sink = f"partition-by: 'bucket(4, id)', tables: {{'{world.home}/returns': {{partition-by: nope}}}}"
+        [(about, told)] = self.errors(world, sink)
+        assert (about, "returns cannot be created" in told, "nope" in told) == ("table", True, True)
 
 
 class TestOtherSources:
