@@ -220,6 +220,8 @@ def _table_readers(sink: _Section) -> dict[str, Callable[[str], Any]]:
         "branch": sink.text,
         "max-continuous-empty-commits": sink.integer,
         "max-pending-checkpoints": sink.integer,
+        "schema-evolution": sink.text,
+        "rename-columns": sink.mapping,
         "on-error": sink.text,
         "max-rejects": sink.integer,
     }

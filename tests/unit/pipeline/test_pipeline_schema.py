@@ -18,6 +18,7 @@ from streamlake.decode import debezium_options, json_options, registry_options
 from streamlake.decode.value_formats import AVRO_SCHEMA
 from streamlake.errors import InvalidOptionError
 from streamlake.pipeline import pipeline_file
+from streamlake.pipeline.evolution import LEVELS
 from streamlake.pipeline.pipeline_file import AVRO_SCHEMA_FILE, FILE_FORMATS, parse_pipeline
 from streamlake.pipeline.sink import MODES
 from streamlake.records import SEQUENCE
@@ -87,6 +88,19 @@ def test_the_keys_are_those_of_the_parser(monkeypatch: pytest.MonkeyPatch) -> No
     assert {path: set(properties(path)) for path in seen} == seen
 
 
+def test_single_tables_have_the_keys_of_all() -> None:
+    """But for the name and the catalog."""
+    own = set(properties("sink")["tables"]["additionalProperties"]["properties"])
+    assert own == set(properties("sink")) - {"table", "catalog", "tables"}
+    for key in own:
+        content = copy.deepcopy(KAFKA)
+        content["sink"] = {"table": "lake.{topic}", "tables": {"lake.t": {key: [["a"]]}}}
+        assert not accepted(content), key
+        content["sink"]["tables"]["lake.t"] = {"keyy": "a"}
+        assert not accepted(content)
+        assert not VALID.is_valid(content)
+
+
 def test_the_options_are_those_of_source_and_decoders() -> None:
     known = {
         *source_options._NAMES,
@@ -107,6 +121,7 @@ def test_the_options_are_those_of_source_and_decoders() -> None:
         ("source.files.format", FILE_FORMATS),
         ("sink.mode", MODES),
         ("sink.delete-mode", DELETE_MODES),
+        ("sink.schema-evolution", LEVELS),
         *(
             (f"source.kafka.options/{name}", choices)
             for choices_of in (json_options._CHOICES, debezium_options._CHOICES)
