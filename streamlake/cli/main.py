@@ -408,6 +408,27 @@ def _names(text: str | None) -> tuple[str, ...] | None:
     return None if text is None else tuple(part.strip() for part in text.split(","))
 
 
+@app.command("replay-rejects")
+def replay_rejects(
+    pipeline: Annotated[
+        str, typer.Argument(metavar="PIPELINE.yaml", help="The pipeline file, as it is now.")
+    ],
+    table: Annotated[
+        str | None, typer.Option(metavar="TABLE", help="Of a pipeline with many tables, this one.")
+    ] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(metavar="FILTER", help='Only rejects for which this is true: "offset > 100".'),
+    ] = None,
+    limit: Annotated[int | None, typer.Option(metavar="N", min=1, help="The oldest N only.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Decode rejected records again, and bring those that are good now into the table, once; exit code 1 when some fail."""
+    raise typer.Exit(
+        _command("replay_rejects")(pipeline, table=table, where=where, limit=limit, as_json=json)
+    )
+
+
 index_app = typer.Typer(help="Look after the key index of a table that is upserted into.")
 app.add_typer(index_app, name="index")
 

@@ -77,22 +77,13 @@ PLACES = sorted(set(REGISTERED) - NOT_PASSED)
 
 def test_wherever_the_driver_dies(tmp_path):
     met = set()
-    for name, nth in itertools.product(PLACES, (1, 2, 3, 4)):
+    for name, nth in itertools.product(PLACES, (1, 2, 3)):
         location = tmp_path / f"{name}-{nth}"
         make_table(location, DDL)
         if drive(location, [f"{name}=raise,nth={nth}"]):
             met.add(name)
         check(location)
-    assert {
-        "committable-recorded",
-        "before-swap",
-        "data-file-closed",
-        "before-recommit",
-        "after-swap",
-    } - met <= {
-        "before-recommit",
-        "after-swap",  # the outcome is unknown, and is found out
-    }
+    assert {"committable-recorded", "before-swap", "data-file-closed", "manifest-list-written"} <= met
 
 
 def test_a_driver_that_dies_while_it_recovers(tmp_path):
