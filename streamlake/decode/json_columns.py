@@ -1,4 +1,4 @@
-"""A block of JSON records as Arrow columns, in one pass of Arrow's own JSON reader.
+"""A block of JSON records as Arrow columns: those of one shape by their shape, others in one pass of Arrow's JSON reader.
 
 Gives exactly what `json_values` would give for every record, or raises NotBulkError. Arrow reads a stream of
 documents and knows nothing of records, so this module proves that each record is one document: every value begins
@@ -19,6 +19,7 @@ import pyarrow.json as pj
 from streamlake.decode import text_columns
 from streamlake.decode.json_options import JsonOptions
 from streamlake.decode.json_values import RESOLUTION_NANOS
+from streamlake.decode.shaped_columns import ShapedColumns
 from streamlake.decode.text_columns import NotBulkError
 from streamlake.formats.arrow_schema import arrow_type
 from streamlake.spec.types import (
@@ -38,6 +39,7 @@ from streamlake.spec.types import (
     children,
 )
 
+_Array = Any
 _OPEN, _CLOSE = ord("{"), ord("}")
 _AS_TEXT = (DateType, TimeType, StringType, UUIDType, BinaryType, FixedType)
 
@@ -53,6 +55,7 @@ class JsonColumns:
     def __init__(self, fields: Sequence[NestedField], options: JsonOptions, *, strict_names: bool) -> None:
         self._fields = tuple(fields)
         self._options = options
+        self._shaped = ShapedColumns(fields, options, strict_names=strict_names)
         self._parse = pj.ParseOptions(
             explicit_schema=pa.schema([self._read_field(part) for part in fields]),
             newlines_in_values=True,
@@ -63,6 +66,28 @@ class JsonColumns:
         """One array per field for a binary array without nulls. Raises NotBulkError."""
         if not len(values):
             return [pa.nulls(0, arrow_type(part.type)) for part in self._fields]
+        try:
+            rows, shaped = self._shaped.read(values)
+        except NotBulkError:
+            return self._parsed(values)
+        if rows is None:
+            return shaped
+        others: _Array = np.ones(len(values), dtype=bool)
+        others[rows] = False
+        rest = self._parsed(values.filter(pa.array(others)))
+        places: _Array = np.empty(len(values), dtype=np.int64)
+        places[rows] = np.arange(len(rows))
+        places[others] = np.arange(len(rows), len(values))
+        order = pa.array(places)
+        return [pa.concat_arrays(parts).take(order) for parts in zip(shaped, rest, strict=True)]
+
+    def _parsed(self, values: pa.Array) -> list[pa.Array]:
+        """As `read`, by Arrow's reader."""
+        try:
+            # Arrow's reader does not look at the letters of names, nor of fields that nobody wants.
+            values.cast(pa.string())
+        except pa.ArrowInvalid as error:
+            raise NotBulkError from error
         joined = _joined(values)
         try:
             table = pj.read_json(

@@ -24,6 +24,7 @@ from streamlake import clock
 from streamlake.errors import SourceError
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.source.record_blocks import RecordBlock
+from streamlake.source.wide_reads import client_arguments
 
 _IDLE_KEPT = 4
 _IDLE_SECONDS = 600.0
@@ -57,6 +58,7 @@ def consumer_arguments(source: KafkaSource) -> dict[str, Any]:
         "client_id": "streamlake",
         **_FETCH_BYTES,
         "metrics_enabled": False,
+        **client_arguments(),
         **settings.client,
         "bootstrap_servers": source.servers,
         "group_id": None,

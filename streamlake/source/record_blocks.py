@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from streamlake.errors import SourceError
+from streamlake.formats.byte_slices import slices
 from streamlake.records import HEADERS_TYPE, RAW_RECORDS
 
 _Array = Any
@@ -112,7 +112,7 @@ def _parsed(
     )
     rows = len(offsets)
     key = (
-        _slices(buffer, key_start, key_end, key_length < 0, pa.binary())
+        slices(buffer, key_start, key_end, key_length < 0, pa.binary())
         if "key" in columns
         else pa.nulls(rows, pa.binary())
     )
@@ -124,7 +124,7 @@ def _parsed(
     return pa.RecordBatch.from_arrays(
         [
             key,
-            _slices(buffer, value_start, value_end, value_length < 0, pa.binary()),
+            slices(buffer, value_start, value_end, value_length < 0, pa.binary()),
             pa.repeat(pa.scalar(topic, pa.string()), rows),
             pa.repeat(pa.scalar(partition, pa.int32()), rows),
             pa.array(offsets),
@@ -158,7 +158,7 @@ def _guessed_chain(data: _Array, count: int, ends: _Array) -> _Array | None:
     for _ in range(_STRIKES):
         if len(starts) == count:
             break
-        reached = np.zeros(len(data) + 1, dtype=bool)
+        reached: _Array = np.zeros(len(data) + 1, dtype=bool)
         reached[0] = True
         reached[follows] = True
         kept = reached[starts]
@@ -218,24 +218,6 @@ def _varints(data: _Array, at: _Array) -> tuple[_Array, _Array]:
     return (raw.view(np.uint64) >> np.uint64(1)).astype(np.int64) ^ -(raw & 1), at
 
 
-def _slices(buffer: pa.Buffer, start: _Array, end: _Array, null: _Array, type_: pa.DataType) -> pa.Array:
-    """Byte ranges of `buffer` as an array of `type_`. Ranges lie in order: what is between them is skipped."""
-    rows = len(start)
-    bounds: _Array = np.empty(2 * rows, dtype=np.int32)
-    bounds[0::2] = start
-    bounds[1::2] = end
-    if rows == 0:
-        return pa.array([], type_)
-    pieces = pa.Array.from_buffers(type_, 2 * rows - 1, [None, pa.py_buffer(bounds), buffer])
-    chosen: _Array = np.zeros(2 * rows - 1, dtype=bool)
-    chosen[0::2] = True
-    if not null.any():
-        return pc.filter(pieces, pa.array(chosen))
-    unknown: _Array = np.zeros(2 * rows - 1, dtype=bool)
-    unknown[0::2] = null
-    return pc.filter(pieces, pa.array(chosen, mask=unknown), null_selection_behavior="emit_null")
-
-
 def _timestamps(blocks: Sequence[RecordBlock], counts: _Array, delta: _Array) -> pa.Array:
     base = np.repeat(np.array([block.first_timestamp_ms for block in blocks], dtype=np.int64), counts) + delta
     if any(block.append_time_ms is not None for block in blocks):
@@ -274,11 +256,11 @@ def _headers(data: _Array, buffer: pa.Buffer, at: _Array, count: _Array, stops: 
     columns = [np.concatenate(parts) for parts in zip(*rounds, strict=True)]
     order = np.argsort(columns[0], kind="stable")
     _, key_start, key_end, value_start, value_end, null = (column[order] for column in columns)
-    names = _slices(buffer, key_start, key_end, np.zeros(len(order), dtype=bool), pa.binary())
+    names = slices(buffer, key_start, key_end, np.zeros(len(order), dtype=bool), pa.binary())
     try:
         keys = names.cast(pa.string())
     except pa.ArrowInvalid as error:
         raise _DamagedError("a header's name is not UTF-8") from error
-    values = _slices(buffer, value_start, value_end, null, pa.binary())
+    values = slices(buffer, value_start, value_end, null, pa.binary())
     entries = pa.StructArray.from_arrays([keys, values], fields=list(element))
     return pa.ListArray.from_arrays(offsets, entries).cast(HEADERS_TYPE)

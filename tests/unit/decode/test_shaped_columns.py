@@ -1,0 +1,280 @@
+"""Records of one shape: what is cut out of them is what the exact way reads, and a record that only looks alike is told apart."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamlake.decode import shaped_columns
+from streamlake.decode.json_columns import JsonColumns
+from streamlake.decode.json_decoder import JsonDecoder
+from streamlake.decode.json_options import JsonOptions
+from streamlake.decode.json_shape import shape_of
+from streamlake.decode.json_values import parse_object, row
+from streamlake.decode.shaped_columns import ShapedColumns
+from streamlake.decode.text_columns import NotBulkError
+from streamlake.formats.arrow_schema import schema_to_arrow
+from streamlake.spec.ddl import parse_ddl
+
+DDL = (
+    "id bigint not null, i int, name string, amount decimal(12,3), d double, f float, ok boolean, at timestamptz, "
+    "local timestamp_ntz, day date, t time, u uuid, data binary, s struct<x: int, n: struct<y: string not null>>, "
+    "missing string"
+)
+SCHEMA = parse_ddl(DDL)
+OPTIONS = JsonOptions()
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks(monkeypatch):
+    monkeypatch.setattr(shaped_columns, "LEAST", 1)
+
+
+class Bad(Exception):
+    pass
+
+
+def decode(records, schema=SCHEMA, options=OPTIONS):
+    """(index of the bad record, its reason), or the columns as text."""
+    decoder = JsonDecoder(schema, options)
+    try:
+        columns = decoder.decode(pa.array(records, pa.binary()), lambda at, reason: Bad(at, reason))
+    except Bad as error:
+        return error.args
+    for array, part in zip(columns, schema_to_arrow(schema), strict=True):
+        array.validate(full=True)
+        assert array.type.equals(part.type)
+    return [plain(array) for array in columns]
+
+
+def plain(array):
+    if pa.types.is_temporal(array.type):
+        array = array.cast(pa.int32() if array.type == pa.date32() else pa.int64())
+    return repr(array.to_pylist())
+
+
+def exact(records, schema=SCHEMA, options=OPTIONS):
+    """As `decode`, by the word on what JSON means, record by record."""
+    found = []
+    for at, record in enumerate(records):
+        try:
+            found.append(row(parse_object(record), schema.fields, options))
+        except ValueError as error:
+            return (at, str(error))
+    types = schema_to_arrow(schema)
+    return [plain(pa.array([one[part.name] for one in found], part.type)) for part in types]
+
+
+def record(at, /, **changed):
+    value = {
+        "id": at,
+        "i": -at,
+        "name": f"näme {at}",
+        "amount": at / 8,
+        "d": at / 7,
+        "f": at / 4,
+        "ok": at % 2 == 0,
+        "at": f"2024-05-01T00:00:{at % 60:02d}.{at:06d}Z",
+        "local": f"2024-05-01 00:00:{at % 60:02d}",
+        "day": "2024-02-29",
+        "t": "12:30:15.5",
+        "u": f"f79c3e09-677c-4bbd-a479-3f349cb7{at % 10_000:04d}",
+        "data": "YWJj",
+        "s": {"x": at, "n": {"y": "in"}},
+        "ignored": {"deep": at, "text": "x"},
+        **changed,
+    }
+    return json.dumps(value, ensure_ascii=False).encode()
+
+
+def shaped(records, schema=SCHEMA, options=OPTIONS, *, strict=False):
+    reader = ShapedColumns(schema.fields, options, strict_names=strict)
+    return reader.read(pa.array(records, pa.binary()))
+
+
+def test_records_of_one_shape():
+    records = [record(at) for at in range(200)]
+    rows, columns = shaped(records)
+    assert rows is None
+    assert [plain(array) for array in columns] == exact(records) == decode(records)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"name": None},
+        {"name": 'with "quotes"'},
+        {"name": "back\\slash"},
+        {"name": "\n"},
+        {"name": ""},
+        {"name": "longer than the others are by a good deal", "i": 2**31 - 1},
+        {"amount": None, "d": None, "ok": None, "i": None, "f": None},
+        {"amount": 1e3},
+        {"amount": "1.5"},
+        {"d": 1e300, "f": 1e-3},
+        {"d": 10**30},
+        {"s": None},
+        {"s": {"x": 1, "n": None}},
+        {"ignored": None},
+        {"ignored": {"deep": 1e99, "text": "y"}},
+        {"more": 1},
+        {"at": "2024-05-01T02:00:00+02:00"},
+        {"at": "2024-05-01T02:00:00"},
+        {"data": "AP9="},
+    ],
+)
+def test_other_values_and_other_shapes_among_them(changed):
+    records = [record(at, **(changed if at in (0, 77, 99) else {})) for at in range(100)]
+    assert decode(records) == exact(records)
+
+
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        ({"i": 2**31}, "does not fit"),
+        ({"i": 1.0}, "whole number"),
+        ({"i": "1"}, "whole number"),
+        ({"i": True}, "whole number"),
+        ({"id": None}, "required"),
+        ({"name": 5}, "text is needed"),
+        ({"amount": 1.2345}, "more than 3 digits"),
+        ({"ok": 1}, "true or false"),
+        ({"ok": "true"}, "true or false"),
+        ({"at": 1714521600}, "timestamp-format"),
+        ({"at": "yesterday"}, "a timestamp looks like"),
+        ({"s": {"x": 1, "n": {"y": None}}}, "required"),
+        ({"s": 5}, "an object is needed"),
+    ],
+)
+def test_misfits(changed, problem):
+    for bad in ({42}, set(range(100))):
+        records = [record(at, **(changed if at in bad else {})) for at in range(100)]
+        at, reason = decode(records)
+        assert at == min(bad)
+        assert problem in reason
+        assert (at, reason) == exact(records)
+
+
+NUMBERS = [
+    "0", "-0", "00", "01", "-01", "+1", "1.", ".5", "-.5", "1.5", "-1.50", "0.5", "00.5", "1e5", "1E+05", "1.e5", "1e",
+    "0x10", "-0x1", "1_0", " 1", "1 ", "NaN", "Infinity", "-Infinity", "nan", "inf", "null", "nul", "nulll", "true",
+    "tru", "truee", "false", "--1", "1-1", "1.2.3", "1e5e5", "9223372036854775808", "1e999", "-1e999", "123456789.123",
+    "1234567890.123", "1.2340", "1.2345", "3.4028236e38", "[]", "{}", "", "1,", "1}",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "type_", ["bigint", "int", "double", "float", "decimal(12,3)", "boolean", "timestamptz", "string"]
+)
+@pytest.mark.parametrize("options", [JsonOptions(), JsonOptions("epoch-millis")], ids=["iso", "epoch"])
+def test_every_form_of_a_scalar(type_, options):
+    schema = parse_ddl(f"a {type_}, b int")
+    # As a whole number -0 has no sign for the exact way, and keeps it in bulk.
+    numbers = [text for text in NUMBERS if text != "-0" or type_ not in ("double", "float")]
+    for text in numbers:
+        for good in ("1", "true", '"2024-05-01T00:00:00Z"'):
+            records = [b'{"a": %s, "b": 7}' % (text if at == 2 else good).encode() for at in range(5)]
+            assert decode(records, schema, options) == exact(records, schema, options), text
+    only_b = parse_ddl("b int")
+    for text in NUMBERS:
+        records = [b'{"a": %s, "b": 7}' % (text if at == 2 else "1").encode() for at in range(5)]
+        assert decode(records, only_b) == exact(records, only_b), text
+
+
+@settings(deadline=None, max_examples=400)
+@given(st.data())
+def test_one_changed_byte_is_seen(data):
+    records = [record(at, ignored=at) for at in range(8)]
+    at = data.draw(st.integers(0, len(records) - 1))
+    changed = bytearray(records[at])
+    place = data.draw(st.integers(0, len(changed) - 1))
+    what = data.draw(st.sampled_from(["change", "insert", "remove"]))
+    letter = data.draw(st.one_of(st.sampled_from(list(b'"\\{}[]:,. 09-+eEntf\n\0')), st.integers(0, 255)))
+    if what == "change":
+        changed[place] = letter
+    elif what == "insert":
+        changed.insert(place, letter)
+    else:
+        del changed[place]
+    records[at] = bytes(changed)
+    assert decode(records) == exact(records)
+
+
+TEXT = st.text(st.characters(codec="utf-8"), max_size=6)
+VALUES = st.one_of(st.none(), st.booleans(), st.integers(-(2**33), 2**33), st.floats(-1e6, 1e6), TEXT)
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {"a": VALUES, "b": TEXT, "c": st.integers(-5, 5)},
+            optional={"d": st.decimals(-99, 99, places=2).map(float), "e": st.just({"x": 1})},
+        ),
+        min_size=1,
+        max_size=12,
+    ),
+    st.sampled_from([(", ", ": "), (",", ":"), (" , ", " :  ")]),
+    st.sampled_from(["int", "string", "double", "boolean", "decimal(9,2)"]),
+)
+def test_any_mixture_of_shapes(objects, separators, type_):
+    schema = parse_ddl(f"a {type_}, b string, c bigint, d decimal(9,2), e struct<x: int>")
+    records = [json.dumps(one, separators=separators, ensure_ascii=False).encode() for one in objects]
+    assert decode(records, schema) == exact(records, schema)
+
+
+def test_the_shape_is_kept_and_given_up():
+    reader = ShapedColumns(SCHEMA.fields, JsonOptions(), strict_names=False)
+    reader.read(pa.array([record(at) for at in range(10)], pa.binary()))
+    mixed = [record(0, name=None), *(record(at) for at in range(10))]
+    rows, columns = reader.read(pa.array(mixed, pa.binary()))
+    assert rows.tolist() == list(range(1, 11))
+    assert columns[0].to_pylist() == list(range(10))
+    lists = pa.array([b'{"id": 1, "list": [%d]}' % at for at in range(10)], pa.binary())
+    for _ in range(5):
+        with pytest.raises(NotBulkError):
+            reader.read(lists)
+    with pytest.raises(NotBulkError):
+        reader.read(pa.array([record(at) for at in range(10)], pa.binary()))
+
+
+def test_unknown_names_are_left_to_the_general_reader_where_they_are_errors():
+    schema, strict = parse_ddl("a int, s struct<x: int>"), JsonOptions("iso", "fail")
+    for text in (b'{"a": 1, "b": 2}', b'{"a": 1, "s": {"x": 1, "y": 2}}', b'{"a": 1, "b": {}}'):
+        with pytest.raises(NotBulkError):
+            shaped([text] * 3, schema, strict, strict=True)
+        assert decode([text] * 3, schema, strict) == exact([text] * 3, schema, strict)
+    assert shaped([b'{"a": 1, "s": {"x": 1}}'] * 3, schema, strict, strict=True)[0] is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"[1]",
+        b"5",
+        b"",
+        b'{"a": 1',
+        b'{"a": [1]}',
+        b'{"a": "\\n"}',
+        b'{"a": 1, "a": 2}',
+        b"{}",
+        b'{\n"a": 1}',
+        b'{"a": NaN}',
+    ],
+)
+def test_what_has_no_shape(text):
+    assert shape_of(text) is None
+
+
+def test_the_general_reader_is_not_asked_about_records_of_one_shape(monkeypatch):
+    def asked(*_):
+        raise AssertionError("the general reader was asked")
+
+    monkeypatch.setattr(JsonColumns, "_parsed", asked)
+    records = [record(at, amount=float(Decimal(at) / 8)) for at in range(100)]
+    assert decode(records) == exact(records)
