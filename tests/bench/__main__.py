@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.data import events, write_files
+from tests.bench.latency import bench_latency
 from tests.bench.peers.comparison import JOBS, Load, compare
 from tests.bench.peers.engines import ENGINES as PEERS
 from tests.bench.peers.engines import Pace
@@ -242,6 +243,11 @@ def main() -> None:
         "--engines", default=",".join(ENGINES), help="engines of the upsert benchmark, such as merge,flink"
     )
     parser.add_argument("--scale", type=float, default=1, help="of the upsert benchmark's rows and keys")
+    parser.add_argument(
+        "--latency-seconds", type=float, default=60, help="how long the latency benchmark's producer sends"
+    )
+    parser.add_argument("--latency-rate", type=int, default=5_000, help="... how many messages per second")
+    parser.add_argument("--latency-modes", default="append", help="... into which tables: append,upsert")
     parser.add_argument("--repeat", "--rounds", type=int, default=3, help="runs of each engine")
     parser.add_argument(
         "--out", type=Path, default=HERE / "report", help="where report.json and report.png go"
@@ -272,6 +278,13 @@ def main() -> None:
                     Pace(options.batch, options.flink_checkpoint_ms),
                 ),
                 [each for each in options.only.split(",") if each],
+            ),
+            "latency": lambda: bench_latency(
+                work,
+                run,
+                seconds=options.latency_seconds,
+                rate=options.latency_rate,
+                modes=options.latency_modes.split(","),
             ),
             "guards": lambda: bench_guards(work, options.repeat, options.rows),
             "recovery": lambda: bench_recovery(work, options.repeat, options.snapshots, run),
