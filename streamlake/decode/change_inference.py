@@ -74,9 +74,8 @@ def infer_changed_rows(
             sample = _SAMPLES[format](key_bytes, parse_object(value))
             schema, key = sample.schema or schema, sample.key or key
             if sample.row is not None:
-                rows.append(
-                    {name: part for name, part in sample.row.items() if not _is_unset(part, placeholder)}
-                )
+                unset = {name: None for name, part in sample.row.items() if _is_unset(part, placeholder)}
+                rows.append({**sample.row, **unset})
     if schema is None:
         if not any(rows):
             raise DecodeError(

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from streamlake.checkpoint.table_note import Noted, note_from_text, note_path, note_to_bytes
 from streamlake.commit.lineage import CatalogOption, RecoverCommand
+from streamlake.pipeline.checkpoint_file import CheckpointFile
 
 
 class CheckpointTable:
@@ -29,29 +30,17 @@ class CheckpointTable:
         branch: str,
         catalog: CatalogOption = None,
     ) -> None:
-        jvm: Any = session._jvm
         self._table = table
         self._branch = branch
-        self._text = jvm.org.apache.commons.io.IOUtils.toString
-        self._path = jvm.org.apache.hadoop.fs.Path(checkpoint, note_path(table, branch))
-        self._files = checkpoint.getFileSystem(session._jsparkSession.sessionState().newHadoopConf())
+        self._file = CheckpointFile(session, checkpoint, note_path(table, branch))
         location = str(checkpoint.toString()).removeprefix("file:")
         self.command = RecoverCommand(table, "", branch, catalog, location)
 
     def read(self) -> Noted | None:
         """The note; None when there is none."""
-        if not self._files.exists(self._path):
-            return None
-        stream = self._files.open(self._path)
-        try:
-            return note_from_text(self._text(stream, "UTF-8"))
-        finally:
-            stream.close()
+        text = self._file.read()
+        return None if text is None else note_from_text(text)
 
     def write(self, noted: Noted) -> None:
         """Write the note, in place of an older one."""
-        stream = self._files.create(self._path, True)
-        try:
-            stream.write(bytearray(note_to_bytes(noted, self._table, self._branch)))
-        finally:
-            stream.close()
+        self._file.write(note_to_bytes(noted, self._table, self._branch))

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from streamlake import IcebergTables, KafkaSource, load_table
+from streamlake import IcebergTables, KafkaSource, create_table, load_table
 from streamlake.catalog.open import open_table
 from streamlake.errors import StreamlakeError
+from streamlake.spec.ddl import parse_ddl
+from streamlake.table.update_schema import UpdateSchema
 from tests.helpers.invariants import check_table
 from tests.helpers.kafka_stream import AVAILABLE_NOW, RUN_SECONDS
 
@@ -139,6 +142,36 @@ def test_what_one_table_meets_does_not_keep_the_others(shop: Shop) -> None:
         shop.run()
     assert len(open_table(str(shop.home / "good")).snapshots) == snapshots, "a replay writes what is missing"
     assert shop.found("bad") == shop.expected("bad")
+
+
+def test_a_table_in_quarantine_loses_nothing(shop: Shop) -> None:
+    schema = parse_ddl("id long not null, v string not null")
+    create_table(str(shop.home / "bad"), replace(schema, identifier_field_ids=(1,)), format_version=3)
+    shop.put("good", {"id": 1, "v": "a"})
+    shop.put("bad", {"id": 1, "v": "a"})
+    shop.run(on_table_failure="quarantine")
+    shop.put("good", {"id": 2, "v": "b"})
+    shop.put("bad", {"id": 2, "v": None}, {"id": 3, "v": "c"})
+    tables = shop.run(on_table_failure="quarantine")
+    entry = tables.quarantine[str(shop.home / "bad")]
+    assert "'v'" in entry.error
+    assert shop.found("good") == shop.expected("good")
+    assert shop.found("bad") == [{"id": 1, "v": "a"}]
+    shop.put("good", {"id": 3, "v": "c"})
+    shop.put("bad", {"id": 4, "v": "d"}, {"id": 1, "v": "e"})
+    again = shop.run(on_table_failure="quarantine")
+    assert again.quarantine[str(shop.home / "bad")].offsets == entry.offsets, "it failed again from there on"
+    assert shop.found("good") == shop.expected("good")
+
+    UpdateSchema(open_table(str(shop.home / "bad"))).make_optional("v").commit()
+    shop.put("bad", {"id": 5, "v": "f"})
+    snapshots = len(open_table(str(shop.home / "bad")).snapshots)
+    assert not shop.run(on_table_failure="quarantine").quarantine
+    shop.check()
+    assert len(open_table(str(shop.home / "bad")).snapshots) == snapshots + 1
+    shop.put("bad", {"id": 6, "v": "g"})
+    shop.run(on_table_failure="quarantine")
+    shop.check()
 
 
 def test_several_topics_may_feed_one_table(shop: Shop) -> None:

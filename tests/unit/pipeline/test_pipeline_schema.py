@@ -91,7 +91,7 @@ def test_the_keys_are_those_of_the_parser(monkeypatch: pytest.MonkeyPatch) -> No
 def test_single_tables_have_the_keys_of_all() -> None:
     """But for the name and the catalog."""
     own = set(properties("sink")["tables"]["additionalProperties"]["properties"])
-    assert own == set(properties("sink")) - {"table", "catalog", "tables"}
+    assert own == set(properties("sink")) - {"table", "catalog", "tables", "on-table-failure"}
     for key in own:
         content = copy.deepcopy(KAFKA)
         content["sink"] = {"table": "lake.{topic}", "tables": {"lake.t": {key: [["a"]]}}}

@@ -1,0 +1,68 @@
+"""Tables that a query has set aside because their records cannot be written, and where their records begin.
+
+Kept in the checkpoint directory beside Spark's logs, so that no record of such a table is lost while the others go on: at
+the query's next start what was passed over is read again, before what is new. Invariant: an entry goes only when the table
+holds everything from its offsets on; whether it does is asked of the table, because a crash may come in between.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+
+from streamlake.errors import DataInvalidError
+from streamlake.source.offsets import OffsetRange, PartitionOffsets, flatten, nest
+
+QUARANTINE_PATH = "streamlake/quarantine.json"
+
+
+@dataclass(frozen=True)
+class Quarantined:
+    """A table that was set aside at checkpoint `since`. `offsets` ({topic: {partition: offset}}) are where what it lacks
+    begins. `retried_at` is the checkpoint that brings all of it, once that is tried; None before."""
+
+    since: int
+    offsets: Mapping[str, Mapping[str, int]]
+    error: str
+    at_ms: int
+    retried_at: int | None = None
+
+    def missed(self, until: PartitionOffsets) -> list[OffsetRange]:
+        """The records that were passed over before `until`."""
+        return [
+            OffsetRange(topic, partition, start, until[topic, partition])
+            for (topic, partition), start in sorted(flatten(self.offsets).items())
+            if until.get((topic, partition), start) > start
+        ]
+
+    def knowing(self, begin: PartitionOffsets, first: PartitionOffsets, topics: Iterable[str]) -> Quarantined:
+        """The entry once another checkpoint is passed over, which begins at `begin`: what it reads of partitions for the
+        first time (`first`) begins there."""
+        wanted = set(topics)
+        known = {**begin, **flatten(self.offsets), **first}
+        return replace(self, offsets=nest({part: at for part, at in known.items() if part[0] in wanted}))
+
+
+def quarantined(
+    since: int, start: PartitionOffsets, topics: Iterable[str], error: Exception, at_ms: int
+) -> Quarantined:
+    """The entry of a table that could not take the checkpoint `since`, which begins at `start`."""
+    wanted = set(topics)
+    offsets = {part: offset for part, offset in start.items() if part[0] in wanted}
+    return Quarantined(since, nest(offsets), f"{type(error).__name__}: {error}", at_ms)
+
+
+def quarantine_to_bytes(entries: Mapping[str, Quarantined]) -> bytes:
+    return json.dumps({name: asdict(entry) for name, entry in sorted(entries.items())}, indent=1).encode()
+
+
+def quarantine_from_text(text: str, where: str) -> dict[str, Quarantined]:
+    """The inverse. Raises DataInvalidError: what tables lack would be unknown."""
+    try:
+        return {str(name): Quarantined(**entry) for name, entry in json.loads(text).items()}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise DataInvalidError(
+            f"{where}, which says what tables in quarantine lack, is damaged ({error}); restore it, or remove it when none "
+            "of the tables is in quarantine any more"
+        ) from error
