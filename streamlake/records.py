@@ -62,6 +62,10 @@ TRUNCATE_BELOW = "_truncate_below"
 """The only column of a batch that tells of truncates: the place of each in the database's log, an int64 or text. All rows of
 the table whose place is lower are gone. Every task of the table gets it, at any time among its changes."""
 
+MOVED = "_moved"
+"""The column of a change of a row that got another key: a struct of the key's columns, the key before where the row comes in,
+the key it has now where it goes; or null. Batches without such changes have no such column."""
+
 SEQUENCE = "sequence"
 """The part of a record of a change stream that says its place in the database's log, as far as the envelope tells it."""
 

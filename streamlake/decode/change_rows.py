@@ -11,13 +11,15 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
+from streamlake.decode.debezium_options import DebeziumOptions
 from streamlake.decode.decoded import Decoded
 from streamlake.decode.envelope import Changes, Reject, Truncate
 from streamlake.decode.envelope_decoder import record_error
 from streamlake.decode.envelopes import open_decoder
+from streamlake.decode.moved_keys import MovedKeys
 from streamlake.formats.arrow_schema import schema_to_arrow
 from streamlake.formats.unset_cells import unset_column
-from streamlake.records import PLACE, PLACE_TYPE, ROW_KIND, ROW_SEQUENCE, SEQUENCE, UNSET, RowKind
+from streamlake.records import MOVED, PLACE, PLACE_TYPE, ROW_KIND, ROW_SEQUENCE, SEQUENCE, UNSET, RowKind
 from streamlake.spec.schema import Schema
 
 
@@ -43,6 +45,9 @@ class ChangeRows:
         self.schema = pa.schema([pa.field(name, type_) for name, type_ in typed.items()])
         self._metadata = dict(metadata)
         fields = tuple(part for part in schema.fields if part.name not in metadata and part.name != ROW_KIND)
+        self._moved: MovedKeys | None = None
+        if key and format.startswith("debezium"):
+            self._moved = MovedKeys(Schema(fields), key, DebeziumOptions.parse(options))
         self._decoder = open_decoder(format, Schema(fields), key, options, partial_update=partial_update)
 
     def decode(self, raw: pa.RecordBatch, *, keep_rejects: bool = False) -> Decoded:
@@ -59,6 +64,8 @@ class ChangeRows:
         arrays = [_typed(columns[field.name], field.type) for field in self.schema]
         rows = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         rows = rows.append_column(ROW_SEQUENCE, changes.sequence)
+        if changes.moves and self._moved is not None:
+            rows = rows.append_column(MOVED, self._moved.column(changes.moves, rows.num_rows))
         return Decoded(
             raw,
             _with_unset(rows, raw, changes),

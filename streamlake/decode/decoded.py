@@ -20,8 +20,9 @@ from streamlake.records import TRUNCATE_BELOW
 class Decoded:
     """The rows of a raw batch of n records.
 
-    `rows` has the decoder's schema, for a change stream ROW_SEQUENCE beside it, and UNSET and PLACE where the source left
-    values out; `records` (rows,) int64 is the place in `raw` of the record that each row comes from.
+    `rows` has the decoder's schema, for a change stream ROW_SEQUENCE beside it, UNSET and PLACE where the source left
+    values out, and MOVED where rows got another key; `records` (rows,) int64 is the place in `raw` of the record that each
+    row comes from.
     `moves` tell rows that got another key. `rejects` are the records that could not be decoded, where they are kept.
     `ignored`: reason -> records that change no row.
     """

@@ -19,7 +19,7 @@ from streamlake.index.run_format import ADVICE
 from streamlake.index.run_writer import RunRef
 from streamlake.pipeline.table_index import Indexed
 from streamlake.storage.file_io import FileIO
-from streamlake.write.upsert_writer import DeletedPositions
+from streamlake.write.deleted_positions import DeletedPositions
 
 Array = Any  # numpy array
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,7 @@ from streamlake.spec.data_file import DataFile
 from streamlake.table.options import RetryOptions
 from streamlake.table.table import Table
 from streamlake.write.merged_deletes import MergedDeletes, merge_deletes
+from streamlake.write.moved_rows import write_moved_rows
 from streamlake.write.output_files import OutputFiles
 from streamlake.write.result import WriteResult
 from streamlake.write.target import WriteTarget
@@ -65,7 +66,7 @@ class Changed:
     """What a checkpoint changes: everything that its snapshot adds and removes, and the key index after it.
 
     `own_runs` hold the checkpoint's own entries; `rewritten` are the `data_files` that copy-on-write made of older
-    ones; `truncated_below` is the place of the checkpoint's last truncate.
+    ones; `truncated_below` is the place of the checkpoint's last truncate, and `counters` are the driver's.
     """
 
     data_files: tuple[DataFile, ...]
@@ -75,6 +76,7 @@ class Changed:
     own_runs: tuple[RunRef, ...] = ()
     rewritten: tuple[DataFile, ...] = ()
     truncated_below: Mark | None = None
+    counters: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def files(self) -> tuple[DataFile, ...]:
@@ -171,10 +173,17 @@ class UpsertRun(SinkRun):
 
     def target(self, identity: CheckpointIdentity, *, rebuild: bool = False) -> UpsertTarget:
         self._follow_key()
+        target = self._plain_target(identity)
+        self._indexed = None
+        if target.uses_index:
+            self._indexed = self._refreshed(rebuild=rebuild)
+            target = self._seeing(target, self._indexed)
+        return target
+
+    def _plain_target(self, identity: CheckpointIdentity) -> UpsertTarget:
         options = self._options
-        table = self._write_target(identity)
-        target = UpsertTarget(
-            table=table,
+        return UpsertTarget(
+            table=self._write_target(identity),
             mode=self.mode,
             delete_mode=options.delete_mode,
             key=options.key,
@@ -183,18 +192,17 @@ class UpsertRun(SinkRun):
             whole_row=options.whole_row,
             unset_values=options.unset_values,
         )
-        self._indexed = None
-        if target.uses_index:
-            indexed = self._indexed = self._refreshed(rebuild=rebuild)
-            target = replace(
-                target,
-                buckets=indexed.state.buckets,
-                runs=indexed.state.runs_by_bucket(),
-                live_files=indexed.live_files,
-                tombstones_since_ms=clock.now_ms() - options.tombstone_retention_ms,
-                truncated_below=indexed.state.truncated_below,
-            )
-        return target
+
+    def _seeing(self, target: UpsertTarget, indexed: Indexed) -> UpsertTarget:
+        """The target with what the index of the head says."""
+        return replace(
+            target,
+            buckets=indexed.state.buckets,
+            runs=indexed.state.runs_by_bucket(),
+            live_files=indexed.live_files,
+            tombstones_since_ms=clock.now_ms() - self._options.tombstone_retention_ms,
+            truncated_below=indexed.state.truncated_below,
+        )
 
     def stage(self, identity: CheckpointIdentity, results: Iterable[WriteResult]) -> Committable | None:
         results = list(results)
@@ -219,7 +227,12 @@ class UpsertRun(SinkRun):
                 delete_files=len(changed.delete_files),
                 key_ids=self._options.key.key_ids,
                 sequence_ids=self._options.key.sequence_ids,
-                extra={"counters": {**_summed(results), "rows-indexed": self._index.rows_indexed()}},
+                extra={
+                    "counters": {
+                        **_summed([*(result.counters for result in results), changed.counters]),
+                        "rows-indexed": self._index.rows_indexed(),
+                    }
+                },
             ),
             changed,
         )
@@ -279,6 +292,10 @@ class UpsertRun(SinkRun):
                 parts.setdefault(path, []).append(np.frombuffer(data, dtype=np.int64))
         deleted = {path: merged_positions(found) for path, found in parts.items()}
         state = self._indexed.state
+        moved = write_moved_rows(self._seeing(self._plain_target(identity), self._indexed), results)
+        changed = replace(
+            changed, data_files=(*changed.data_files, *moved.data_files), counters=moved.counters
+        )
         index = [result.index for result in results if result.index is not None]
         merged_away = {path for each in index for path in each.merged_away}
         kept = tuple(ref for ref in state.runs if ref.path not in merged_away)
@@ -286,7 +303,7 @@ class UpsertRun(SinkRun):
             changed,
             deleted,
             replace(state, runs=(*(each.merged for each in index if each.merged is not None), *kept)),
-            tuple(each.run for each in index if each.run is not None),
+            (*moved.runs, *(each.run for each in index if each.run is not None)),
             self._write_target(identity),
         )
 
@@ -322,6 +339,7 @@ class UpsertRun(SinkRun):
             own_runs,
             data_files,
             changed.truncated_below,
+            changed.counters,
         )
 
     def _tied(self, committable: Committable, changed: Changed) -> Committable:
@@ -403,8 +421,8 @@ def _last_mark(marks: Iterable[Mark | None]) -> Mark | None:
     return last
 
 
-def _summed(results: Iterable[WriteResult]) -> Counter[str]:
+def _summed(parts: Iterable[Mapping[str, int]]) -> Counter[str]:
     counters: Counter[str] = Counter()
-    for result in results:
-        counters.update(result.counters)
+    for part in parts:
+        counters.update(part)
     return counters

@@ -1,6 +1,6 @@
 """Batches of changes as they come -> few large tables, whichever of the columns for some changes only a batch has.
 
-First step of an upsert task. A batch has UNSET and PLACE only where one of its changes needs them; that must not cut the
+First step of an upsert task. A batch has UNSET, PLACE and MOVED only where one of its changes needs them; that must not cut the
 changes into as many tables. Invariant: no change and no mark is lost, and changes stay in their order.
 """
 
@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 
 from streamlake.formats.unset_cells import as_unset_type, same_unset_type
-from streamlake.records import PLACE, UNSET
+from streamlake.records import MOVED, PLACE, UNSET
 
-_OPTIONAL = (UNSET, PLACE)
+_OPTIONAL = (UNSET, PLACE, MOVED)
 
 
 def gather_changes(batches: Iterable[pa.RecordBatch], max_bytes: int, max_rows: int) -> Iterator[pa.Table]:

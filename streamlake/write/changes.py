@@ -7,7 +7,7 @@ says is to be dropped (-U in upsert mode).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from streamlake.errors import SchemaMismatchError
 from streamlake.formats.unset_cells import unset_masks
-from streamlake.index.guards import Guards
-from streamlake.index.keys import Keys
-from streamlake.records import PLACE, ROW_KIND, ROW_ORDER, ROW_SEQUENCE, UNSET, RowKind
+from streamlake.index.guards import Guards, concat_guards
+from streamlake.index.keys import Keys, concat_keys
+from streamlake.records import MOVED, PLACE, ROW_KIND, ROW_ORDER, ROW_SEQUENCE, UNSET, RowKind
 from streamlake.write.row_check import RowCheck
 from streamlake.write.upsert_target import UPSERT, UpsertTarget
 
@@ -30,7 +30,7 @@ class Changes:
     """n changes. `rows` holds the table's rows of those that bring one in, and `row_of` (n,) int64 the place of each
     change among them (of no meaning for the others). `keyed` has the key's columns of all n. `removes` (n,) bool tells -U and -D, `order` (n,) int64 the
     place in the source. `unset` has, for columns of which changes leave the value out, (n,) bool: their rows hold nulls
-    there. `places` (n,) are structs as PLACE_TYPE, or None."""
+    there. `places` (n,) are structs as PLACE_TYPE, or None; `moved` (n,) as the column MOVED, or None."""
 
     keys: Keys
     keyed: pa.Table
@@ -41,6 +41,70 @@ class Changes:
     guards: Guards | None
     unset: Mapping[str, Array] = field(default_factory=dict)
     places: pa.ChunkedArray | None = None
+    moved: pa.ChunkedArray | None = None
+
+    def take(self, chosen: Array) -> Changes:
+        """The changes at ascending (m,) places."""
+        at = pa.array(chosen)
+        brings = chosen[~self.removes[chosen]]
+        removes = self.removes[chosen]
+        masks = {name: mask[chosen] for name, mask in self.unset.items()}
+        return Changes(
+            keys=self.keys.take(chosen),
+            keyed=self.keyed.take(at),
+            rows=self.rows.take(pa.array(self.row_of[brings])),
+            row_of=np.cumsum(~removes) - 1,
+            removes=removes,
+            order=self.order[chosen],
+            guards=None if self.guards is None else self.guards.take(chosen),
+            unset={name: mask for name, mask in masks.items() if mask.any()},
+            places=None if self.places is None else self.places.take(at),
+            moved=None if self.moved is None else self.moved.take(at),
+        )
+
+    @property
+    def is_moved(self) -> Array:
+        """(n,) bool: the changes of rows that got another key."""
+        if self.moved is None:
+            return np.zeros(len(self.keys), dtype=bool)
+        return self.moved.is_valid().to_numpy(zero_copy_only=False)
+
+
+def joined_changes(parts: Sequence[Changes]) -> Changes:
+    """Several tables of changes of one task as one, in their order; there is one at least."""
+    if len(parts) == 1:
+        return parts[0]
+    removes = np.concatenate([part.removes for part in parts])
+    guards = [part.guards for part in parts if part.guards is not None]
+    names = dict.fromkeys(name for part in parts for name in part.unset)
+    none: list[Array] = [np.zeros(len(part.keys), dtype=bool) for part in parts]
+    return Changes(
+        keys=concat_keys([part.keys for part in parts]),
+        keyed=pa.concat_tables([part.keyed for part in parts]),
+        rows=pa.concat_tables([part.rows for part in parts]),
+        row_of=np.cumsum(~removes) - 1,
+        removes=removes,
+        order=np.concatenate([part.order for part in parts]),
+        guards=concat_guards(guards) if guards else None,
+        unset={
+            name: np.concatenate([part.unset.get(name, no) for part, no in zip(parts, none, strict=True)])
+            for name in names
+        },
+        places=_columns([part.places for part in parts], none),
+        moved=_columns([part.moved for part in parts], none),
+    )
+
+
+def _columns(columns: Sequence[pa.ChunkedArray | None], none: Sequence[Array]) -> pa.ChunkedArray | None:
+    """Optional columns one after the other, nulls where one is not there; None where none is."""
+    types = [column.type for column in columns if column is not None]
+    if not types:
+        return None
+    chunks = [
+        [pa.nulls(len(no), types[0])] if column is None else column.chunks
+        for column, no in zip(columns, none, strict=True)
+    ]
+    return pa.chunked_array([chunk for each in chunks for chunk in each], types[0])
 
 
 class ChangeReader:
@@ -70,6 +134,7 @@ class ChangeReader:
             kinds, order, changes = kinds[kept], order[kept], changes.filter(pa.array(kept))
         removes = (kinds == RowKind.UPDATE_BEFORE) | (kinds == RowKind.DELETE)
         places, changes = _without(changes, PLACE)
+        moved, changes = _without(changes, MOVED)
         unset, changes = self._unset(changes, removes, places)
         keyed = self._key_check.align(changes.select([n for n in self._needed if n in changes.column_names]))
         _, changes = _without(changes, ROW_SEQUENCE)
@@ -89,6 +154,7 @@ class ChangeReader:
             guards=guards,
             unset=unset,
             places=places,
+            moved=moved,
         )
 
     def _unset(

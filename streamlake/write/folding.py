@@ -17,8 +17,8 @@ Array = Any  # numpy array
 
 
 class Folding:
-    """`group` (n,) int64 is the key of each of the n changes, by number; `asked` are the ascending numbers of the k keys
-    that matter, and `late` (n,) bool the changes that do not count. Each key that is asked for has one that does."""
+    """`group` (n,) int64 is the key of each of the n changes, by number; `asked` are the numbers of the keys that matter,
+    and `late` (n,) bool the changes that do not count."""
 
     def __init__(self, changes: Changes, group: Array, asked: Array, late: Array) -> None:
         wanted: Array = np.zeros(int(group.max()) + 1 if len(group) else 0, dtype=bool)
@@ -28,11 +28,18 @@ class Folding:
         order = np.lexsort((rows, changes.order[rows], *reversed(by), group[rows]))
         self._rows = rows[order]
         groups = group[self._rows]
-        self._starts = np.searchsorted(groups, asked)
-        self._ends = np.searchsorted(groups, asked, side="right") - 1
+        self._places: Array = np.full(len(group), -1, dtype=np.int64)
+        self._places[self._rows] = np.arange(len(self._rows))
+        self._starts = np.searchsorted(groups, groups)
 
-    def last(self, known: Array) -> Array:
-        """(k,) int64: the last change of each key for which `known`, (n,) bool, is true; -1 where there is none."""
+    def last(self, known: Array, at: Array, *, before: bool = False) -> Array:
+        """(k,) int64: for k changes that count the last one of the same key, up to them and with them (`before`: without
+        them), for which `known`, (n,) bool, is true; -1 where there is none."""
+        if not len(at):
+            return np.zeros(0, dtype=np.int64)
         places = np.where(known[self._rows], np.arange(len(self._rows)), -1)
-        found = np.maximum.accumulate(places)[self._ends]
-        return np.where(found >= self._starts, self._rows[found], -1)
+        latest: Array = np.array(np.maximum.accumulate(places))
+        places = self._places[at]
+        found = latest[np.maximum(places - 1, 0)] if before else latest[places]
+        counts = (found >= self._starts[places]) & ~(before & (places == 0))
+        return np.where(counts, self._rows[found], -1)

@@ -47,7 +47,8 @@ class WriteResult:
     tells what `delete_files` replace (`removed`: older delete files, and data files all of whose rows are deleted),
     which rows it found in data files that it does not own (`deleted_elsewhere`: path -> ascending int64 positions as
     bytes), what became of its bucket of the key index, which changes it `refused`, and the place
-    of the last truncate that it was told of.
+    of the last truncate that it was told of. `held_rows` and `moved_rows` are of rows that got another key: see
+    `moved_rows`.
     """
 
     job_id: str
@@ -64,6 +65,8 @@ class WriteResult:
     index: IndexChange | None = None
     refused: tuple[Refused, ...] = ()
     truncated_below: int | str | None = None
+    held_rows: Payload = b""
+    moved_rows: Payload = b""
 
     @property
     def paths(self) -> tuple[str, ...]:

@@ -27,6 +27,7 @@ from streamlake.write.equality_deletes import EqualityDeleteWriter, equality_del
 from streamlake.write.live_file import LiveFile
 from streamlake.write.merged_deletes import merge_deletes
 from streamlake.write.output_files import OutputFiles
+from streamlake.write.part_rows import packed
 from streamlake.write.partitioner import Partitioner
 from streamlake.write.placed_writer import PlacedWriter
 from streamlake.write.result import IndexChange, WriteResult
@@ -95,6 +96,7 @@ class _Attempt:
             with task_errors(target.table, *self._ids):
                 _take(changes, writer, reader)
         with task_errors(target.table, *self._ids):
+            writer.finish()
             return self._finish(writer, merged)
 
     def abort(self) -> None:
@@ -155,6 +157,8 @@ class _Attempt:
             index=index,
             refused=tuple(writer.refused),
             truncated_below=writer.truncated_below,
+            held_rows=packed(writer.held_rows),
+            moved_rows=packed(writer.moved_rows),
         )
 
     def _merges(self, path: str, writer: UpsertWriter) -> bool:

@@ -16,15 +16,17 @@ import numpy as np
 import pyarrow as pa
 
 from streamlake.errors import InvalidOptionError
-from streamlake.formats.position_deletes import merged_positions
 from streamlake.index.entries import SUPERSEDES, TOMBSTONE, Entries, RunFile, sort_entries
 from streamlake.index.guards import Guards
 from streamlake.index.keys import Keys, concat_keys
 from streamlake.index.last_per_key import last_per_key
 from streamlake.index.lookup import Found, KeyIndex
 from streamlake.index.run import Run
+from streamlake.write.aside import Aside
 from streamlake.write.changes import Changes
+from streamlake.write.deleted_positions import DeletedPositions
 from streamlake.write.equality_deletes import EqualityDeleteWriter
+from streamlake.write.part_rows import NEW_KEY, guarded
 from streamlake.write.placed_writer import PlacedWriter
 from streamlake.write.result import Refused
 from streamlake.write.truncation import Mark, guard_of, keys_below, later
@@ -35,32 +37,6 @@ Array = Any  # numpy array
 
 MOST_ENTRIES = 4 << 20
 """Index entries that a task keeps in memory, at some 40 bytes each."""
-
-
-class DeletedPositions:
-    """Positions of rows that are deleted, by data file."""
-
-    def __init__(self) -> None:
-        self._parts: dict[str, list[Array]] = {}
-
-    def add(self, path: str, positions: Array) -> None:
-        self._parts.setdefault(path, []).append(positions)
-
-    def add_found(self, found: Found, which: Array | None = None) -> None:
-        """Note the rows of a look-up, those in the mask `which` or all."""
-        files, positions = found.file, found.positions
-        if which is not None:
-            files, positions = files[which], positions[which]
-        if not len(files):
-            return
-        order = np.argsort(files, kind="stable")
-        edges: Array = np.flatnonzero(np.diff(files[order])) + 1
-        for part in np.split(order, edges):
-            self.add(found.paths[files[part[0]]], positions[part])
-
-    def by_file(self) -> dict[str, Array]:
-        """Path -> ascending positions, each once."""
-        return {path: merged_positions(parts) for path, parts in self._parts.items()}
 
 
 class UpsertWriter:
@@ -89,6 +65,9 @@ class UpsertWriter:
         self.deleted = DeletedPositions()
         self.own_files: set[str] = set()
         self.counters: Counter[str] = Counter()
+        self.held_rows: list[pa.Table] = []
+        self.moved_rows: list[pa.Table] = []
+        self._aside = Aside()
         self._floor: Guards | None = None
         self.truncated_below: Mark | None = None
         if target.truncated_below is not None and target.uses_index:
@@ -103,11 +82,20 @@ class UpsertWriter:
     @property
     def refused(self) -> Sequence[Refused]:
         """The changes that were not carried out, because a value that they leave out is nowhere."""
-        return self._unset.refused
+        return self._unset.policy.refused
 
     def write(self, changes: Changes) -> None:
         """Take changes that follow those given before."""
         self.counters["changes"] += len(changes.keys)
+        self._write(self._aside.without(changes))
+
+    def finish(self) -> None:
+        """Work on what was put aside; nothing follows."""
+        aside = self._aside.take()
+        if aside is not None:
+            self._write(aside)
+
+    def _write(self, changes: Changes) -> None:
         order = [changes.order] if changes.guards is None else [changes.guards, changes.order]
         winners, group = last_per_key(changes.keys, order)
         self.counters["replaced-in-checkpoint"] += len(changes.keys) - len(winners)
@@ -119,16 +107,16 @@ class UpsertWriter:
             late = self._late(guards, found, np.arange(len(winners)))
             self.counters["late"] += int(np.count_nonzero(late))
         removes = changes.removes[winners]
-        refused: Array = np.zeros(len(winners), dtype=bool)
+        unwritten: Array = np.zeros(len(winners), dtype=bool)
         rows: pa.Table | None = None
-        if changes.unset:
-            rows, refused = self._with_older_values(changes, winners, group, found, late)
+        if changes.unset or changes.moved is not None:
+            rows, unwritten = self._with_older_values(changes, winners, group, found, late)
         deletes_old = self._deletes_old(changes, keys, group, found)
         overtaken = self._overtaken(found, deletes_old & late)
         self._note_deleted(found, deletes_old, late, overtaken)
-        self._count(removes, late | refused, found.exists)
-        # A key whose change is refused has no row either, so it is as if it were deleted.
-        removes |= refused
+        self._count(removes, late | unwritten, found.exists)
+        # Such a key has no row here, so it is as if it were deleted.
+        removes |= unwritten
         inserts = ~removes & ~late
         if rows is None:
             rows = changes.rows.take(changes.row_of[winners[inserts]])
@@ -139,8 +127,8 @@ class UpsertWriter:
         files[inserts], positions[inserts] = places
         flags = np.where(removes, TOMBSTONE, np.where(deletes_old, SUPERSEDES, 0)).astype(np.uint8)
         if self._equality is not None:
-            unwritten = deletes_old & (~late | overtaken) & ~self._seen(found, len(winners))
-            self._equality.write(changes.keyed.take(winners[unwritten]))
+            due = deletes_old & (~late | overtaken) & ~self._seen(found, len(winners))
+            self._equality.write(changes.keyed.take(winners[due]))
         if overtaken.any():
             self._supersede(keys, found, overtaken)
         entries = sort_entries(
@@ -220,9 +208,17 @@ class UpsertWriter:
 
     def _with_older_values(
         self, changes: Changes, winners: Array, group: Array, found: Found, late: Array
-    ) -> tuple[pa.Table, Array]:
-        """The rows to write, whole ones, and (m,) bool: the keys whose change is refused for want of a value."""
-        if self._target.mode != UPSERT or not self._target.uses_index:
+    ) -> tuple[pa.Table | None, Array]:
+        """The rows to write, whole ones (None: as they came), and (m,) bool: the keys whose row is refused for want of a value,
+        or held until the row under its old key is known."""
+        late_changes: Array = np.zeros(len(changes.keys), dtype=bool)
+        if changes.guards is not None:
+            late_changes = self._late(changes.guards, found, group)
+        if changes.moved is not None and self._finds_rows:
+            self._tell_moved(changes, group, found, late_changes)
+        if not changes.unset:
+            return None, np.zeros(len(winners), dtype=bool)
+        if not self._finds_rows:
             raise InvalidOptionError(
                 f"{self._target.table.location}: a change leaves out the value of column '{next(iter(changes.unset))}', which "
                 f"is then that of the row that it replaces; mode '{self._target.mode}' with delete_mode "
@@ -230,11 +226,29 @@ class UpsertWriter:
                 "'copy-on-write', or let the source send whole rows"
             )
         brings = ~changes.removes[winners] & ~late
-        late_changes: Array = np.zeros(len(changes.keys), dtype=bool)
-        if changes.guards is not None:
-            late_changes = self._late(changes.guards, found, group)
         filled = self._unset.filled(changes, winners, group, found, late_changes, brings)
-        return filled.rows, filled.refused
+        if filled.waiting is not None:
+            self.held_rows.append(guarded(filled.waiting, changes))
+        return filled.rows, filled.refused | filled.held
+
+    @property
+    def _finds_rows(self) -> bool:
+        return self._target.mode == UPSERT and self._target.uses_index
+
+    def _tell_moved(self, changes: Changes, group: Array, found: Found, late: Array) -> None:
+        """Keep what rows were that got another key, where they changed in this checkpoint before."""
+        at = np.flatnonzero(changes.is_moved & changes.removes & ~late)
+        if not len(at):
+            return
+        changed = np.bincount(group[~late], minlength=int(group.max()) + 1) > 1
+        changed[found.query[found.run < len(self._entries)]] = True
+        at = at[changed[group[at]]]
+        if not len(at):
+            return
+        parts = self._unset.before(changes, at, group, found, late)
+        if parts is not None and changes.moved is not None:
+            new_keys = changes.moved.take(pa.array(parts.changes))
+            self.moved_rows.append(guarded(parts, changes).append_column(NEW_KEY, new_keys))
 
     def _deletes_old(self, changes: Changes, keys: Keys, group: Array, found: Found) -> Array:
         """The keys whose older rows go. In a changelog, where a removal says so that is not late: not older than what

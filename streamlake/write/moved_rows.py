@@ -1,0 +1,307 @@
+"""Rows that got another key and left values out: their values are those of the row under the old key.
+
+The old key is another task's, so the tasks of a checkpoint only tell what they know, and the driver puts it together:
+
+    task of the new key   the row as far as it is known, and the old key (held rows)
+    task of the old key   what the row was when it moved, where it changed in this checkpoint before (images)
+    driver                else the old key's row as the index has it, now or before it was deleted -> one more data file
+
+Invariant: a held row is in no file of its task, and its key is deleted there; so it is written once, here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamlake.formats.unset_cells import unset_masks
+from streamlake.index.buckets import split_by_bucket
+from streamlake.index.entries import SUPERSEDES, RunFile, sort_entries
+from streamlake.index.guards import Guards
+from streamlake.index.keys import Keys, bucket_of
+from streamlake.index.lookup import Found, KeyIndex
+from streamlake.index.run import RunRef, open_run, write_run
+from streamlake.records import MOVED, PLACE, UNSET
+from streamlake.spec.data_file import DataFile, FileContent
+from streamlake.write.conversion import converted
+from streamlake.write.old_rows import OldRows
+from streamlake.write.output_files import OutputFiles
+from streamlake.write.part_rows import GUARD, NEW_KEY, unpacked
+from streamlake.write.result import Refused, WriteResult
+from streamlake.write.row_check import RowCheck
+from streamlake.write.unset_values import Place, UnsetPolicy
+from streamlake.write.upsert_target import UpsertTarget
+from streamlake.write.upsert_task import rows_writer
+
+Array = Any  # numpy array
+Key = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Moved:
+    """What the driver wrote: data files with the held rows, and runs of the key index for them."""
+
+    data_files: tuple[DataFile, ...] = ()
+    runs: tuple[RunRef, ...] = ()
+    refused: tuple[Refused, ...] = ()
+    counters: Mapping[str, int] = field(default_factory=dict)
+
+
+def write_moved_rows(target: UpsertTarget, results: Iterable[WriteResult]) -> Moved:
+    """Write the rows that the tasks of a checkpoint held back. `target` is as the tasks had it.
+
+    Raises DecodeError for a value that is nowhere, where the policy is to fail, SchemaMismatchError, StorageError.
+    """
+    results = list(results)
+    held = unpacked(result.held_rows for result in results)
+    if held is None:
+        return Moved()
+    counters: Counter[str] = Counter()
+    policy = UnsetPolicy(target, counters)
+    rows = _Resolution(target, results, held, policy).rows()
+    counters["filled"] += rows.num_rows
+    table = target.table
+    output = OutputFiles(table, target.buckets, 0, 1)
+    writer = rows_writer(table, output)
+    try:
+        aligned = RowCheck(table.schema, table.location).align(rows.select(table.schema.column_names))
+        places = writer.write(aligned)
+        files = writer.close()
+        entries = sort_entries(
+            target.key.codec.encode([aligned.column(name) for name in target.key.columns]),
+            places.files,
+            places.positions,
+            np.full(rows.num_rows, SUPERSEDES),
+            [RunFile(path, own=False) for path in writer.paths],
+            guards=_guards(rows),
+        )
+        runs = tuple(
+            write_run(table.io, output.new_run(), part, bucket, target.buckets)
+            for bucket, part in enumerate(split_by_bucket(entries, target.buckets))
+            if len(part)
+        )
+    except BaseException:
+        writer.abort()
+        output.delete_all()
+        raise
+    return Moved(files, runs, tuple(policy.refused), counters)
+
+
+class _Resolution:
+    """Finds the values of held rows, following a row from key to key as long as tasks tell of moves."""
+
+    def __init__(
+        self, target: UpsertTarget, results: Sequence[WriteResult], held: pa.Table, policy: UnsetPolicy
+    ) -> None:
+        self._target = target
+        self._held = held
+        self._policy = policy
+        images = unpacked(result.moved_rows for result in results)
+        self._images = held.slice(0, 0) if images is None else images
+        self._image_masks = unset_masks(self._images.column(UNSET))
+        self._by_move = {} if images is None else self._moves(images)
+        self._files = {file.file_path: file for result in results for file in result.data_files}
+        self._own = {result.index.bucket: result.index.run for result in results if result.index is not None}
+        self._columns = target.table.schema.column_names
+        rows = held.num_rows
+        self._waits = {name: mask.copy() for name, mask in unset_masks(held.column(UNSET)).items()}
+        self._index = {
+            name: np.where(mask, -1, np.arange(rows, dtype=np.int64)) for name, mask in self._waits.items()
+        }
+
+    def rows(self) -> pa.Table:
+        """The held rows, whole, without those that are refused."""
+        held = self._held
+        rows = held.num_rows
+        key = self._target.key.codec.encode([held.column(name) for name in self._target.key.columns])
+        last: list[Key | None] = self._ids(self._other_keys(held.column(MOVED)))
+        ends = self._followed(self._ids(key), last)
+        keys = self._other_keys(self._key_columns(ends))
+        old = self._older_rows(keys, rows)
+        lacking = {name: mask for name, mask in self._waits.items() if mask.any()}
+        refused = self._policy.judged(lacking, self._place, rows)
+        kept = np.flatnonzero(~refused)
+        columns = {}
+        for name in held.column_names:
+            column = held.column(name)
+            if name in self._index:
+                chunks = [*column.chunks, *self._images.column(name).chunks]
+                if name in old.column_names:
+                    chunks += old.column(name).chunks
+                index = self._index[name][kept]
+                columns[name] = pa.chunked_array(chunks, column.type).take(pa.array(index, mask=index < 0))
+            else:
+                columns[name] = column.take(pa.array(kept))
+        return pa.table(columns)
+
+    def _followed(self, new: list[Key | None], old: list[Key | None]) -> list[int]:
+        """Take values of images, and from there go on to the key before; the place of the last image that each row came
+        to, -1 for its own. Moves are few, so they are followed one by one."""
+        ends = [-1] * len(new)
+        for row, (to, from_) in enumerate(zip(new, old, strict=True)):
+            seen: set[int] = set()
+            while True:
+                at = self._image(from_, to, row)
+                if at is None or at in seen:
+                    break
+                seen.add(at)
+                ends[row] = at
+                for name, waits in self._waits.items():
+                    mask = self._image_masks.get(name)
+                    if waits[row] and (mask is None or not mask[at]):
+                        self._index[name][row] = self._held.num_rows + at
+                        waits[row] = False
+                to, from_ = from_, self._image_origins[at]
+        return ends
+
+    def _image(self, from_: Key | None, to: Key | None, row: int) -> int | None:
+        found = self._by_move.get((from_, to), [])
+        if not found or from_ is None:
+            return None
+        if GUARD in self._held.column_names:
+            guard = self._held.column(GUARD)[row]
+            same = [at for at in found if self._images.column(GUARD)[at] == guard]
+            found = same or found
+        return found[-1]
+
+    def _moves(self, images: pa.Table) -> dict[tuple[Key | None, Key | None], list[int]]:
+        """The images by the keys between which rows moved."""
+        codec = self._target.key.codec
+        own = self._ids(codec.encode([images.column(name) for name in self._target.key.columns]))
+        to = self._ids(self._other_keys(images.column(NEW_KEY)))
+        self._image_origins = self._ids(self._other_keys(images.column(MOVED)))
+        moves: dict[tuple[Key | None, Key | None], list[int]] = {}
+        for at, move in enumerate(zip(own, to, strict=True)):
+            moves.setdefault(move, []).append(at)
+        return moves
+
+    def _key_columns(self, ends: Sequence[int]) -> pa.ChunkedArray:
+        """The old key of each row's last move, as MOVED has it."""
+        held, images = self._held.column(MOVED), self._images.column(MOVED)
+        both = pa.chunked_array([*held.chunks, *images.chunks], held.type)
+        index = [row if at < 0 else self._held.num_rows + at for row, at in enumerate(ends)]
+        return both.take(pa.array(index, pa.int64()))
+
+    def _older_rows(self, keys: tuple[Keys, Array], rows: int) -> pa.Table:
+        """The rows of old keys in files; notes which held rows they are for."""
+        waiting = _waiting(self._waits, rows) & keys[1]
+        at = np.flatnonzero(waiting)
+        names = [name for name, mask in self._waits.items() if mask[at].any()]
+        found = self._found(keys[0].take(at))
+        there = at[[place is not None for place in found]] if len(at) else at
+        places = [place for place in found if place is not None]
+        paths = tuple(dict.fromkeys(path for path, _ in places))
+        numbers = {path: number for number, path in enumerate(paths)}
+        old = OldRows(self._target.table).read(
+            paths,
+            np.array([numbers[path] for path, _ in places], dtype=np.int64),
+            np.array([position for _, position in places], dtype=np.int64),
+            names,
+            {path: self._file(path) for path in paths},
+        )
+        start = self._held.num_rows + self._images.num_rows
+        order: Array = np.full(rows, -1, dtype=np.int64)
+        order[there] = start + np.arange(len(there))
+        for name in names:
+            mask = self._waits[name] & (order >= 0)
+            self._index[name][mask] = order[mask]
+            self._waits[name] &= ~mask
+        return old
+
+    def _found(self, keys: Keys) -> list[tuple[str, int] | None]:
+        """File and position of the newest row of each key: as it is after the checkpoint, else before it, else before it
+        was deleted, as far as the index still knows."""
+        target = self._target
+        places: list[tuple[str, int] | None] = [None] * len(keys)
+        buckets = bucket_of(keys.hashes, target.buckets)
+        for bucket in np.unique(buckets).tolist():
+            older = [open_run(target.table.io, ref) for ref in target.runs.get(bucket, ())]
+            own = self._own.get(bucket)
+            newer = [] if own is None else [open_run(target.table.io, own)]
+            indexes = [KeyIndex([*newer, *older], self._is_live), KeyIndex(older, self._is_live)]
+            indexes += [KeyIndex([run], self._exists) for run in older]
+            asked = np.flatnonzero(buckets == bucket)
+            for index in indexes:
+                if not len(asked):
+                    break
+                for query, place in _newest(index.lookup(keys.take(asked))):
+                    places[int(asked[query])] = place
+                asked = asked[[places[int(each)] is None for each in asked]]
+        return places
+
+    def _is_live(self, path: str) -> bool:
+        return path in self._target.live_files or path in self._files
+
+    def _exists(self, path: str) -> bool:
+        return self._is_live(path) or self._target.table.io.exists(path)
+
+    def _file(self, path: str) -> DataFile:
+        if path in self._files:
+            return self._files[path]
+        if path in self._target.live_files:
+            return self._target.live_files[path].data_file
+        spec = self._target.table.spec
+        return DataFile(
+            FileContent.DATA,
+            path,
+            path.rpartition(".")[2],
+            spec.spec_id,
+            (None,) * len(spec.fields),
+            record_count=0,
+            file_size_in_bytes=0,
+        )
+
+    def _other_keys(self, structs: pa.ChunkedArray) -> tuple[Keys, Array]:
+        """The keys in a column like MOVED, and (n,) bool which rows have one."""
+        codec = self._target.key.codec
+        valid = structs.is_valid().to_numpy(zero_copy_only=False)
+        names = {part.name for part in structs.type}
+        if not set(self._target.key.columns) <= names:
+            valid = np.zeros(len(structs), dtype=bool)
+        if not valid.any():
+            return Keys(np.zeros(len(structs), dtype=np.uint64)), valid
+        # A null key takes the place of those that are not there.
+        whole = structs.combine_chunks()
+        columns = [
+            converted(pc.struct_field(whole, [part.name]), part.type, part.name) for part in codec.fields
+        ]
+        return codec.encode(columns), valid
+
+    def _ids(self, keys: Keys | tuple[Keys, Array]) -> list[Key | None]:
+        """Keys as values that compare; None where there is none."""
+        found, valid = keys if isinstance(keys, tuple) else (keys, np.ones(len(keys), dtype=bool))
+        nulls = [False] * len(found) if found.nulls is None else found.nulls.tolist()
+        data = [None] * len(found) if found.data is None else found.data.to_pylist()
+        parts = zip(valid.tolist(), found.hashes.tolist(), nulls, data, strict=True)
+        return [(hash_, null, key) if there else None for there, hash_, null, key in parts]
+
+    def _place(self, row: int) -> Place:
+        found = self._held.column(PLACE)[row].as_py()
+        return None if found is None else (found["topic"], found["partition"], found["offset"])
+
+
+def _guards(rows: pa.Table) -> Guards | None:
+    if GUARD not in rows.column_names:
+        return None
+    column = rows.column(GUARD).combine_chunks()
+    return Guards(column.to_numpy() if pa.types.is_integer(column.type) else column)
+
+
+def _waiting(waits: Mapping[str, Array], rows: int) -> Array:
+    found: Array = np.zeros(rows, dtype=bool)
+    for mask in waits.values():
+        found |= mask
+    return found
+
+
+def _newest(found: Found) -> Iterable[tuple[int, tuple[str, int]]]:
+    """(query, place) of the newest row of each key."""
+    order = np.lexsort((found.positions, found.file, -found.run))
+    newest = {int(found.query[at]): int(at) for at in order.tolist()}
+    return [(query, (found.paths[found.file[at]], int(found.positions[at]))) for query, at in newest.items()]
