@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from streamlake import IcebergSink, create_table, load_table
 from streamlake.catalog.open import open_table
+from streamlake.cli.replay_rejects import run as replay_rejects
 from streamlake.errors import DecodeError, InvalidOptionError, TableNotFoundError, TooManyRejectsError
+from streamlake.pipeline.pipeline_file import load_pipeline
 from streamlake.pipeline.rejects_table import rejects_name
+from streamlake.pipeline.running import run_pipeline
+from streamlake.table.overwrite_files import OverwriteFiles
+from streamlake.write.target import WriteTarget
+from streamlake.write.task import write_rows
+from tests.helpers.command_line import streamlake
 from tests.helpers.invariants import check_table
 from tests.helpers.kafka_stream import KafkaStream, value
 
@@ -129,3 +138,120 @@ def test_policies(stream: KafkaStream, spark: SparkSession):
         stream.sink(max_rejects=3)
     with pytest.raises(InvalidOptionError, match="at least 1"):
         stream.sink(on_error="reject", max_rejects=0)
+
+
+RECORDS = 6_000
+PIPELINE = """
+name: payments
+source:
+  kafka:
+    bootstrap-servers: {servers}
+    topics: {topic}
+    schema: {schema}
+    options: {{max-offsets-per-trigger: 2500{options}}}
+sink: {{table: {home}/table, on-error: reject}}
+checkpoint: {home}/checkpoint
+trigger: available-now
+"""
+STRICT = "id long not null, at timestamptz, amount decimal(12,2), payload binary"
+MENDED = "id decimal(18,0) not null, at timestamptz, amount decimal(12,4), payload binary"
+
+
+def good(number: int) -> dict[str, Any]:
+    return {"id": number, "at": "2024-05-01T00:00:00Z", "amount": number / 4, "payload": "aGk="}
+
+
+def text(record: dict[str, Any]) -> bytes:
+    return json.dumps(record).encode()
+
+
+DAMAGE = (
+    lambda number: text(good(number))[:-3],
+    lambda number: b"\xff\xfe" + text(good(number)),
+    lambda number: b"[%d]" % number,
+    lambda number: b"",
+    lambda number: text(good(number)) * 2,
+    lambda number: b'{"id":1,' + text(good(number))[1:],
+    lambda number: text({**good(number), "payload": "?"}),
+    # From here on the next schema and options read them.
+    lambda number: text({**good(number), "id": str(number)}),
+    lambda number: text({**good(number), "amount": f"{number}.0625"}),
+    lambda number: text({**good(number), "at": 1_714_521_600_000}),
+)
+"""Ten kinds of damage."""
+HELPED_BY_SETTINGS = 3
+
+
+def damaged(number: int) -> int | None:
+    """Which damage a record has: one in a hundred has one."""
+    return number // 100 % len(DAMAGE) if number % 100 == 17 else None
+
+
+def mend(rejects_table: str) -> None:
+    """What somebody does about records that no setting helps with: write them right, where they are kept."""
+    table = open_table(rejects_table)
+    rows = load_table(rejects_table).scan().to_arrow()
+    numbers = [row["offset"] * 2 + row["partition"] for row in rows.to_pylist()]
+    values = pa.array([text(good(number)) for number in numbers], pa.binary())
+    target = WriteTarget.for_table(
+        table.metadata, io=table.io, job_id="mend", checkpoint_id=0, operation_uuid="mend"
+    )
+    at = rows.column_names.index("value")
+    result = write_rows(target, rows.set_column(at, "value", values).to_batches(), 0, 0, 0)
+    overwrite = OverwriteFiles(table).overwrite_by_filter("true")
+    for file in result.data_files:
+        overwrite.add_file(file)
+    overwrite.commit()
+
+
+def test_ten_kinds_of_damage_through_a_kill_and_two_replays(
+    spark: SparkSession,
+    stream: KafkaStream,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+):
+    for partition in (0, 1):
+        numbers = range(partition, RECORDS, 2)
+        kinds = ((number, damaged(number)) for number in numbers)
+        values = [text(good(at)) if kind is None else DAMAGE[kind](at) for at, kind in kinds]
+        stream.broker.produce(stream.topic, values, partition=partition)
+    create_table(stream.location, "id decimal(18,0), at timestamptz, amount decimal(12,4), payload binary")
+    file = tmp_path / "payments.yaml"
+
+    def write(schema: str, options: str = "") -> None:
+        servers = stream.broker.bootstrap_servers
+        file.write_text(
+            PIPELINE.format(
+                servers=servers, topic=stream.topic, schema=schema, options=options, home=tmp_path
+            )
+        )
+
+    write(STRICT)
+    # The table has its second checkpoint, and the rejects have not.
+    armed = {"STREAMLAKE_FAILPOINTS": "after-swap=kill,nth=3"}
+    killed = streamlake("run", file, cwd=tmp_path, extra=armed)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    bad = [number for number in range(RECORDS) if damaged(number) is not None]
+    assert len(bad) == RECORDS // 100
+    before = len(rejects(stream))
+    assert 0 < before < len(bad)
+    state = run_pipeline(load_pipeline(file), spark)
+    assert state.checkpoints == 2
+    whole = sorted(set(range(RECORDS)) - set(bad))
+    assert stream.ids() == whole
+    found = rejects(stream)
+    assert sorted(row["offset"] * 2 + row["partition"] for row in found) == bad
+    assert len({row["checkpoint_id"] for row in found}) == 3
+
+    write(MENDED, ", json.timestamp-format: epoch-millis")
+    capsys.readouterr()
+    assert replay_rejects(str(file), table=None, where=None, limit=None, as_json=True) == 1
+    [told] = json.loads(capsys.readouterr().out)
+    helped = [number for number in bad if (damaged(number) or 0) >= len(DAMAGE) - HELPED_BY_SETTINGS]
+    assert (told["records"], told["failed"]) == (len(helped), len(bad) - len(helped))
+    assert stream.ids() == sorted({*whole, *helped})
+    mend(rejects_name(stream.location))
+    assert replay_rejects(str(file), table=None, where=None, limit=None, as_json=True) == 0
+    assert stream.ids() == list(range(RECORDS))
+    assert rejects(stream) == []
+    assert run_pipeline(load_pipeline(file), spark).rows == 0
