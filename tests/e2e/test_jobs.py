@@ -113,3 +113,29 @@ def test_kafka_upsert(tmp_path: Path, kafka_broker: KafkaBroker) -> None:
     table = load_table(tmp_path / "table")
     assert (table.format_version, len(table.snapshots)) == (3, 2)
     assert table.scan("id = 200").to_arrow()["name"].to_pylist() == ["n200"]
+
+
+@pytest.mark.kafka
+def test_cdc(tmp_path: Path, kafka_broker: KafkaBroker) -> None:
+    """Two change streams become a table each."""
+    prefix = kafka_broker.create_topic()
+    for table, count in (("customers", 20), ("orders", 30)):
+        topic = kafka_broker.create_topic(f"{prefix}.public.{table}", partitions=2)
+        events = [
+            {"op": "c", "before": None, "after": {"id": at, "name": f"{table} {at}"}} for at in range(count)
+        ]
+        events += [{"op": "d", "before": {"id": 0, "name": ""}, "after": None}]
+        for event in events:
+            event["source"] = {"connector": "postgresql", "lsn": 1, "ts_ms": 1}
+        keyed = [
+            (json.dumps({"id": (each["after"] or each["before"])["id"]}).encode(), json.dumps(each).encode())  # type: ignore[index]
+            for each in events
+        ]
+        kafka_broker.produce(topic, keyed)
+    arguments = ["--bootstrap-servers", kafka_broker.bootstrap_servers, "--name", "shop", "--interval", "now"]
+    arguments += ["--topic-pattern", rf"{prefix}\.public\.(?P<table>.+)", "--table", f"{tmp_path}/{{table}}"]
+    done = submit("cdc.py", *arguments, "--checkpoint", tmp_path / "checkpoint")
+    assert done.returncode == 0, done.stderr[-3000:]
+    for table, count in (("customers", 20), ("orders", 30)):
+        rows = load_table(tmp_path / table).scan().to_arrow()
+        assert sorted(rows["id"].to_pylist()) == list(range(1, count))
