@@ -21,6 +21,7 @@ from streamlake.decode.json_columns import JsonColumns
 from streamlake.decode.json_options import JsonOptions
 from streamlake.decode.json_values import FieldError, parse_object
 from streamlake.decode.mysql_rows import key_type, row_changes
+from streamlake.decode.new_fields import Watch, watching
 from streamlake.decode.readings import Plain, Reading, Refused, whole_number
 from streamlake.decode.row_reader import RowReader
 from streamlake.decode.text_columns import NotBulkError
@@ -58,12 +59,13 @@ class CanalJson:
         options: Mapping[str, str] | None = None,
         *,
         partial_update: bool = False,
+        watch: Watch | None = None,
     ) -> None:
         if options:
             raise InvalidOptionError(f"canal-json has no options, but '{next(iter(options))}' is set")
         self._arrow = changes_schema(schema)
         readings = {part.name: _reading(part.type) for part in schema.fields}
-        self._reader = RowReader(schema, readings, key, None, partial_update=partial_update)
+        self._reader = RowReader(schema, readings, key, None, partial_update=partial_update, watch=watch)
         old = NestedField(0, "old", ListType(0, key_type(self._reader)))
         fields = [
             NestedField(0, "data", ListType(0, self._reader.physical)),
@@ -72,7 +74,12 @@ class CanalJson:
             NestedField(0, "es", LongType()),
             NestedField(0, "_tidb", StructType((NestedField(0, "commitTs", LongType()),))),
         ]
-        self._columns = JsonColumns([*fields, old] if key else fields, JsonOptions(), strict_names=False)
+        self._columns = JsonColumns(
+            [*fields, old] if key else fields,
+            JsonOptions(),
+            strict_names=False,
+            **watching(watch, ("data",)),
+        )
 
     def bulk(self, records: Records) -> Changes:
         """See Envelope.bulk."""

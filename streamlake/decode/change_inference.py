@@ -65,6 +65,24 @@ def infer_changed_rows(
 
     Raises DecodeError when the records show no row.
     """
+    rows, schema, key = shown_rows(format, records, options)
+    if schema is None:
+        if not any(rows):
+            raise DecodeError(
+                f"no table can be made for this topic, because {len(records)} records in the format '{format}' show no "
+                "row; pass a schema, or create the table first"
+            )
+        schema = infer_schema((json.dumps(row, default=float).encode() for row in rows), texts_are_text=True)
+    key = key if all(name in schema.column_names for name in key) else ()
+    fields = tuple(replace(part, required=True) if part.name in key else part for part in schema.fields)
+    return ChangedRows(fresh_schema(Schema(fields)), key)
+
+
+def shown_rows(
+    format: str, records: Sequence[tuple[bytes | None, bytes]], options: Mapping[str, str]
+) -> tuple[list[Row], Schema | None, tuple[str, ...]]:
+    """The rows that (key, value) of records bring in, with null for what the database left out; the last exact schema that
+    one of them carries, and the last key."""
     placeholder = options.get(PLACEHOLDER, DEFAULT_PLACEHOLDER)
     schema: Schema | None = None
     key: tuple[str, ...] = ()
@@ -76,16 +94,7 @@ def infer_changed_rows(
             if sample.row is not None:
                 unset = {name: None for name, part in sample.row.items() if _is_unset(part, placeholder)}
                 rows.append({**sample.row, **unset})
-    if schema is None:
-        if not any(rows):
-            raise DecodeError(
-                f"no table can be made for this topic, because {len(records)} records in the format '{format}' show no "
-                "row; pass a schema, or create the table first"
-            )
-        schema = infer_schema((json.dumps(row, default=float).encode() for row in rows), texts_are_text=True)
-    key = key if all(name in schema.column_names for name in key) else ()
-    fields = tuple(replace(part, required=True) if part.name in key else part for part in schema.fields)
-    return ChangedRows(fresh_schema(Schema(fields)), key)
+    return rows, schema, key
 
 
 def _debezium(key: bytes | None, found: Any) -> _Sample:

@@ -17,6 +17,7 @@ from streamlake.decode.envelope import Changes, Reject, Truncate
 from streamlake.decode.envelope_decoder import record_error
 from streamlake.decode.envelopes import open_decoder
 from streamlake.decode.moved_keys import MovedKeys
+from streamlake.decode.new_fields import Watch
 from streamlake.formats.arrow_schema import schema_to_arrow
 from streamlake.formats.unset_cells import unset_column
 from streamlake.records import MOVED, PLACE, PLACE_TYPE, ROW_KIND, ROW_SEQUENCE, SEQUENCE, UNSET, RowKind
@@ -40,6 +41,7 @@ class ChangeRows:
         options: Mapping[str, str],
         *,
         partial_update: bool = False,
+        watch: Watch | None = None,
     ) -> None:
         typed = {part.name: part.type for part in schema_to_arrow(schema)}
         self.schema = pa.schema([pa.field(name, type_) for name, type_ in typed.items()])
@@ -48,7 +50,9 @@ class ChangeRows:
         self._moved: MovedKeys | None = None
         if key and format.startswith("debezium"):
             self._moved = MovedKeys(Schema(fields), key, DebeziumOptions.parse(options))
-        self._decoder = open_decoder(format, Schema(fields), key, options, partial_update=partial_update)
+        self._decoder = open_decoder(
+            format, Schema(fields), key, options, partial_update=partial_update, watch=watch
+        )
 
     def decode(self, raw: pa.RecordBatch, *, keep_rejects: bool = False) -> Decoded:
         """See Decoder; deletes may hold nulls outside of the key.

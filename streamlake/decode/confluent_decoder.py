@@ -12,19 +12,34 @@ import pyarrow as pa
 
 from streamlake.decode.avro_decoder import AvroDecoder, Failure, Payloads
 from streamlake.decode.avro_schema import AvroType
+from streamlake.decode.avro_types import schema_from_avro
 from streamlake.decode.confluent_framing import HEADER_BYTES, schema_ids, without_header
 from streamlake.decode.json_decoder import JsonDecoder
 from streamlake.decode.json_options import JsonOptions
+from streamlake.decode.new_fields import Watch, require_columns
 from streamlake.decode.schema_registry import SchemaRegistry, UnknownSchemaError
-from streamlake.errors import FeatureUnsupportedError, InvalidOptionError, SchemaMismatchError
+from streamlake.errors import (
+    FeatureUnsupportedError,
+    InvalidOptionError,
+    NewSchemaError,
+    SchemaMismatchError,
+)
 from streamlake.formats.arrow_schema import arrow_type
 from streamlake.spec.schema import Schema
 
 
 class ConfluentAvroDecoder:
-    """Decodes to the columns of `schema`. `reader` (an own Avro schema) adds aliases, defaults and symbols."""
+    """Decodes to the columns of `schema`. `reader` (an own Avro schema) adds aliases, defaults and symbols. With a `watch`,
+    records of a schema that has more than the columns raise NewSchemaError."""
 
-    def __init__(self, schema: Schema, registry: SchemaRegistry, reader: AvroType | None = None) -> None:
+    def __init__(
+        self,
+        schema: Schema,
+        registry: SchemaRegistry,
+        reader: AvroType | None = None,
+        watch: Watch | None = None,
+    ) -> None:
+        self._watch = watch
         self._schema = schema
         self._registry = registry
         self._reader = reader
@@ -56,9 +71,13 @@ class ConfluentAvroDecoder:
         if schema_id not in self._decoders:
             try:
                 found = self._registry.by_id(schema_id)
+                if self._watch is not None:
+                    self._require_columns(found.avro, found.name)
                 self._decoders[schema_id] = AvroDecoder(
                     self._schema, found.avro, self._reader, where=found.name
                 )
+            except NewSchemaError:
+                raise
             except (
                 UnknownSchemaError,
                 SchemaMismatchError,
@@ -67,6 +86,11 @@ class ConfluentAvroDecoder:
             ) as error:
                 raise failure(first, str(error)) from error
         return self._decoders[schema_id]
+
+    def _require_columns(self, avro: AvroType, name: str) -> None:
+        """What an own reader's schema leaves out is not wanted."""
+        if self._reader is None:
+            require_columns(self._schema, schema_from_avro(avro, name), self._watch, name)
 
 
 class ConfluentJsonDecoder:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamlake.decode.change_parts import changes_schema, joined, kind_codes, part_of
-from streamlake.decode.connect_schema import ConnectSchema
+from streamlake.decode.connect_schema import ConnectSchema, iceberg_schema_of
 from streamlake.decode.debezium_options import DebeziumOptions
 from streamlake.decode.debezium_readings import needs_samples, readings_by_options, readings_by_schema
 from streamlake.decode.debezium_source import DOCUMENTS, Position, has_position, position_of
@@ -25,6 +25,7 @@ from streamlake.decode.extended_json import document_readings
 from streamlake.decode.json_columns import JsonColumns
 from streamlake.decode.json_options import JsonOptions
 from streamlake.decode.json_values import FieldError, parse_object
+from streamlake.decode.new_fields import NewFieldsError, Watch, lacking, watching
 from streamlake.decode.payloads import PayloadReader, Payloads, payload_of
 from streamlake.decode.row_reader import RowReader
 from streamlake.decode.samples import samples
@@ -55,10 +56,12 @@ class DebeziumJson:
         options: DebeziumOptions | None = None,
         *,
         partial_update: bool = False,
+        watch: Watch | None = None,
     ) -> None:
         self._schema = schema
         self._key = tuple(key)
         self._partial_update = partial_update
+        self._watch = watch
         self._options = options or DebeziumOptions()
         self._unavailable = Unavailable(self._options.unavailable_value_placeholder)
         self._arrow = changes_schema(schema)
@@ -212,7 +215,13 @@ class DebeziumJson:
             NestedField(0, "op", StringType()),
             NestedField(0, "source", source),
         ]
-        before, after, op, source = JsonColumns(fields, JsonOptions(), strict_names=False).read(values)
+        columns = JsonColumns(
+            fields,
+            JsonOptions(),
+            strict_names=False,
+            **watching(None if documents else reader.watch, ("after",)),
+        )
+        before, after, op, source = columns.read(values)
         if documents:
             before, after = _documents(before, reader), _documents(after, reader)
         return before, after, op, source
@@ -221,6 +230,11 @@ class DebeziumJson:
         self, connect: ConnectSchema | None, images: Sequence[Mapping[str, Any]], documents: bool
     ) -> RowReader:
         image = None if connect is None else _image_schema(connect)
+        watch = self._watch
+        if image is not None and not documents:
+            if watch is not None and lacking(self._schema.fields, iceberg_schema_of(image).fields, watch):
+                raise NewFieldsError
+            watch = None
         if documents or image is None:
             for one in images:
                 self._shown.update({name: found for name, found in one.items() if found is not None})
@@ -232,7 +246,12 @@ class DebeziumJson:
         else:
             readings = readings_by_schema(self._schema, image, self._options)
         return RowReader(
-            self._schema, readings, self._key, self._unavailable, partial_update=self._partial_update
+            self._schema,
+            readings,
+            self._key,
+            self._unavailable,
+            partial_update=self._partial_update,
+            watch=watch,
         )
 
     def _bulk_reader(
@@ -284,7 +303,9 @@ def _documents(texts: pa.StringArray, reader: RowReader) -> pa.StructArray:
     """Images that are JSON within text, as `reader` reads them; null where there is none."""
     fields = reader.physical.fields
     present = texts.drop_null()
-    columns = JsonColumns(fields, JsonOptions(), strict_names=False).read(present.cast(pa.binary()))
+    columns = JsonColumns(fields, JsonOptions(), strict_names=False, **watching(reader.watch, ())).read(
+        present.cast(pa.binary())
+    )
     images = pa.StructArray.from_arrays(columns, fields=list(arrow_type(reader.physical)))
     return spread(images, texts)
 

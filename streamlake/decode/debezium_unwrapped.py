@@ -8,13 +8,14 @@ the transform's default a delete is nothing but a tombstone, so a tombstone dele
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from streamlake.decode.change_parts import changes_schema, joined
-from streamlake.decode.connect_schema import ConnectSchema
+from streamlake.decode.connect_schema import ConnectSchema, iceberg_schema_of
 from streamlake.decode.debezium_options import DebeziumOptions
 from streamlake.decode.debezium_readings import readings_by_options, readings_by_schema
 from streamlake.decode.debezium_source import Position, position_of
@@ -23,6 +24,7 @@ from streamlake.decode.envelope_decoder import one_by_one
 from streamlake.decode.json_columns import JsonColumns
 from streamlake.decode.json_options import JsonOptions
 from streamlake.decode.json_values import FieldError, parse_object
+from streamlake.decode.new_fields import NewFieldsError, Watch, lacking, watching
 from streamlake.decode.payloads import PayloadReader, Payloads, payload_of
 from streamlake.decode.row_reader import RowReader
 from streamlake.decode.samples import samples
@@ -55,10 +57,12 @@ class DebeziumUnwrapped:
         options: DebeziumOptions | None = None,
         *,
         partial_update: bool = False,
+        watch: Watch | None = None,
     ) -> None:
         self._schema = schema
         self._key = tuple(key)
         self._partial_update = partial_update
+        self._watch = None if watch is None else replace(watch, metadata="__")
         self._options = options or DebeziumOptions()
         self._unavailable = Unavailable(self._options.unavailable_value_placeholder)
         self._arrow = changes_schema(schema)
@@ -105,7 +109,8 @@ class DebeziumUnwrapped:
             NestedField(0, _DELETED, StringType()),
             *(NestedField(0, names[part.name], part.type) for part in position.fields if part.name in names),
         ]
-        arrays = JsonColumns(fields, JsonOptions(), strict_names=False).read(payloads.values)
+        columns_read = JsonColumns(fields, JsonOptions(), strict_names=False, **watching(reader.watch, ()))
+        arrays = columns_read.read(payloads.values)
         columns = {part.name: array for part, array in zip(fields, arrays, strict=True)}
         images = (
             pa.StructArray.from_arrays(
@@ -133,12 +138,21 @@ class DebeziumUnwrapped:
         return joined(parts, self._arrow)
 
     def _reader(self, connect: ConnectSchema | None, shown: Sequence[Mapping[str, Any]]) -> RowReader:
+        watch = self._watch
         if connect is None:
             readings = readings_by_options(self._schema, shown, self._options)
         else:
             readings = readings_by_schema(self._schema, connect, self._options)
+            if watch is not None and lacking(self._schema.fields, iceberg_schema_of(connect).fields, watch):
+                raise NewFieldsError
+            watch = None
         return RowReader(
-            self._schema, readings, self._key, self._unavailable, partial_update=self._partial_update
+            self._schema,
+            readings,
+            self._key,
+            self._unavailable,
+            partial_update=self._partial_update,
+            watch=watch,
         )
 
 

@@ -15,23 +15,24 @@ from streamlake.decode.debezium_unwrapped import DebeziumUnwrapped
 from streamlake.decode.envelope import Envelope
 from streamlake.decode.envelope_decoder import EnvelopeDecoder
 from streamlake.decode.maxwell_json import MaxwellJson
+from streamlake.decode.new_fields import Watch
 from streamlake.errors import InvalidOptionError
 from streamlake.spec.schema import Schema
 
-_Open = Callable[[Schema, Sequence[str], Mapping[str, str], bool], Envelope]
+_Open = Callable[[Schema, Sequence[str], Mapping[str, str], bool, "Watch | None"], Envelope]
 
 _FORMATS: dict[str, _Open] = {
-    "debezium-json": lambda schema, key, options, partial: DebeziumJson(
-        schema, key, DebeziumOptions.parse(options), partial_update=partial
+    "debezium-json": lambda schema, key, options, partial, watch: DebeziumJson(
+        schema, key, DebeziumOptions.parse(options), partial_update=partial, watch=watch
     ),
-    "debezium-unwrapped-json": lambda schema, key, options, partial: DebeziumUnwrapped(
-        schema, key, DebeziumOptions.parse(options), partial_update=partial
+    "debezium-unwrapped-json": lambda schema, key, options, partial, watch: DebeziumUnwrapped(
+        schema, key, DebeziumOptions.parse(options), partial_update=partial, watch=watch
     ),
-    "canal-json": lambda schema, key, options, partial: CanalJson(
-        schema, key, options, partial_update=partial
+    "canal-json": lambda schema, key, options, partial, watch: CanalJson(
+        schema, key, options, partial_update=partial, watch=watch
     ),
-    "maxwell-json": lambda schema, key, options, partial: MaxwellJson(
-        schema, key, options, partial_update=partial
+    "maxwell-json": lambda schema, key, options, partial, watch: MaxwellJson(
+        schema, key, options, partial_update=partial, watch=watch
     ),
 }
 FORMATS = tuple(_FORMATS)
@@ -45,10 +46,12 @@ def open_decoder(
     options: Mapping[str, str],
     *,
     partial_update: bool = False,
+    watch: Watch | None = None,
 ) -> EnvelopeDecoder:
     """A decoder of `format` to the columns of `schema`, whose key has the columns `key` (none: no key).
 
-    With `partial_update` a field that a row does not have is unset: its value is that of the row that is replaced.
+    With `partial_update` a field that a row does not have is unset: its value is that of the row that is replaced. With a `watch` it
+    raises NewFieldsError, see new_fields.
     Raises InvalidOptionError for an unknown format, option or column of the key.
     """
     if format not in _FORMATS:
@@ -56,4 +59,4 @@ def open_decoder(
     missing = [name for name in key if name not in schema.column_names]
     if missing:
         raise InvalidOptionError(f"the key has the column '{missing[0]}', which the schema does not have")
-    return EnvelopeDecoder(schema, _FORMATS[format](schema, key, options, partial_update))
+    return EnvelopeDecoder(schema, _FORMATS[format](schema, key, options, partial_update, watch))

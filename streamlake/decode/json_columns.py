@@ -8,7 +8,7 @@ is a joint between documents, each record holds at least one, and equal counts m
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,9 @@ import pyarrow.json as pj
 
 from streamlake.decode import text_columns
 from streamlake.decode.json_options import JsonOptions
+from streamlake.decode.json_shape import Path
 from streamlake.decode.json_values import RESOLUTION_NANOS
+from streamlake.decode.new_fields import NewFieldsError, has_new_fields
 from streamlake.decode.shaped_columns import ShapedColumns
 from streamlake.decode.text_columns import NotBulkError
 from streamlake.formats.arrow_schema import arrow_type
@@ -50,16 +52,29 @@ def has_map(type_: IcebergType) -> bool:
 
 
 class JsonColumns:
-    """Reads blocks of records into the columns of `fields`, none of which may hold a map."""
+    """Reads blocks of records into the columns of `fields`, none of which may hold a map.
 
-    def __init__(self, fields: Sequence[NestedField], options: JsonOptions, *, strict_names: bool) -> None:
+    `watched` is the path of the object or array of objects in which fields with values that are not asked for raise
+    NewFieldsError; but not on top of it those that are `known`.
+    """
+
+    def __init__(
+        self,
+        fields: Sequence[NestedField],
+        options: JsonOptions,
+        *,
+        strict_names: bool,
+        watched: Path | None = None,
+        known: Callable[[str], bool] = lambda name: False,
+    ) -> None:
         self._fields = tuple(fields)
         self._options = options
-        self._shaped = ShapedColumns(fields, options, strict_names=strict_names)
+        self._watched, self._known = watched, known
+        self._shaped = ShapedColumns(fields, options, strict_names=strict_names, watched=watched, known=known)
         self._parse = pj.ParseOptions(
             explicit_schema=pa.schema([self._read_field(part) for part in fields]),
             newlines_in_values=True,
-            unexpected_field_behavior="error" if strict_names else "ignore",
+            unexpected_field_behavior="error" if strict_names else "ignore" if watched is None else "infer",
         )
 
     def read(self, values: pa.Array) -> list[pa.Array]:
@@ -99,12 +114,21 @@ class JsonColumns:
             raise NotBulkError from error
         if table.num_rows != len(values):
             raise NotBulkError
+        if self._watched is not None:
+            self._require_known(table.schema)
         columns = []
         for part in self._fields:
             column = table.column(part.name)
             array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
             columns.append(self._field(array, part))
         return columns
+
+    def _require_known(self, found: pa.Schema) -> None:
+        read, asked = pa.struct(list(found)), pa.struct(list(self._parse.explicit_schema))
+        for name in self._watched or ():
+            read, asked = read.field(name).type, asked.field(name).type
+        if has_new_fields(_of_items(read), _of_items(asked), self._known):
+            raise NewFieldsError
 
     def _read_field(self, part: NestedField) -> pa.Field:
         return pa.field(part.name, self._read_type(part.type))
@@ -169,6 +193,10 @@ class JsonColumns:
         elements = self._field(array.flatten(), type_.element)
         mask = array.is_null() if array.null_count else None
         return pa.ListArray.from_arrays(pa.array(offsets), elements, type=arrow_type(type_), mask=mask)
+
+
+def _of_items(type_: pa.DataType) -> pa.DataType:
+    return type_.value_type if pa.types.is_list(type_) else type_
 
 
 def _joined(values: pa.Array) -> pa.Buffer:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from streamlake.decode.json_columns import JsonColumns, blocks, has_map
-from streamlake.decode.json_options import JsonOptions
+from streamlake.decode.json_options import NOTICE, JsonOptions
 from streamlake.decode.json_values import field_value, parse_object, row
 from streamlake.decode.text_columns import NotBulkError
 from streamlake.errors import FeatureUnsupportedError
@@ -49,8 +49,14 @@ class JsonDecoder:
         plain = [part for part in schema.fields if not has_map(part.type)]
         self._slow = [part for part in schema.fields if has_map(part.type)]
         strict = options.unknown_fields == "fail"
+        known = {*options.known, *(part.name for part in self._slow)}
+        watched = () if options.unknown_fields == NOTICE else None
         # With maps there are fields that only the slow way knows, so unknown ones can only be told there.
-        self._columns = None if self._slow and strict else JsonColumns(plain, options, strict_names=strict)
+        self._columns = (
+            None
+            if self._slow and strict
+            else JsonColumns(plain, options, strict_names=strict, watched=watched, known=known.__contains__)
+        )
         self._plain = plain
 
     def decode(self, values: pa.Array, failure: Failure) -> list[pa.Array]:

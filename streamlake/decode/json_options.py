@@ -16,6 +16,9 @@ EPOCH_UNITS = {
 }
 """`json.timestamp-format` for numbers -> nanoseconds per unit."""
 
+NOTICE = "notice"
+"""Of `unknown_fields`, for tables that follow their stream: NewFieldsError."""
+
 _CHOICES = {
     "json.timestamp-format": ("iso", *EPOCH_UNITS),
     "json.unknown-fields": ("ignore", "fail"),
@@ -25,10 +28,12 @@ _CHOICES = {
 @dataclass(frozen=True)
 class JsonOptions:
     """`timestamp_format`: "iso" (text only), or what a number in a timestamp column means (text stays allowed).
-    `unknown_fields`: "ignore" or "fail" for top-level and nested fields that the schema does not have."""
+    `unknown_fields`: "ignore" or "fail" for top-level and nested fields that the schema does not have; or NOTICE,
+    but not for the top-level ones that are `known`."""
 
     timestamp_format: str = "iso"
     unknown_fields: str = "ignore"
+    known: frozenset[str] = frozenset()
 
     @property
     def epoch_nanos(self) -> int | None:

@@ -22,7 +22,8 @@ from typing import Any
 import pyarrow as pa
 
 from streamlake.decode import text_values
-from streamlake.decode.json_options import JsonOptions
+from streamlake.decode.json_options import NOTICE, JsonOptions
+from streamlake.decode.new_fields import NewFieldsError, is_value
 from streamlake.spec.types import (
     BinaryType,
     BooleanType,
@@ -118,6 +119,10 @@ def _struct(
         unknown = [name for name in found if name not in names]
         if unknown:
             raise FieldError(f"'{path}{unknown[0]}' is not in the schema (json.unknown-fields is 'fail')")
+    if options.unknown_fields == NOTICE and not alone:
+        known = {*names, *options.known} if not path else names
+        if any(name not in known and is_value(value) for name, value in found.items()):
+            raise NewFieldsError
     return {part.name: _value(found.get(part.name), part, options, f"{path}{part.name}") for part in fields}
 
 

@@ -24,6 +24,7 @@ from streamlake.decode.json_options import JsonOptions
 from streamlake.decode.json_values import FieldError, parse_object
 from streamlake.decode.mysql_rows import key_type, row_changes
 from streamlake.decode.nested_readings import ListOf
+from streamlake.decode.new_fields import Watch, watching
 from streamlake.decode.readings import ByForm, Plain, Reading, form_of
 from streamlake.decode.row_reader import RowReader
 from streamlake.decode.samples import samples
@@ -56,12 +57,14 @@ class MaxwellJson:
         options: Mapping[str, str] | None = None,
         *,
         partial_update: bool = False,
+        watch: Watch | None = None,
     ) -> None:
         if options:
             raise InvalidOptionError(f"maxwell-json has no options, but '{next(iter(options))}' is set")
         self._schema = schema
         self._key = tuple(key)
         self._partial_update = partial_update
+        self._watch = watch
         self._arrow = changes_schema(schema)
 
     def bulk(self, records: Records) -> Changes:
@@ -75,7 +78,8 @@ class MaxwellJson:
         ]
         if self._key:
             fields.append(NestedField(0, "old", key_type(reader)))
-        columns = JsonColumns(fields, JsonOptions(), strict_names=False).read(records.values)
+        watched = watching(self._watch, ("data",))
+        columns = JsonColumns(fields, JsonOptions(), strict_names=False, **watched).read(records.values)
         data, types, ts, position, *olds = columns
         kinds = kind_codes(types, _KINDS, _OTHER)
         sequence = ts if position.null_count == len(position) else _sequences(position, ts)
@@ -117,7 +121,9 @@ class MaxwellJson:
             part.name: _reading(part.type, [row.get(part.name) for row in images])
             for part in self._schema.fields
         }
-        return RowReader(self._schema, readings, self._key, None, partial_update=self._partial_update)
+        return RowReader(
+            self._schema, readings, self._key, None, partial_update=self._partial_update, watch=self._watch
+        )
 
 
 def _reading(type_: IcebergType, shown: Sequence[Any]) -> Reading:

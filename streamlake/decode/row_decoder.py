@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from streamlake.decode.decoded import Decoded
 from streamlake.decode.envelope import Array, Reject
+from streamlake.decode.new_fields import Watch
 from streamlake.decode.value_formats import value_decoder
 from streamlake.errors import DecodeError
 from streamlake.formats.arrow_schema import schema_to_arrow
@@ -32,12 +33,17 @@ class RowDecoder:
     """
 
     def __init__(
-        self, schema: Schema, metadata: Mapping[str, str], format: str, options: Mapping[str, str]
+        self,
+        schema: Schema,
+        metadata: Mapping[str, str],
+        format: str,
+        options: Mapping[str, str],
+        watch: Watch | None = None,
     ) -> None:
         self.schema: pa.Schema = schema_to_arrow(schema)
         self._metadata = dict(metadata)
         self._value_fields = tuple(part for part in schema.fields if part.name not in metadata)
-        self._decoder = value_decoder(format, Schema(self._value_fields), options)
+        self._decoder = value_decoder(format, Schema(self._value_fields), options, watch)
 
     def decode(self, raw: pa.RecordBatch, *, keep_rejects: bool = False) -> Decoded:
         """See Decoder."""

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from streamlake.decode.change_parts import changes_schema, part_of
 from streamlake.decode.envelope import Array, Changes
 from streamlake.decode.json_values import FieldError
+from streamlake.decode.new_fields import NewFieldsError, Watch, is_value
 from streamlake.decode.readings import Reading
 from streamlake.decode.text_columns import NotBulkError
 from streamlake.decode.unavailable import Unavailable
@@ -29,7 +30,7 @@ class RowReader:
     """Reads rows to the columns of `schema`; `readings` has those of the columns that the envelope carries.
 
     `key` names the key's columns; without it rows that are taken out are not checked. With `partial_update` a field that
-    an image does not have is unset, not null.
+    an image does not have is unset, not null. With a `watch`, rows that are brought in raise NewFieldsError.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class RowReader:
         unavailable: Unavailable | None,
         *,
         partial_update: bool = False,
+        watch: Watch | None = None,
     ) -> None:
         self.fields = schema.fields
         self.key = tuple(key)
@@ -49,6 +51,8 @@ class RowReader:
         )
         self._unavailable = unavailable
         self._partial_update = partial_update
+        self.watch = watch
+        self._names = frozenset(part.name for part in schema.fields)
         self._changes = changes_schema(schema)
         self._types = {part.name: arrow_type(part.type) for part in schema.fields}
 
@@ -119,6 +123,8 @@ class RowReader:
         for name in getattr(image, "twice", ()):
             if name in self.readings:
                 raise FieldError(f"'{path}.{name}' is there twice")
+        if self.watch is not None and brought:
+            self._require_known(image, self.watch)
         for part in self.fields:
             reading = self.readings.get(part.name)
             found = image.get(part.name) if reading is not None else None
@@ -137,6 +143,11 @@ class RowReader:
             if row[part.name] is None and (part.required if brought else part.name in self.key):
                 raise FieldError(f"'{path}.{part.name}' is required, but it is missing or null")
         return row, frozenset(unset)
+
+    def _require_known(self, image: Mapping[str, Any], watch: Watch) -> None:
+        for name, found in image.items():
+            if name not in self._names and not watch.is_taken(name) and is_value(found):
+                raise NewFieldsError
 
     def _known(self, array: pa.Array, reading: Reading) -> tuple[pa.Array, Any]:
         mask = None if self._unavailable is None else self._unavailable.mask(array, reading.physical)

@@ -70,12 +70,22 @@ def has_list(type_: IcebergType) -> bool:
 
 class ShapedColumns:
     """Reads blocks into the columns of `fields` (none holds a map), as far as their records have a shape. Keeps the last
-    shape; after a few blocks in a row without one it stops looking."""
+    shape; after a few blocks in a row without one it stops looking. Shapes with fields that nobody asks for are left
+    out: anywhere with `strict_names`, in the object `watched` else, where those that are `known` do not count."""
 
-    def __init__(self, fields: Sequence[NestedField], options: JsonOptions, *, strict_names: bool) -> None:
+    def __init__(
+        self,
+        fields: Sequence[NestedField],
+        options: JsonOptions,
+        *,
+        strict_names: bool,
+        watched: Path | None = None,
+        known: Callable[[str], bool] = lambda name: False,
+    ) -> None:
         self._fields = tuple(fields)
         self._options = options
-        self._strict = strict_names
+        self._checked = () if strict_names else watched
+        self._known = known
         self._shape: Shape | None = None
         self._misses = 0
         self._impossible = any(has_list(part.type) for part in fields)
@@ -125,13 +135,25 @@ class ShapedColumns:
         found = shape_of(record)
         if found is None or found in known:
             return known
-        if self._strict and not self._knows_all(found, self._fields, ()):
+        if self._checked is not None and not self._knows_all(
+            found, self._below(self._checked), self._checked
+        ):
             return known
         return [*known, found]
+
+    def _below(self, where: Path) -> Sequence[NestedField]:
+        """The fields that are asked for in the object at a path."""
+        fields: Sequence[NestedField] = self._fields
+        for name in where:
+            type_ = next((part.type for part in fields if part.name == name), None)
+            fields = type_.fields if isinstance(type_, StructType) else ()
+        return fields
 
     def _knows_all(self, shape: Shape, fields: Sequence[NestedField], where: Path) -> bool:
         names = {(*where, part.name) for part in fields}
         below = {path for path in (*shape.values, *shape.objects) if len(path) == len(where) + 1}
+        if where == self._checked:
+            below = {path for path in below if not self._known(path[-1])}
         inner = [part for part in fields if isinstance(part.type, StructType)]
         return {path for path in below if path[: len(where)] == where} <= names and all(
             self._knows_all(shape, part.type.fields, (*where, part.name))

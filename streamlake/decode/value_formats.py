@@ -6,6 +6,7 @@ Where options of all formats meet: each takes its own (`json.*`, `avro.*`, `sche
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Protocol
 
 import pyarrow as pa
@@ -15,8 +16,9 @@ from streamlake.decode.avro_schema import AvroType, parse_avro_schema
 from streamlake.decode.avro_types import schema_from_avro
 from streamlake.decode.confluent_decoder import ConfluentAvroDecoder, ConfluentJsonDecoder
 from streamlake.decode.json_decoder import JsonDecoder
-from streamlake.decode.json_options import JsonOptions
+from streamlake.decode.json_options import NOTICE, JsonOptions
 from streamlake.decode.json_schema import schema_from_json_schema
+from streamlake.decode.new_fields import Watch
 from streamlake.decode.registry_options import PREFIX, RegistryOptions
 from streamlake.decode.schema_registry import SchemaRegistry, UnknownSchemaError, schema_registry
 from streamlake.errors import InvalidOptionError, SchemaMismatchError
@@ -35,27 +37,37 @@ class ValueDecoder(Protocol):
         ...
 
 
-def value_decoder(format: str, schema: Schema, options: Mapping[str, str]) -> ValueDecoder | None:
-    """The decoder of a format to the columns of `schema`; None for "raw", which is not decoded. Contacts nothing.
+def value_decoder(
+    format: str, schema: Schema, options: Mapping[str, str], watch: Watch | None = None
+) -> ValueDecoder | None:
+    """The decoder of a format to the columns of `schema`; None for "raw", which is not decoded. Contacts nothing. With a
+    `watch` it raises NewFieldsError or NewSchemaError, see new_fields.
 
     Raises InvalidOptionError for an option that the format does not have, SchemaMismatchError and
     FeatureUnsupportedError for columns that it has no values for.
     """
     if format == "json":
-        return JsonDecoder(schema, JsonOptions.parse(options))
+        return JsonDecoder(schema, _json_options(options, watch))
     if format == "confluent-json":
         plain, registry = _split(options)
         if registry:
             RegistryOptions.parse(registry)
-        return ConfluentJsonDecoder(schema, JsonOptions.parse(plain))
+        return ConfluentJsonDecoder(schema, _json_options(plain, watch))
     if format == "avro":
         return AvroDecoder(schema, _given_avro(options), where=f"the option {AVRO_SCHEMA}")
     if format == "confluent-avro":
         plain, registry = _split(options)
         reader = _given_avro(plain) if plain else None
-        return ConfluentAvroDecoder(schema, _registry(registry), reader)
+        return ConfluentAvroDecoder(schema, _registry(registry), reader, watch)
     check_option_names(options, (), f"the format '{format}'")
     return None
+
+
+def _json_options(options: Mapping[str, str], watch: Watch | None) -> JsonOptions:
+    parsed = JsonOptions.parse(options)
+    if watch is None or parsed.unknown_fields == "fail":
+        return parsed
+    return replace(parsed, unknown_fields=NOTICE, known=watch.taken)
 
 
 def declared_schema(

@@ -6,27 +6,32 @@ One call reads the ranges of one Arrow batch in order; calling it again for the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from streamlake.decode.change_rows import ChangeRows
 from streamlake.decode.decoded import Decoder
+from streamlake.decode.new_fields import Watch
 from streamlake.decode.row_decoder import RowDecoder
+from streamlake.decode.watched_records import watching_decoder
 from streamlake.formats.arrow_schema import schema_to_arrow
 from streamlake.pipeline.record_screen import RecordScreen, RejectRules
-from streamlake.records import RAW_RECORDS
+from streamlake.pipeline.upsert_options import with_row_kind
+from streamlake.records import RAW_RECORDS, ROW_KIND
 from streamlake.source.fetcher import fetch_range
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.source.offsets import OffsetRange
+from streamlake.spec.schema import Schema
 
 
 @dataclass(frozen=True)
 class RangeReader:
-    """Reads rows of `source.table_schema` for batches of the schema OFFSET_RANGES. `key`: see `row_decoder`."""
+    """Reads rows of `source.table_schema` for batches of the schema OFFSET_RANGES. `key` and `watch`: see `row_decoder`."""
 
     source: KafkaSource
     key: tuple[str, ...] = ()
+    watch: Watch | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -36,16 +41,21 @@ class RangeReader:
             return columns
         return pa.schema([part.with_nullable(True) for part in columns])
 
+    def following(self, table: Schema, row_kind: str | None, watch: Watch | None) -> RangeReader:
+        """The reader for the columns that the table has by now; `row_kind` is the stream's column for it."""
+        source = self.source.with_schema(with_row_kind(table, row_kind))
+        return replace(self, source=source, watch=watch)
+
     def rows(self, piece: OffsetRange) -> Iterator[pa.RecordBatch]:
         """The rows of one range. Raises SourceError, DataLossError, DecodeError."""
-        return read_range(self.source, row_decoder(self.source, self.key), piece)
+        return read_range(self.source, row_decoder(self.source, self.key, self.watch), piece)
 
     def screened(
         self, piece: OffsetRange, rules: RejectRules
     ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
         """The rows of one range that fit the table, and beside them the records that gave none, as rows of the rejects table
         (None: there are none). Raises SourceError, DataLossError, TooManyRejectsError."""
-        screen = RecordScreen(row_decoder(self.source, self.key), rules)
+        screen = RecordScreen(row_decoder(self.source, self.key, self.watch), rules)
         for raw in fetch_range(self.source, piece, RAW_RECORDS.names):
             decoded = screen.decode(raw)
             yield decoded.rows, screen.rejects_of(decoded)
@@ -63,20 +73,30 @@ def range_reader(source: KafkaSource, key: Sequence[str] = ()) -> RangeReader:
     return RangeReader(source, tuple(key))
 
 
-def row_decoder(source: KafkaSource, key: Sequence[str] = ()) -> Decoder:
+def row_decoder(source: KafkaSource, key: Sequence[str] = (), watch: Watch | None = None) -> Decoder:
     """The decoder of a source's records. `key` are the columns that tell rows apart: an envelope with the whole row from
-    before an update then tells that a row gets another key."""
+    before an update then tells that a row gets another key. With a `watch` it raises NewSchemaError for records that have
+    something which the schema lacks."""
     options = dict(source.settings.decode)
-    if source.has_row_kinds:
-        return ChangeRows(
-            source.table_schema,
-            source.metadata_columns,
-            source.format,
-            key,
-            options,
-            partial_update=source.settings.partial_update,
-        )
-    return RowDecoder(source.table_schema, source.metadata_columns, source.format, options)
+
+    def decoder(watch: Watch | None) -> Decoder:
+        if source.has_row_kinds:
+            return ChangeRows(
+                source.table_schema,
+                source.metadata_columns,
+                source.format,
+                key,
+                options,
+                partial_update=source.settings.partial_update,
+                watch=watch,
+            )
+        return RowDecoder(source.table_schema, source.metadata_columns, source.format, options, watch)
+
+    if watch is None:
+        return decoder(None)
+    taken = frozenset({*watch.taken, *source.metadata_columns, ROW_KIND})
+    columns = [part for part in source.table_schema.fields if part.name not in taken]
+    return watching_decoder(decoder, source.format, columns, replace(watch, taken=taken), options)
 
 
 def read_range(source: KafkaSource, decoder: Decoder, piece: OffsetRange) -> Iterator[pa.RecordBatch]:

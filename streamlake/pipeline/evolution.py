@@ -13,14 +13,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from streamlake.decode.new_fields import Watch
 from streamlake.errors import InvalidOptionError, NewSchemaError
 from streamlake.options import suggestion
-from streamlake.spec.schema import Schema
+from streamlake.spec.schema import Schema, relaxed
 from streamlake.spec.type_json import schema_from_json
 from streamlake.table.column_types import check_writable
+from streamlake.table.schema_edit import columns_text
 from streamlake.table.schema_union import UnionRules
 from streamlake.table.table import Table
-from streamlake.table.update_schema import UpdateSchema, columns_text
+from streamlake.table.update_schema import UpdateSchema
 from streamlake.write.conversion import is_convertible
 
 _LOG = logging.getLogger(__name__)
@@ -128,6 +130,19 @@ class SchemaFollower:
     @property
     def is_on(self) -> bool:
         return self._options.is_on
+
+    @property
+    def watch(self) -> Watch | None:
+        """What decoders look for in records, beside the columns that there are; None: nothing."""
+        return Watch(widen=self._options.level == FULL) if self._options.is_on else None
+
+    def lenient(self, schema: Schema) -> Schema:
+        """The table's schema as rows are read and screened with it: nulls that may lead to another schema pass, so that the
+        writers ask for it."""
+        if self._options.level != FULL:
+            return schema
+        kept = set(schema.identifier_field_ids)
+        return relaxed(schema, (field_id for field_id in schema.fields_by_id if field_id not in kept))
 
     def follow(self, described: str, columns: Callable[[], Schema]) -> None:
         """Evolve the table for rows of a schema, which `described` identifies; cheap while both stay as they are."""

@@ -225,10 +225,10 @@ class SinkRun:
         the frame before, as far as it may."""
         if self.follower.is_on:
             columns = frame.schema
-            self.follower.follow(columns.json(), lambda: self._columns_for_table(table_schema(columns)))
+            self.follower.follow(columns.json(), lambda: self.columns_for_table(table_schema(columns)))
         return self.follower.writing(lambda: self._written(frame, identity))
 
-    def _columns_for_table(self, schema: Schema) -> Schema:
+    def columns_for_table(self, schema: Schema) -> Schema:
         """The columns of a stream that are for the table: all but its row kind, where the table does not keep it."""
         kind = None if self.row_kind in self.table.schema.column_names else self.row_kind
         return replace(schema, fields=tuple(part for part in schema.fields if part.name != kind))

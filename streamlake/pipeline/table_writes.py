@@ -10,8 +10,9 @@ succeed as a whole are removed, and what one table meets does not change what th
 from __future__ import annotations
 
 import pickle
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -20,12 +21,14 @@ from pyspark.sql import functions as F  # noqa: N812
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.errors import (
     IndexDamagedError,
+    NewSchemaError,
     NoRejectsTableError,
     StreamlakeError,
     TooManyRejectsError,
 )
 from streamlake.pipeline.arrow_batches import bound_by_parcels
 from streamlake.pipeline.direct_reader import RangeReader
+from streamlake.pipeline.evolution import MAX_CHANGES
 from streamlake.pipeline.intake import ANY_TOPIC, Intake, KeyRoute, ParcelTask
 from streamlake.pipeline.key_routing import repartition_by_bucket
 from streamlake.pipeline.parallel import in_parallel
@@ -34,7 +37,7 @@ from streamlake.pipeline.record_screen import RejectRules, reject_rules
 from streamlake.pipeline.rejects import Rejects
 from streamlake.pipeline.sink_run import SinkRun, check_columns
 from streamlake.pipeline.table_tasks import OUTCOMES_DDL, AppendTask, ChangeTask, rejects_of
-from streamlake.pipeline.task_outcome import collected, task_ids
+from streamlake.pipeline.task_outcome import collected, lasting_error, task_ids
 from streamlake.write.result import WriteResult
 from streamlake.write.target import WriteTarget
 from streamlake.write.upsert_target import UpsertTarget
@@ -61,23 +64,21 @@ class TableWrite:
 def write_tables(frame: DataFrame, writes: Sequence[TableWrite]) -> list[Written]:
     """Write the records of `frame`, offset ranges, to the tables; one entry for each of `writes`.
 
-    A table whose index turns out to be damaged is written once more with a rebuilt one, and one that turns out to need a
-    rejects table once more with it. Raises what ends Spark's job.
+    A table whose index turns out to be damaged is written once more with a rebuilt one, one that turns out to need a
+    rejects table once more with it, and one whose schema follows the stream as often as tasks meet what it lacks. Raises what ends Spark's job.
     """
     found: dict[int, Written] = {}
     due = dict.fromkeys(range(len(writes)), False)
     made: set[int] = set()
+    changes: Counter[int] = Counter()
     while due:
-        targets = in_parallel(
-            list(due.items()),
-            lambda part: writes[part[0]].run.target(writes[part[0]].identity, rebuild=part[1]),
-        )
+        ready = in_parallel(list(due.items()), lambda part: _ready(writes[part[0]], rebuild=part[1]))
         job = _Job(frame)
-        for number, target in zip(due, targets, strict=True):
+        for number, each in zip(due, ready, strict=True):
             try:
-                if isinstance(target, StreamlakeError):
-                    raise target
-                job.add(number, writes[number], target)
+                if isinstance(each, StreamlakeError):
+                    raise each
+                job.add(number, *each)
             except StreamlakeError as error:
                 found[number] = error
         again = {}
@@ -104,10 +105,39 @@ def write_tables(frame: DataFrame, writes: Sequence[TableWrite]) -> list[Written
                 again[number] = due[number]
             elif isinstance(errors[0], IndexDamagedError) and not due[number]:
                 again[number] = True
+            elif isinstance(lasting_error(errors), NewSchemaError) and changes[number] < MAX_CHANGES:
+                changes[number] += 1
+                left = _answer(run, errors)
+                if left is None:
+                    again[number] = due[number]
+                else:
+                    found[number] = left
             else:
-                found[number] = errors[0]
+                found[number] = lasting_error(errors)
         due = again
     return [found[number] for number in range(len(writes))]
+
+
+def _ready(write: TableWrite, *, rebuild: bool) -> tuple[TableWrite, WriteTarget | UpsertTarget]:
+    """The write with a reader for the columns that the table has by now, and the target."""
+    run = write.run
+    follower = run.follower
+    if follower.is_on:
+        schema = write.reader.source.table_schema
+        follower.follow(str(schema), lambda: run.columns_for_table(schema))
+        target = run.target(write.identity, rebuild=rebuild)
+        columns = follower.lenient(run.table.schema)
+        return replace(write, reader=write.reader.following(columns, run.row_kind, follower.watch)), target
+    return write, run.target(write.identity, rebuild=rebuild)
+
+
+def _answer(run: SinkRun, errors: Sequence[StreamlakeError]) -> StreamlakeError | None:
+    """Let the table become what its tasks ask for; the error that remains where it may not."""
+    try:
+        answered = [run.follower.answer(error) for error in errors if isinstance(error, NewSchemaError)]
+    except StreamlakeError as error:
+        return error
+    return None if any(answered) else lasting_error(errors)
 
 
 @dataclass
@@ -141,6 +171,7 @@ class _Job:
     ) -> tuple[RejectRules, int | None]:
         """How a table's rejects are told, and the slot for them where rows have slots."""
         rules = reject_rules(target, write.run.row_kind, rejects.stamp(write.identity), rejects.most)
+        rules = replace(rules, schema=write.run.follower.lenient(rules.schema))
         beside = rejects.target(write.identity)
         if beside is None:
             return rules, None

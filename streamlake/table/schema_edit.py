@@ -164,11 +164,13 @@ class SchemaEdit:
         """Why a field cannot get a type, in words."""
         old = node.field.type
         hint = ""
-        if self.format_version < 3 and can_promote(old, type_, 3):
+        if can_promote(old, type_, self.format_version):
+            hint = "; types are only widened where that is asked for (schema_evolution 'full')"
+        elif can_promote(old, type_, 3):
             hint = "; that takes format version 3"
         elif isinstance(old, PrimitiveType) and isinstance(type_, PrimitiveType):
             hint = "; types can only be widened (int to long, float to double, a decimal to more digits of the same scale)"
-        return f"the column '{node.path}' is {old} and cannot become {type_}{hint}"
+        return f"the column '{node.path}' is {type_text(node.built().type)} and cannot become {type_text(type_)}{hint}"
 
     def make_optional(self, node: Node) -> None:
         if not node.field.required:
@@ -328,6 +330,26 @@ class SchemaEdit:
 
     def _refused(self, problem: str) -> SchemaMismatchError:
         return SchemaMismatchError(f"{self._base.location}: {problem}")
+
+
+def type_text(type_: IcebergType) -> str:
+    """A type without ids, for messages: "struct<a: int, b: list<string> not null>"."""
+    if isinstance(type_, StructType):
+        return f"struct<{', '.join(f'{part.name}: {_field_text(part)}' for part in type_.fields)}>"
+    if isinstance(type_, ListType):
+        return f"list<{_field_text(type_.element)}>"
+    if isinstance(type_, MapType):
+        return f"map<{type_text(type_.key_type)}, {_field_text(type_.value)}>"
+    return str(type_)
+
+
+def columns_text(schema: Schema) -> str:
+    """A schema in one line, for messages."""
+    return ", ".join(f"{part.name} {_field_text(part)}" for part in schema.fields)
+
+
+def _field_text(part: NestedField) -> str:
+    return f"{type_text(part.type)}{' not null' if part.required else ''}"
 
 
 def _node(part: NestedField, parent: Node | None, *, added: bool) -> Node:

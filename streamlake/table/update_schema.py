@@ -17,7 +17,7 @@ from streamlake.spec.table_metadata import TableMetadata
 from streamlake.spec.types import IcebergType, NestedField
 from streamlake.table.metadata_changes import require_writable, with_schema
 from streamlake.table.metadata_update import commit_metadata
-from streamlake.table.schema_edit import SchemaEdit
+from streamlake.table.schema_edit import SchemaEdit, columns_text
 from streamlake.table.schema_union import UnionRules, unite
 from streamlake.table.table import Table
 
@@ -138,13 +138,6 @@ class UpdateSchema:
             require_writable(base, self._table.name)
             self._added = new.schema if new.schemas is not base.schemas else None
         return new
-
-
-def columns_text(schema: Schema) -> str:
-    """A schema in one line, for messages."""
-    return ", ".join(
-        f"{part.name} {part.type}{' not null' if part.required else ''}" for part in schema.fields
-    )
 
 
 def _type(type_: IcebergType | str) -> IcebergType:

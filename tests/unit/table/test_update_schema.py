@@ -17,9 +17,10 @@ from streamlake.formats.name_mapping import NAME_MAPPING_PROPERTY, NameMapping
 from streamlake.spec.ddl import parse_ddl
 from streamlake.spec.sort_order import parse_sort_by
 from streamlake.table.metadata_changes import changed
+from streamlake.table.schema_edit import columns_text
 from streamlake.table.table import Table
 from streamlake.table.update_properties import UpdateProperties
-from streamlake.table.update_schema import UpdateSchema, columns_text
+from streamlake.table.update_schema import UpdateSchema
 from streamlake.tables import LoadedTable
 from tests.helpers.batch_write import append
 from tests.helpers.tables import FaultyOperations, make_table

@@ -1,0 +1,191 @@
+"""Fields of records that the table has no column for, or a narrower one: noticed while they are decoded.
+
+For tables that follow the schema of their stream. Decoders that are given a Watch raise: NewSchemaError where a schema
+comes with the records, NewFieldsError where only values show what there is, and `WatchingDecoder` then finds out what that
+is. Invariant: a value that a column could be made for is never passed over; a field that is always null has no type yet and
+is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from streamlake.decode.decoded import Decoded, Decoder
+from streamlake.errors import NewSchemaError
+from streamlake.formats.arrow_ids import arrow_parts
+from streamlake.spec.promotion import can_promote
+from streamlake.spec.schema import Schema
+from streamlake.spec.type_json import schema_to_json
+from streamlake.spec.types import IcebergType, ListType, MapType, NestedField, StructType
+
+_ANY_VERSION = 2
+"""Of the format: its promotions are those that every reader knows."""
+
+
+class NewFieldsError(Exception):
+    """Records have fields with values that no column is for. No ValueError: decoders take these for damaged records."""
+
+
+@dataclass(frozen=True)
+class Watch:
+    """What is looked for: new fields and, with `widen`, wider types. `taken`: columns that do not come from the value, and
+    fields whose names begin with `metadata`, are no news at the top of a row."""
+
+    widen: bool = False
+    taken: frozenset[str] = frozenset()
+    metadata: str | None = None
+
+    def is_taken(self, name: str) -> bool:
+        return name in self.taken or (self.metadata is not None and name.startswith(self.metadata))
+
+    @property
+    def inside(self) -> Watch:
+        """The same for what is inside a row's columns."""
+        return Watch(self.widen)
+
+
+def lacking(
+    known: Sequence[NestedField], wanted: Iterable[NestedField], watch: Watch
+) -> tuple[NestedField, ...]:
+    """Those of the wanted fields that `known` lacks, as optional ones, and those with wider types; around nested ones the
+    fields that hold them."""
+    by_name = {part.name: part for part in known}
+    found = []
+    for part in wanted:
+        mine = by_name.get(part.name)
+        if mine is None:
+            if not watch.is_taken(part.name):
+                found.append(replace(part, required=False))
+            continue
+        type_ = _lacking_type(mine.type, part.type, watch.inside)
+        if type_ is not None:
+            found.append(replace(mine, type=type_, required=True, initial_default=None, write_default=None))
+    return tuple(found)
+
+
+def _lacking_type(mine: IcebergType, wanted: IcebergType, watch: Watch) -> IcebergType | None:
+    if isinstance(mine, StructType) and isinstance(wanted, StructType):
+        parts = lacking(mine.fields, wanted.fields, watch)
+        return StructType(parts) if parts else None
+    if isinstance(mine, ListType) and isinstance(wanted, ListType):
+        inner = _lacking_type(mine.element_type, wanted.element_type, watch)
+        return None if inner is None else replace(mine, element_type=inner, element_required=True)
+    if isinstance(mine, MapType) and isinstance(wanted, MapType):
+        inner = _lacking_type(mine.value_type, wanted.value_type, watch)
+        return None if inner is None else replace(mine, value_type=inner, value_required=True)
+    return wanted if watch.widen and can_promote(mine, wanted, _ANY_VERSION) else None
+
+
+def new_schema_error(fields: Sequence[NestedField], where: str) -> NewSchemaError:
+    """The error that asks for the fields; `where` says which records have them."""
+    named = ", ".join(f"{part.name} {part.type}" for part in fields)
+    return NewSchemaError(
+        f"{where}: the table has no column, or a narrower one, for {named}. Add or widen it, or let the table follow its stream "
+        "(schema_evolution)",
+        json.dumps(schema_to_json(Schema(tuple(fields)))),
+    )
+
+
+def require_columns(known: Schema, wanted: Schema, watch: Watch | None, where: str) -> None:
+    """Raise NewSchemaError where records of the schema `wanted` have something that `known` lacks."""
+    fields = () if watch is None else lacking(known.fields, wanted.fields, watch)
+    if fields:
+        raise new_schema_error(fields, where)
+
+
+def has_new_fields(found: pa.DataType, asked: pa.DataType, is_known: Callable[[str], bool]) -> bool:
+    """Whether Arrow's reader has found fields with values that it was not asked for; `is_known` is about the top level."""
+    if pa.types.is_struct(found) and pa.types.is_struct(asked):
+        types = {part.name: part.type for part in asked}
+        return any(
+            has_new_fields(part.type, types[part.name], _none)
+            if part.name in types
+            else not is_known(part.name) and _holds_values(part.type)
+            for part in found
+        )
+    if pa.types.is_list(found) and pa.types.is_list(asked):
+        return has_new_fields(found.value_type, asked.value_type, _none)
+    return False
+
+
+def _none(_: str) -> bool:
+    return False
+
+
+def _holds_values(type_: pa.DataType) -> bool:
+    if pa.types.is_nested(type_):
+        return any(_holds_values(part.type) for part in arrow_parts(type_))
+    return not pa.types.is_null(type_)
+
+
+def is_value(found: Any) -> bool:
+    """Whether a parsed JSON value shows a type."""
+    if isinstance(found, dict):
+        return any(is_value(part) for part in found.values())
+    if isinstance(found, list):
+        return any(is_value(part) for part in found)
+    return found is not None
+
+
+def unknown_part(found: dict[str, Any], known: Sequence[NestedField], watch: Watch) -> dict[str, Any]:
+    """What of a parsed JSON object no field is for, within the objects and arrays that it is in; nothing without values."""
+    types = {part.name: part.type for part in known}
+    parts = {
+        name: _unknown_of(value, types[name]) if name in types else value
+        for name, value in found.items()
+        if not watch.is_taken(name)
+    }
+    return {name: part for name, part in parts.items() if is_value(part)}
+
+
+def _unknown_of(value: Any, type_: IcebergType) -> Any:
+    if isinstance(type_, StructType) and isinstance(value, dict):
+        return unknown_part(value, type_.fields, Watch())
+    if isinstance(type_, ListType) and isinstance(value, list):
+        return [part for part in (_unknown_of(item, type_.element_type) for item in value) if is_value(part)]
+    if isinstance(type_, MapType) and isinstance(value, dict):
+        parts = {name: _unknown_of(item, type_.value_type) for name, item in value.items()}
+        return {name: part for name, part in parts.items() if is_value(part)}
+    return None
+
+
+def watching(watch: Watch | None, path: tuple[str, ...]) -> dict[str, Any]:
+    """The arguments of JsonColumns for a watch over the object at a path."""
+    return {} if watch is None else {"watched": path, "known": watch.is_taken}
+
+
+class WatchingDecoder:
+    """A decoder that asks for the columns that its records need.
+
+    `watched` raises NewFieldsError, `plain` decodes the same records without; `wanted` tells from the batch which fields are
+    lacking after all.
+    """
+
+    def __init__(
+        self,
+        watched: Decoder,
+        plain: Callable[[], Decoder],
+        wanted: Callable[[pa.RecordBatch], Sequence[NestedField]],
+    ) -> None:
+        self.schema = watched.schema
+        self._watched = watched
+        self._plain = plain
+        self._wanted = wanted
+
+    def decode(self, raw: pa.RecordBatch, *, keep_rejects: bool = False) -> Decoded:
+        """See Decoder. Raises NewSchemaError."""
+        try:
+            return self._watched.decode(raw, keep_rejects=keep_rejects)
+        except NewFieldsError:
+            fields = self._wanted(raw)
+        if fields:
+            topic, partition, offset = (
+                raw.column(name)[0].as_py() for name in ("topic", "partition", "offset")
+            )
+            raise new_schema_error(fields, f"{topic}-{partition} from offset {offset} on")
+        return self._plain().decode(raw, keep_rejects=keep_rejects)
