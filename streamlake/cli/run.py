@@ -8,6 +8,7 @@ from streamlake.cli.rendering import human_count, human_size
 from streamlake.commit.receipt import CommitReceipt, Outcome
 from streamlake.pipeline.pipeline_file import load_pipeline
 from streamlake.pipeline.progress import ProgressState
+from streamlake.pipeline.rejects import REJECTED_COUNTER
 from streamlake.pipeline.running import PipelineRun, stop_on_signals
 from streamlake.pipeline.session import spark_session
 
@@ -65,8 +66,9 @@ def receipt_line(receipt: CommitReceipt) -> str:
 
 
 def _changes(receipt: CommitReceipt) -> str:
-    """What a checkpoint did to rows that were there, and how many changes came too late."""
+    """What a checkpoint did to rows that were there, how many changes came too late, and what is in the rejects."""
     told = {name: receipt.counters.get(name, 0) for name in ("updates", "deletes", "late")}
+    told["rejects"] = receipt.counters.get(REJECTED_COUNTER, 0)
     shown = ", ".join(f"{human_count(count)} {name}" for name, count in told.items() if count)
     return f" ({shown})" if shown else ""
 

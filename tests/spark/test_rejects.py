@@ -13,6 +13,7 @@ import pytest
 from streamlake import IcebergSink, create_table, load_table
 from streamlake.catalog.open import open_table
 from streamlake.cli.replay_rejects import run as replay_rejects
+from streamlake.cli.run import receipt_line
 from streamlake.errors import DecodeError, InvalidOptionError, TableNotFoundError, TooManyRejectsError
 from streamlake.pipeline.pipeline_file import load_pipeline
 from streamlake.pipeline.rejects_table import rejects_name
@@ -57,6 +58,7 @@ def test_bad_records_go_to_the_rejects_and_good_ones_to_the_table(stream: KafkaS
     sink = stream.sink(on_error="reject", pipeline="numbers")
     receipt = stream.run(sink).receipts[-1]
     assert (receipt.rows, receipt.counters["rejected-records"]) == (2, 3)
+    assert "committed, 2 rows (3 rejects), " in receipt_line(receipt)
     assert stream.ids() == list(range(102))
     found = rejects(stream)
     assert [(row["partition"], row["offset"], row["value"]) for row in found] == [
