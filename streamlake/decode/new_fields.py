@@ -21,6 +21,7 @@ from streamlake.formats.arrow_ids import arrow_parts
 from streamlake.spec.promotion import can_promote
 from streamlake.spec.schema import Schema
 from streamlake.spec.type_json import schema_to_json
+from streamlake.spec.type_text import type_text
 from streamlake.spec.types import IcebergType, ListType, MapType, NestedField, StructType
 
 _ANY_VERSION = 2
@@ -83,7 +84,7 @@ def _lacking_type(mine: IcebergType, wanted: IcebergType, watch: Watch) -> Icebe
 
 def new_schema_error(fields: Sequence[NestedField], where: str) -> NewSchemaError:
     """The error that asks for the fields; `where` says which records have them."""
-    named = ", ".join(f"{part.name} {part.type}" for part in fields)
+    named = ", ".join(f"{part.name} {type_text(part.type)}" for part in fields)
     return NewSchemaError(
         f"{where}: the table has no column, or a narrower one, for {named}. Add or widen it, or let the table follow its stream "
         "(schema_evolution)",

@@ -18,8 +18,8 @@ from streamlake.errors import InvalidOptionError, NewSchemaError
 from streamlake.options import suggestion
 from streamlake.spec.schema import Schema, relaxed
 from streamlake.spec.type_json import schema_from_json
+from streamlake.spec.type_text import columns_text
 from streamlake.table.column_types import check_writable
-from streamlake.table.schema_edit import columns_text
 from streamlake.table.schema_union import UnionRules
 from streamlake.table.table import Table
 from streamlake.table.update_schema import UpdateSchema

@@ -18,6 +18,7 @@ from streamlake.spec.promotion import can_promote, keeps_partitions, promoted_va
 from streamlake.spec.schema import Schema, assign_fresh_ids
 from streamlake.spec.table_metadata import TableMetadata
 from streamlake.spec.transforms import Void
+from streamlake.spec.type_text import type_text
 from streamlake.spec.types import (
     DoubleType,
     FloatType,
@@ -330,26 +331,6 @@ class SchemaEdit:
 
     def _refused(self, problem: str) -> SchemaMismatchError:
         return SchemaMismatchError(f"{self._base.location}: {problem}")
-
-
-def type_text(type_: IcebergType) -> str:
-    """A type without ids, for messages: "struct<a: int, b: list<string> not null>"."""
-    if isinstance(type_, StructType):
-        return f"struct<{', '.join(f'{part.name}: {_field_text(part)}' for part in type_.fields)}>"
-    if isinstance(type_, ListType):
-        return f"list<{_field_text(type_.element)}>"
-    if isinstance(type_, MapType):
-        return f"map<{type_text(type_.key_type)}, {_field_text(type_.value)}>"
-    return str(type_)
-
-
-def columns_text(schema: Schema) -> str:
-    """A schema in one line, for messages."""
-    return ", ".join(f"{part.name} {_field_text(part)}" for part in schema.fields)
-
-
-def _field_text(part: NestedField) -> str:
-    return f"{type_text(part.type)}{' not null' if part.required else ''}"
 
 
 def _node(part: NestedField, parent: Node | None, *, added: bool) -> Node:

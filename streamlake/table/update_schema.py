@@ -14,10 +14,11 @@ from streamlake.errors import InvalidOptionError, SchemaMismatchError
 from streamlake.spec.ddl import parse_ddl
 from streamlake.spec.schema import Schema
 from streamlake.spec.table_metadata import TableMetadata
+from streamlake.spec.type_text import columns_text
 from streamlake.spec.types import IcebergType, NestedField
 from streamlake.table.metadata_changes import require_writable, with_schema
 from streamlake.table.metadata_update import commit_metadata
-from streamlake.table.schema_edit import SchemaEdit, columns_text
+from streamlake.table.schema_edit import SchemaEdit
 from streamlake.table.schema_union import UnionRules, unite
 from streamlake.table.table import Table
 

@@ -19,7 +19,7 @@ from streamlake.pipeline.evolution import (
 )
 from streamlake.spec.ddl import parse_ddl
 from streamlake.spec.type_json import schema_to_json
-from streamlake.table.schema_edit import columns_text
+from streamlake.spec.type_text import columns_text
 from streamlake.table.table import Table
 from streamlake.table.update_schema import UpdateSchema
 from tests.helpers.tables import make_table

@@ -16,8 +16,8 @@ from streamlake.errors import (
 from streamlake.formats.name_mapping import NAME_MAPPING_PROPERTY, NameMapping
 from streamlake.spec.ddl import parse_ddl
 from streamlake.spec.sort_order import parse_sort_by
+from streamlake.spec.type_text import columns_text
 from streamlake.table.metadata_changes import changed
-from streamlake.table.schema_edit import columns_text
 from streamlake.table.table import Table
 from streamlake.table.update_properties import UpdateProperties
 from streamlake.table.update_schema import UpdateSchema
