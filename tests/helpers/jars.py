@@ -23,6 +23,11 @@ from xml.sax.saxutils import quoteattr
 from tests.helpers.rings import PartUnavailableError
 
 FETCH_TIMEOUT_SECONDS = 900
+_WITHOUT_POMS = (
+    '<ivysettings><settings defaultResolver="public"/><resolvers>'
+    '<ibiblio name="public" m2compatible="true" usepoms="false" useMavenMetadata="false" checksums="sha1"/>'
+    "</resolvers></ivysettings>"
+)
 
 
 @dataclass(frozen=True)
@@ -50,43 +55,27 @@ class Artifact:
 
 @dataclass(frozen=True)
 class Part:
-    """A set of artifacts that is cached as one directory, `directory`, of at least `file_count` files of `pattern`.
-
-    What they depend on comes along, but for the organisations in `without`.
-    """
+    """A set of artifacts that is cached as one directory, `directory`, of at least `file_count` files of `pattern`."""
 
     directory: str
     artifacts: tuple[Artifact, ...]
     file_count: int
     pattern: str = "*.jar"
-    without: tuple[str, ...] = ()
 
 
-KAFKA_BROKER = Part(
-    "kafka-4.1.2",
-    (Artifact("org.apache.kafka", "kafka_2.13", "4.1.2"), Artifact("org.slf4j", "slf4j-simple", "1.7.36")),
-    46,
-)
+def listed(directory: str) -> Part:
+    """A part whose jars stand one by one in `parts/<directory>.txt`: organisation, name, revision.
+
+    Fetched without asking what depends on what, which takes Ivy a second per jar.
+    """
+    lines = (Path(__file__).with_name("parts") / f"{directory}.txt").read_text().split("\n")
+    artifacts = tuple(Artifact(*line.split(), transitive=False) for line in lines if line)
+    return Part(directory, artifacts, len(artifacts))
 
 
-KAFKA_CONNECT = Part(
-    "kafka-connect-4.1.2",
-    (
-        Artifact("org.apache.kafka", "connect-runtime", "4.1.2"),
-        Artifact("org.slf4j", "slf4j-simple", "1.7.36"),
-    ),
-    57,
-)
-
-
-DEBEZIUM_POSTGRES = Part(
-    "debezium-connector-postgres-3.7.0",
-    (Artifact("io.debezium", "debezium-connector-postgres", "3.7.0.Final"),),
-    15,
-    without=("org.apache.kafka", "org.slf4j"),
-)
-
-
+KAFKA_BROKER = listed("kafka-4.1.2")
+KAFKA_CONNECT = listed("kafka-connect-4.1.2")
+DEBEZIUM_POSTGRES = listed("debezium-connector-postgres-3.7.0")
 SCHEMA_REGISTRY = Part(
     "apicurio-registry-3.3.3",
     (Artifact("io.apicurio", "apicurio-registry-app", "3.3.3", False, "all", "tar.gz"),),
@@ -120,7 +109,6 @@ def jars(part: Part) -> list[Path]:
 def ivy_file(part: Part) -> str:
     """The ivy.xml that asks for `part`."""
     dependencies = "".join(artifact.to_xml() for artifact in part.artifacts)
-    dependencies += "".join(f"<exclude org={quoteattr(each)}/>" for each in part.without)
     return (
         '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven"><info organisation="streamlake" module="tests"/>'
         '<configurations><conf name="default"/></configurations>'
@@ -173,6 +161,10 @@ def _fetch(part: Part, home: Path) -> None:
             "-warn",
         ]
         command += ["-cache", f"{work}/cache", "-ivy", str(request), "-confs", "default"]
+        if not any(artifact.transitive or artifact.classifier for artifact in part.artifacts):
+            settings = Path(work, "settings.xml")
+            settings.write_text(_WITHOUT_POMS)
+            command += ["-settings", str(settings)]
         command += ["-retrieve", f"{target}/[artifact]-[revision](-[classifier]).[ext]"]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_TIMEOUT_SECONDS)
