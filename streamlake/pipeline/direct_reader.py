@@ -5,7 +5,7 @@ One call reads the ranges of one Arrow batch in order; calling it again for the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ from streamlake.decode.new_fields import Watch
 from streamlake.decode.row_decoder import RowDecoder
 from streamlake.decode.watched_records import watching_decoder
 from streamlake.formats.arrow_schema import schema_to_arrow
+from streamlake.pipeline.newest_times import require_watermark_column
 from streamlake.pipeline.record_screen import RecordScreen, RejectRules
 from streamlake.pipeline.upsert_options import with_row_kind
 from streamlake.records import RAW_RECORDS, ROW_KIND
@@ -23,6 +24,12 @@ from streamlake.source.fetcher import fetch_range
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.source.offsets import OffsetRange
 from streamlake.spec.schema import Schema
+
+See = Callable[[pa.RecordBatch, pa.RecordBatch], None]
+
+
+def not_seen(raw: pa.RecordBatch, rows: pa.RecordBatch) -> None:
+    """For readers that nobody wants to know the times of."""
 
 
 @dataclass(frozen=True)
@@ -46,18 +53,25 @@ class RangeReader:
         source = self.source.with_schema(with_row_kind(table, row_kind))
         return replace(self, source=source, watch=watch)
 
-    def rows(self, piece: OffsetRange) -> Iterator[pa.RecordBatch]:
-        """The rows of one range. Raises SourceError, DataLossError, DecodeError."""
-        return read_range(self.source, row_decoder(self.source, self.key, self.watch), piece)
+    @property
+    def watermark_column(self) -> str | None:
+        """The column whose newest values make the watermark; None: the records' timestamps do."""
+        return self.source.settings.watermark_column
+
+    def rows(self, piece: OffsetRange, see: See = not_seen) -> Iterator[pa.RecordBatch]:
+        """The rows of one range; `see` is called with each raw batch and its rows. Raises SourceError, DataLossError,
+        DecodeError."""
+        return read_range(self.source, row_decoder(self.source, self.key, self.watch), piece, see)
 
     def screened(
-        self, piece: OffsetRange, rules: RejectRules
+        self, piece: OffsetRange, rules: RejectRules, see: See = not_seen
     ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
         """The rows of one range that fit the table, and beside them the records that gave none, as rows of the rejects table
         (None: there are none). Raises SourceError, DataLossError, TooManyRejectsError."""
         screen = RecordScreen(row_decoder(self.source, self.key, self.watch), rules)
         for raw in fetch_range(self.source, piece, RAW_RECORDS.names):
             decoded = screen.decode(raw)
+            see(raw, decoded.rows)
             yield decoded.rows, screen.rejects_of(decoded)
             truncated = decoded.truncated()
             if truncated is not None:
@@ -70,6 +84,7 @@ def range_reader(source: KafkaSource, key: Sequence[str] = ()) -> RangeReader:
     Raises InvalidOptionError (also for an option of the decoder), FeatureUnsupportedError, before anything runs.
     """
     row_decoder(source, key)
+    require_watermark_column(source.settings.watermark_column, source.table_schema)
     return RangeReader(source, tuple(key))
 
 
@@ -99,10 +114,13 @@ def row_decoder(source: KafkaSource, key: Sequence[str] = (), watch: Watch | Non
     return watching_decoder(decoder, source.format, columns, replace(watch, taken=taken), options)
 
 
-def read_range(source: KafkaSource, decoder: Decoder, piece: OffsetRange) -> Iterator[pa.RecordBatch]:
+def read_range(
+    source: KafkaSource, decoder: Decoder, piece: OffsetRange, see: See = not_seen
+) -> Iterator[pa.RecordBatch]:
     """The rows of one range. Raises SourceError, DataLossError, DecodeError."""
     for raw in fetch_range(source, piece, parts_read(source)):
         decoded = decoder.decode(raw)
+        see(raw, decoded.rows)
         if decoded.rows.num_rows:
             yield decoded.rows
         truncated = decoded.truncated()
@@ -113,4 +131,4 @@ def read_range(source: KafkaSource, decoder: Decoder, piece: OffsetRange) -> Ite
 def parts_read(source: KafkaSource) -> set[str]:
     """The parts of a record that a source's rows are made of."""
     needed = {"value", "key", "headers"} if source.has_row_kinds else {"value"}
-    return {*needed, *source.metadata_columns.values()}
+    return {*needed, *source.metadata_columns.values(), "timestamp"}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +18,8 @@ from streamlake.decode.row_kinds import row_kinds
 from streamlake.index.key_codec import KeyCodec
 from streamlake.pipeline.direct_reader import RangeReader
 from streamlake.pipeline.key_buckets import key_buckets
-from streamlake.pipeline.parcels import by_bucket, packed, packed_error
+from streamlake.pipeline.newest_times import NewestTimes
+from streamlake.pipeline.parcels import by_bucket, noted, packed, packed_error
 from streamlake.pipeline.record_screen import RejectRules, no_rejects_table
 from streamlake.pipeline.task_errors import FINAL_ERRORS
 from streamlake.pipeline.worker_paths import keep_archive_directories
@@ -86,12 +88,16 @@ class Intake:
     rules: RejectRules | None = None
     rejects_slot: int | None = None
 
-    def rows(self, piece: OffsetRange, reject: Callable[[pa.RecordBatch], None]) -> Iterator[pa.RecordBatch]:
-        """The rows of a range; those of the rejects table go to `reject`, right before the rows beside which they came."""
+    def rows(
+        self, piece: OffsetRange, reject: Callable[[pa.RecordBatch], None], times: NewestTimes
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of a range; those of the rejects table go to `reject`, right before the rows beside which they came.
+        `times` sees all of them."""
+        see = partial(times.see, piece)
         if self.rules is None:
-            yield from self.reader.rows(piece)
+            yield from self.reader.rows(piece, see)
             return
-        for rows, rejected in self.reader.screened(piece, self.rules):
+        for rows, rejected in self.reader.screened(piece, self.rules, see):
             if rejected is not None:
                 reject(rejected)
             if rows.num_rows or rejected is not None:
@@ -119,11 +125,12 @@ class ParcelTask:
                 if intake is None or intake.route is None:
                     continue
                 rejected: list[pa.RecordBatch] = []
+                times = NewestTimes(intake.reader.watermark_column)
                 try:
-                    for rows in intake.rows(OffsetRange(**piece), rejected.append):
+                    for rows in intake.rows(OffsetRange(**piece), rejected.append, times):
                         yield from _rejected(intake, rejected, order)
                         if rows.num_rows:
-                            yield from intake.route.parcels(rows, order)
+                            yield from noted(intake.route.parcels(rows, order), times.taken())
                         order += rows.num_rows
                 except FINAL_ERRORS as error:
                     yield packed_error(intake.route.first_slot, order, error)

@@ -25,19 +25,22 @@ PARCELS = pa.schema(
         pa.field("place", pa.int64(), nullable=False),
         pa.field("rows", pa.binary()),
         pa.field("error", pa.binary()),
+        pa.field("newest", pa.binary()),
     ]
 )
-PARCELS_DDL = "slot int not null, place long not null, rows binary, error binary"
+PARCELS_DDL = "slot int not null, place long not null, rows binary, error binary, newest binary"
 MAX_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
 class Parcel:
-    """One parcel for a slot: rows as the bytes of an Arrow stream, or the error that took their place."""
+    """One parcel for a slot: rows as the bytes of an Arrow stream, or the error that took their place. `newest`: see
+    NewestTimes; it is of the records that were read with these, whichever slot they went to."""
 
     slot: int
     rows: bytes | None
     error: StreamlakeError | None = None
+    newest: bytes | None = None
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows. Raises the error."""
@@ -64,6 +67,15 @@ def packed_error(slot: int, place: int, error: StreamlakeError) -> pa.RecordBatc
     return _parcel(slot, place, None, pickle.dumps(error))
 
 
+def noted(parcels: Iterator[pa.RecordBatch], newest: bytes | None) -> Iterator[pa.RecordBatch]:
+    """The parcels, the first of them with a note of the newest times that were read with them."""
+    for parcel in parcels:
+        if newest is not None:
+            parcel = parcel.set_column(4, PARCELS.field("newest"), pa.array([newest], pa.binary()))
+            newest = None
+        yield parcel
+
+
 def by_bucket(rows: pa.RecordBatch, buckets: Array) -> Iterator[tuple[int, pa.RecordBatch]]:
     """The rows of each bucket that has any, (n,) `buckets` telling whose each row is; their order stays."""
     if not len(buckets):
@@ -81,15 +93,18 @@ def by_bucket(rows: pa.RecordBatch, buckets: Array) -> Iterator[tuple[int, pa.Re
 def unpacked(batches: Iterator[pa.RecordBatch]) -> Iterator[Parcel]:
     """The parcels of batches of the schema PARCELS, one after the other."""
     for batch in batches:
-        slots, _, rows, errors = batch.columns
+        slots, _, rows, errors, newest = batch.columns
         for at in range(batch.num_rows):
             error = errors[at].as_py()
             yield Parcel(
-                slots[at].as_py(), rows[at].as_py(), None if error is None else pickle.loads(bytes(error))
+                slots[at].as_py(),
+                rows[at].as_py(),
+                None if error is None else pickle.loads(bytes(error)),
+                newest[at].as_py(),
             )
 
 
 def _parcel(slot: int, place: int, rows: bytes | None, error: bytes | None) -> pa.RecordBatch:
     arrays = [pa.array([slot], pa.int32()), pa.array([place], pa.int64())]
-    arrays += [pa.array([rows], pa.binary()), pa.array([error], pa.binary())]
+    arrays += [pa.array([rows], pa.binary()), pa.array([error], pa.binary()), pa.nulls(1, pa.binary())]
     return pa.RecordBatch.from_arrays(arrays, schema=PARCELS)

@@ -29,6 +29,7 @@ from streamlake.pipeline.commit_queue import CommitQueue
 from streamlake.pipeline.distribution import distribute
 from streamlake.pipeline.evolution import EvolutionOptions, SchemaFollower
 from streamlake.pipeline.lineage_check import KnownDirectory, LoggedOffsets, directory_finding
+from streamlake.pipeline.newest_times import Newest, watermark_summary
 from streamlake.pipeline.patience import Patience
 from streamlake.pipeline.rejects import REJECTED_RECORDS, Rejects
 from streamlake.pipeline.task_outcome import (
@@ -60,7 +61,7 @@ class SinkRun:
     A restarted query gets another one, in the same process too: it starts from what is durable. With a `queue`,
     checkpoints are committed by its thread; once there is something in it, only that thread moves the table. `rejects`
     (None: records that cannot become rows are errors) is set before the first checkpoint, `rejected` is how many the one
-    that is being staged has.
+    that is being staged has, `newest` how far each partition has come in it.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class SinkRun:
         self._max_continuous_empty_commits = max_continuous_empty_commits
         self.rejects: Rejects | None = None
         self.rejected = 0
+        self.newest: Newest = {}
         self._empty = 0
         self._recovered = False
         self._staged: list[CheckpointIdentity] = []
@@ -336,7 +338,7 @@ class SinkRun:
         extra = {**committable.extra, STAGED_AT: self.table.metadata.last_sequence_number}
         if self.queue is not None:
             extra[FOLLOWS] = self._last_staged
-        summary = committable.summary
+        summary = {**watermark_summary(self.newest), **committable.summary}
         if self.rejected and REJECTED_RECORDS not in summary:
             summary = {**summary, REJECTED_RECORDS: str(self.rejected)}
         staged = committable = replace(committable, extra=extra, summary=summary)

@@ -14,14 +14,13 @@ from streamlake.catalog.open import CatalogOption, open_table
 from streamlake.commit.marker import JOB_ID, MAX_COMMITTED_CHECKPOINT_ID, PIPELINE
 from streamlake.commit.offset_summary import committed_offsets
 from streamlake.errors import TableNotFoundError
+from streamlake.pipeline.newest_times import WATERMARK
 from streamlake.pipeline.rejects import REJECTED_RECORDS
 from streamlake.pipeline.rejects_table import rejects_name
 from streamlake.source.offsets import PartitionOffsets
 from streamlake.spec.snapshot import MAIN_BRANCH, Snapshot
 from streamlake.table.table import Table
 
-WATERMARK = "streamlake.watermark-ms"
-"""In a snapshot's summary: of each partition, the time of its newest record in the checkpoint; the oldest of these."""
 SNAPSHOTS_OF_PACE = 20
 
 

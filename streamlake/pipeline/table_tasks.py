@@ -19,7 +19,8 @@ import pyarrow as pa
 from streamlake.errors import StreamlakeError
 from streamlake.failpoints import failpoint
 from streamlake.pipeline.intake import Batches, Intake, TaskContext, intake_of
-from streamlake.pipeline.parcels import unpacked
+from streamlake.pipeline.newest_times import NewestTimes, together
+from streamlake.pipeline.parcels import Parcel, unpacked
 from streamlake.pipeline.record_screen import no_rejects_table
 from streamlake.pipeline.task_errors import FINAL_ERRORS
 from streamlake.pipeline.worker_paths import keep_archive_directories
@@ -36,9 +37,11 @@ OUTCOMES = pa.schema(
         pa.field("table", pa.int32(), nullable=False),
         pa.field("result", pa.binary()),
         pa.field("error", pa.binary()),
+        pa.field("newest", pa.binary()),
     ]
 )
-OUTCOMES_DDL = "table int not null, result binary, error binary"
+"""`newest`: see NewestTimes."""
+OUTCOMES_DDL = "table int not null, result binary, error binary, newest binary"
 
 
 @dataclass(frozen=True)
@@ -60,9 +63,10 @@ class AppendTask:
                     by_table.setdefault(intake.table, []).append((intake, OffsetRange(**piece)))
         for table, pieces in by_table.items():
             rejects = _Rejected(self.targets.get(rejects_of(table)), ids)
-            rows = (rows for intake, piece in pieces for rows in intake.rows(piece, rejects.write))
+            times = NewestTimes(pieces[0][0].reader.watermark_column)
+            rows = (rows for intake, piece in pieces for rows in intake.rows(piece, rejects.write, times))
             try:
-                yield from _outcome(table, partial(write_rows, self.targets[table], rows, *ids))
+                yield from _outcome(table, partial(write_rows, self.targets[table], rows, *ids), times.taken)
             except BaseException:
                 rejects.abort()
                 raise
@@ -111,31 +115,45 @@ class ChangeTask:
         _, task_id, attempt = self.context()
         for slot, parcels in groupby(unpacked(batches), key=lambda parcel: parcel.slot):
             table, bucket = self.slots[slot]
-            rows = (rows for parcel in parcels for rows in parcel.batches())
+            newest: list[bytes | None] = []
+            rows = _rows(parcels, newest)
             target = self.targets[table]
             write: Callable[[], WriteResult]
             if isinstance(target, UpsertTarget):
                 write = partial(write_changes, target, rows, bucket, task_id, attempt)
             else:
                 write = partial(write_rows, target, rows, bucket, task_id, attempt)
-            yield from _outcome(table, write)
+            yield from _outcome(table, write, partial(together, newest))
 
 
-def _outcome(table: int, write: Callable[[], WriteResult]) -> Iterator[pa.RecordBatch]:
+def _rows(parcels: Iterator[Parcel], newest: list[bytes | None]) -> Iterator[pa.RecordBatch]:
+    """The rows of parcels; what they tell of the newest times is added to `newest`."""
+    for parcel in parcels:
+        newest.append(parcel.newest)
+        yield from parcel.batches()
+
+
+def _outcome(
+    table: int, write: Callable[[], WriteResult], newest: Callable[[], bytes | None]
+) -> Iterator[pa.RecordBatch]:
+    """`newest` is asked when everything has been written."""
     try:
         result = write()
     except FINAL_ERRORS as error:
         yield _row(table, None, error)
         return
     failpoint("before-result")
-    yield _row(table, result.to_bytes(), None)
+    yield _row(table, result.to_bytes(), None, newest())
     failpoint("result-returned")
 
 
-def _row(table: int, result: bytes | None, error: StreamlakeError | None) -> pa.RecordBatch:
+def _row(
+    table: int, result: bytes | None, error: StreamlakeError | None, newest: bytes | None = None
+) -> pa.RecordBatch:
     arrays = [
         pa.array([table], pa.int32()),
         pa.array([result], pa.binary()),
         pa.array([None if error is None else pickle.dumps(error)], pa.binary()),
+        pa.array([newest], pa.binary()),
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=OUTCOMES)

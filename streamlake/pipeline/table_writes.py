@@ -31,6 +31,7 @@ from streamlake.pipeline.direct_reader import RangeReader
 from streamlake.pipeline.evolution import MAX_CHANGES
 from streamlake.pipeline.intake import ANY_TOPIC, Intake, KeyRoute, ParcelTask
 from streamlake.pipeline.key_routing import repartition_by_bucket
+from streamlake.pipeline.newest_times import merged
 from streamlake.pipeline.parallel import in_parallel
 from streamlake.pipeline.parcels import PARCELS_DDL
 from streamlake.pipeline.record_screen import RejectRules, reject_rules
@@ -95,6 +96,7 @@ def write_tables(frame: DataFrame, writes: Sequence[TableWrite]) -> list[Written
                     errors = [error]
             if not errors:
                 found[number] = results
+                run.newest = merged(job.newest.get(number, ()))
                 continue
             run.discard(path for result in results for path in result.paths)
             if rejects is not None:
@@ -150,6 +152,7 @@ class _Job:
     upserts: dict[int, UpsertTarget] = field(default_factory=dict)
     rejects: dict[int, WriteTarget] = field(default_factory=dict)
     slots: list[tuple[int, int]] = field(default_factory=list)
+    newest: dict[int, list[bytes | None]] = field(default_factory=dict)
 
     def add(self, number: int, write: TableWrite, target: WriteTarget | UpsertTarget) -> None:
         route = self._route(number, target, write)
@@ -201,8 +204,9 @@ class _Job:
         found: dict[int, tuple[list[WriteResult], list[StreamlakeError]]] = {
             number: ([], []) for number in (*self.appends, *self.upserts, *self.rejects)
         }
-        for table, result, error in (*self._appended(), *self._upserted()):
+        for table, result, error, newest in (*self._appended(), *self._upserted()):
             results, errors = found[table]
+            self.newest.setdefault(table, []).append(None if newest is None else bytes(newest))
             if error is not None:
                 errors.append(pickle.loads(bytes(error)))
             elif result is not None:

@@ -29,6 +29,7 @@ _NAMES = (
     "partition-discovery-interval-ms",
     "include-prefix",
     "inference-sample-size",
+    "watermark-column",
     "partial-update",
 )
 
@@ -55,6 +56,7 @@ class SourceOptions:
     partition_discovery_interval_ms: int = 10_000
     include_prefix: str = ""
     inference_sample_size: int = 1_000
+    watermark_column: str | None = None
     partial_update: bool = False
     client: Mapping[str, Any] = field(default_factory=dict)
     decode: Mapping[str, str] = field(default_factory=dict)
@@ -87,6 +89,7 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
         include_prefix=own.get("include-prefix", ""),
         inference_sample_size=_count(own, "inference-sample-size", 1_000) or 0,
         partial_update=_flag(own, "partial-update", default=False),
+        watermark_column=own.get("watermark-column") or None,
         client=client_options(options),
         decode={key: value for key, value in options.items() if key.startswith(DECODE_PREFIXES)},
     )

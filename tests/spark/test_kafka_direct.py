@@ -451,6 +451,30 @@ def test_mistakes_are_found_before_anything_starts(stream: KafkaStream, spark: S
     assert not Path(stream.checkpoint).exists()
 
 
+@pytest.mark.parametrize("mode", ["append", "upsert"])
+def test_a_watermark_stands_in_the_summary(wide: KafkaStream, mode: str):
+    """Of each partition that had records the newest time, of these the oldest."""
+    upsert = {"mode": "upsert", "key": ["id"], "delete_mode": "equality"} if mode == "upsert" else {}
+    wide.produce(range(10), partition=0, timestamp_ms=5_000)
+    wide.produce(range(10, 20), partition=0, timestamp_ms=9_000)
+    wide.produce(range(20, 30), partition=1, timestamp_ms=7_000)
+    wide.run(wide.sink(**upsert))
+    wide.produce(range(30, 40), partition=1, timestamp_ms=12_345)
+    wide.run(wide.sink(**upsert))
+    found = [each.summary["streamlake.watermark-ms"] for each in load_table(wide.location).snapshots]
+    assert found == ["7000", "12345"]
+
+
+def test_a_watermark_of_a_column(stream: KafkaStream):
+    records = [b'{"id": 1, "at": "1970-01-01T00:00:02Z"}', b'{"id": 2, "at": "1970-01-01T00:00:01Z"}']
+    stream.broker.produce(stream.topic, records)
+    schema = "id long, at timestamp"
+    with pytest.raises(InvalidOptionError, match="watermark-column is 'ta'"):
+        stream.run(schema=schema, watermark_column="ta")
+    stream.run(schema=schema, watermark_column="at")
+    assert load_table(stream.location).current_snapshot.summary["streamlake.watermark-ms"] == "2000"
+
+
 def _forget_last_commit(stream: KafkaStream) -> None:
     """Delete the end of Spark's commit log, so that the last micro-batch runs again."""
     commits = Path(stream.checkpoint, "commits")

@@ -1,0 +1,93 @@
+"""The watermark of a checkpoint: of each partition the newest time, of these the oldest."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, timezone
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streamlake.errors import InvalidOptionError
+from streamlake.pipeline.newest_times import (
+    NewestTimes,
+    merged,
+    require_watermark_column,
+    together,
+    watermark_summary,
+)
+from streamlake.records import RAW_RECORDS
+from streamlake.source.offsets import OffsetRange
+from streamlake.spec.ddl import parse_ddl
+
+P0, P1 = OffsetRange("t", 0, 0, 9), OffsetRange("t", 1, 0, 9)
+
+
+def raw(*milliseconds: int | None) -> pa.RecordBatch:
+    rows = [
+        {
+            "topic": "t",
+            "partition": 0,
+            "offset": at,
+            "timestamp": None if ms is None else datetime.fromtimestamp(ms / 1000, timezone.utc),
+        }
+        for at, ms in enumerate(milliseconds)
+    ]
+    return pa.RecordBatch.from_pylist(rows, RAW_RECORDS)
+
+
+def rows(values: list[Any], type_: pa.DataType | None = None) -> pa.RecordBatch:
+    return pa.record_batch({"at": pa.array(values, type_)})
+
+
+def test_the_newest_of_each_partition() -> None:
+    times = NewestTimes()
+    times.see(P0, raw(5_000, 7_250, None), rows([]))
+    times.see(P1, raw(6_000), rows([]))
+    first = times.taken()
+    assert times.taken() is None
+    times.see(P0, raw(7_000), rows([]))
+    found = merged([first, None, times.taken()])
+    assert found == {"t-0": 7_250, "t-1": 6_000}
+    assert watermark_summary(found) == {"streamlake.watermark-ms": "6000"}
+    assert merged([together([first, None])]) == found
+
+
+def test_nothing_was_read() -> None:
+    times = NewestTimes()
+    times.see(P0, raw(None), rows([]))
+    times.see(P0, raw(), rows([]))
+    assert times.taken() is None
+    assert together([None]) is None
+    assert watermark_summary(merged([None])) == {}
+
+
+@pytest.mark.parametrize(
+    ("values", "type_", "expected"),
+    [
+        ([date(1970, 1, 2), None], pa.date32(), 86_400_000),
+        ([datetime(1970, 1, 1, 0, 0, 1, 999)], pa.timestamp("us"), 1_000),
+        ([1_999_999, 5], pa.timestamp("ns", tz="UTC"), 1),
+        ([-1], pa.timestamp("us", tz="UTC"), -1),
+    ],
+)
+def test_a_column(values: list[Any], type_: pa.DataType, expected: int) -> None:
+    times = NewestTimes("at")
+    times.see(P0, raw(1), rows(values, type_))
+    times.see(P0, raw(1), rows([None], type_))
+    assert merged([times.taken()]) == {"t-0": expected}
+
+
+def test_rows_without_the_column_say_nothing() -> None:
+    times = NewestTimes("other")
+    times.see(P0, raw(1), rows([1]))
+    assert times.taken() is None
+
+
+def test_only_times_will_do() -> None:
+    schema = parse_ddl("id long, at timestamp, s struct<at: timestamp>")
+    require_watermark_column(None, schema)
+    require_watermark_column("at", schema)
+    for name, problem in (("ta", "no column"), ("id", "is long"), ("s.at", "no column")):
+        with pytest.raises(InvalidOptionError, match=f"{name}.*{problem}"):
+            require_watermark_column(name, schema)
