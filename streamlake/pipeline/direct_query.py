@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from streamlake import clock
 from streamlake.errors import InvalidOptionError, SourceError
 from streamlake.pipeline.checkpoint_offsets import last_offsets_of
-from streamlake.pipeline.offset_range_source import RANGES_FORMAT, OffsetRangeSource
+from streamlake.pipeline.offset_range_source import RANGES_FORMAT, TASKS, OffsetRangeSource
 from streamlake.pipeline.offset_stream import stream_options
 from streamlake.pipeline.task_outcome import raised_on_executor
 from streamlake.source.cluster import KafkaCluster
@@ -75,6 +75,7 @@ def direct_stream(
             trigger = {"processingTime": "0 seconds"} if stepwise else trigger
     spark.dataSource.register(OffsetRangeSource)
     options = stream_options(source, start=start, known=known, target=target)
+    options[TASKS] = str(max(spark.sparkContext.defaultParallelism, 1))
     frame = spark.readStream.format(RANGES_FORMAT).options(**options).load()
     return DirectStream(frame, trigger, target)
 

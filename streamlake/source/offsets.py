@@ -7,7 +7,7 @@ offsets have equal JSON (keys are sorted), because Spark tells by the text wheth
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -143,3 +143,23 @@ def split(ranges: Iterable[OffsetRange], min_partitions: int | None) -> list[Off
         bounds = [whole.start + whole.size * at // parts for at in range(parts + 1)]
         pieces += [OffsetRange(whole.topic, whole.partition, low, high) for low, high in pairwise(bounds)]
     return pieces
+
+
+def grouped(ranges: Sequence[OffsetRange], tasks: int, worthwhile: int = 250_000) -> list[list[OffsetRange]]:
+    """The ranges in their order, in groups that are worth a task each: a task costs as much as some ten thousand records.
+
+    No more ranges than `tasks` stay alone; of more, neighbours share a task up to `worthwhile` records, but at least about
+    `tasks` groups are made.
+    """
+    if len(ranges) <= tasks:
+        return [[piece] for piece in ranges]
+    enough = min(worthwhile, -(-sum(piece.size for piece in ranges) // max(tasks, 1)))
+    groups: list[list[OffsetRange]] = []
+    size = enough
+    for piece in ranges:
+        if size + piece.size // 2 >= enough:
+            groups.append([])
+            size = 0
+        groups[-1].append(piece)
+        size += piece.size
+    return groups

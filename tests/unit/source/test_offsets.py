@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamlake.errors import SourceError
-from streamlake.source.offsets import OffsetRange, SourceOffsets, flatten, limited, nest, split
+from streamlake.source.offsets import OffsetRange, SourceOffsets, flatten, grouped, limited, nest, split
 
 PARTITIONS = st.tuples(st.sampled_from(["a", "b", "ü"]), st.integers(0, 20))
 OFFSETS = st.dictionaries(PARTITIONS, st.integers(0, 2**62), max_size=12)
@@ -105,3 +105,23 @@ def test_a_log_that_begins_anew_is_not_reached_by_a_position_of_the_old_one():
     assert not SourceOffsets({("t", 0): 10}).reaches(target)
     assert not SourceOffsets({("t", 0): 4}, {("t", 0): 0}).reaches(target)
     assert SourceOffsets({("t", 0): 8}, {("t", 0): 0}).reaches(target)
+
+
+@given(st.lists(st.integers(1, 600_000), max_size=60), st.integers(1, 8))
+def test_groups_hold_all_ranges_in_order_and_are_worth_a_task(sizes, tasks):
+    ranges = [OffsetRange("t", at, 0, size) for at, size in enumerate(sizes)]
+    groups = grouped(ranges, tasks)
+    assert [piece for group in groups for piece in group] == ranges
+    assert all(groups)
+    if len(ranges) <= tasks:
+        assert len(groups) == len(ranges)
+    else:
+        assert len(groups) <= tasks + 1 + 2 * sum(sizes) // 250_000
+        alone = max(sizes)
+        assert all(sum(piece.size for piece in group) <= 250_000 + alone for group in groups)
+
+
+def test_many_small_ranges_share_as_few_tasks_as_run_at_once():
+    ranges = [OffsetRange("t", at, 0, 100) for at in range(200)]
+    assert [len(group) for group in grouped(ranges, 2)] == [100, 100]
+    assert [len(group) for group in grouped(ranges, 200)] == [1] * 200

@@ -1,0 +1,43 @@
+"""IcebergTables: what it refuses before anything runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from streamlake import IcebergTables, KafkaSource
+from streamlake.errors import InvalidOptionError, StreamlakeError
+
+
+@pytest.mark.parametrize(
+    ("table", "arguments", "message"),
+    [
+        ("lake.orders", {}, "'lake.orders' has no placeholder"),
+        ("lake.{topic}", {"on_table_failure": "quarantin"}, "quarantin.*[Dd]id you mean 'quarantine'"),
+        ("lake.{topic}", {"mode": "upsrt"}, "'upsrt'"),
+        ("lake.{topic}", {"tables": {"lake.a": {"mode": "upsrt"}}}, "'upsrt'"),
+    ],
+)
+def test_arguments_that_make_no_sense_are_refused(table: str, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidOptionError, match=message):
+        IcebergTables(table, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("tables", "message"),
+    [
+        ({"lake.b": {}}, "'lake.b', which is the table of no topic"),
+        ({"lake.orderz": {}}, "did you mean 'lake.orders'"),
+    ],
+)
+def test_settings_of_a_table_that_no_topic_has_are_refused(tables: dict[str, Any], message: str) -> None:
+    sink = IcebergTables("lake.{topic}", tables=tables)
+    source = KafkaSource("127.0.0.1:1", topics=["orders"], schema="id long")
+    with pytest.raises(StreamlakeError, match=message):
+        sink.start(source, checkpoint_location="/nowhere")
+
+
+def test_a_data_frame_goes_into_one_table() -> None:
+    with pytest.raises(InvalidOptionError, match="use IcebergSink"):
+        IcebergTables("lake.{topic}").start(object(), checkpoint_location="/nowhere")  # type: ignore[arg-type]
