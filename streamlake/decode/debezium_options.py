@@ -13,6 +13,8 @@ from streamlake.decode.unavailable import DEFAULT_PLACEHOLDER
 from streamlake.errors import InvalidOptionError
 from streamlake.options import check_option_names
 
+REJECT, ALLOW = "reject", "allow"
+
 _CHOICES: dict[str, tuple[str, ...] | None] = {
     "debezium.time-precision-mode": (
         "adaptive",
@@ -25,18 +27,21 @@ _CHOICES: dict[str, tuple[str, ...] | None] = {
     "debezium.decimal-handling-mode": ("precise", "string", "double"),
     "debezium.binary-handling-mode": ("bytes", "base64", "hex"),
     "debezium.unavailable-value-placeholder": None,
+    "debezium.lossy-conversion": (REJECT, ALLOW),
 }
 
 
 @dataclass(frozen=True)
 class DebeziumOptions:
     """`time_precision_mode`, `decimal_handling_mode`, `binary_handling_mode`, `unavailable_value_placeholder`: as the
-    connector has them."""
+    connector has them. `lossy_conversion`: whether digits that a column has no room for are given up.
+    """
 
     time_precision_mode: str = "adaptive"
     decimal_handling_mode: str = "precise"
     binary_handling_mode: str = "bytes"
     unavailable_value_placeholder: str = DEFAULT_PLACEHOLDER
+    lossy_conversion: str = REJECT
 
     @staticmethod
     def parse(options: Mapping[str, str]) -> DebeziumOptions:

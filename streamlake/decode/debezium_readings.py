@@ -2,7 +2,8 @@
 
 A schema says everything. Without one the target's type, the form of the JSON value, and the connector's settings
 (`debezium.*`) together must; where they leave two meanings open (a number in a timestamp column may count milli-,
-micro- or nanoseconds) the value is refused. Invariant: no conversion loses anything.
+micro- or nanoseconds) the value is refused. Invariant: no conversion loses anything, unless
+`debezium.lossy-conversion` allows it.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from streamlake.decode.connect_schema import DECIMAL, GEOMETRIES, VARIABLE_SCALE, ConnectSchema
-from streamlake.decode.debezium_options import DebeziumOptions
+from streamlake.decode.debezium_options import ALLOW, REJECT, DebeziumOptions
 from streamlake.decode.decimal_readings import Unscaled, VariableScale
 from streamlake.decode.json_values import RESOLUTION_NANOS
+from streamlake.decode.lossy_readings import lossy
 from streamlake.decode.nested_readings import ListOf, MapOf, StructOf
 from streamlake.decode.readings import (
     ByForm,
@@ -78,6 +80,13 @@ _WIDER: dict[str, tuple[type[IcebergType], ...]] = {
     "bytes": (BinaryType, FixedType),
 }
 """Connect type -> the types that hold its values, or refuse those single values that do not fit."""
+_LOSSY: dict[str, tuple[type[IcebergType], ...]] = {
+    "int32": (FloatType,),
+    "int64": (FloatType, DoubleType),
+    "double": (FloatType,),
+    "float64": (FloatType,),
+}
+"""Connect type -> the types that hold about its values."""
 
 
 def readings_by_schema(
@@ -93,6 +102,15 @@ def readings_by_schema(
 
 def reading_by_schema(type_: IcebergType, connect: ConnectSchema, options: DebeziumOptions) -> Reading:
     """The reading of values of `connect` for a column of `type_`."""
+    reading = _exact_by_schema(type_, connect, options)
+    if options.lossy_conversion == REJECT:
+        return reading
+    if isinstance(type_, _LOSSY.get(connect.type, ())) and not connect.name:
+        return Plain(type_)
+    return lossy(reading)
+
+
+def _exact_by_schema(type_: IcebergType, connect: ConnectSchema, options: DebeziumOptions) -> Reading:
     name = connect.name or ""
     if name in (DECIMAL, VARIABLE_SCALE):
         if not isinstance(type_, (DecimalType, StringType)):
@@ -158,6 +176,8 @@ def reading_by_options(type_: IcebergType, samples: Sequence[Any], options: Debe
     forms = _forms(type_, options)
     if forms is None:
         return Plain(type_)
+    if options.lossy_conversion == ALLOW:
+        forms = {form: lossy(reading) for form, reading in forms.items()}
     form = next((form_of(found) for found in present if form_of(found) in forms), next(iter(forms)))
     return ByForm(type_, forms, form)
 

@@ -260,3 +260,66 @@ def test_options_are_checked():
         DebeziumOptions.parse({"debezium.decimal-handling-mode": "exact"})
     with pytest.raises(InvalidOptionError, match=r"debezium\.decimal-handling-mode"):
         DebeziumOptions.parse({"debezium.decimal-handling": "string"})
+
+
+ALLOWED = DebeziumOptions.parse({"debezium.lossy-conversion": "allow"})
+
+
+@pytest.mark.parametrize(
+    ("connect", "target", "values", "expected"),
+    [
+        (
+            ConnectSchema("int64", "io.debezium.time.NanoTimestamp"),
+            "timestamp",
+            [1_999, -1, 2_000, None],
+            [1, -1, 2, None],
+        ),
+        (ConnectSchema("int64", "io.debezium.time.NanoTime"), "time", [1_999, 0, None], [1, 0, None]),
+        (ConnectSchema("int64"), "double", [1, (1 << 53) + 1], [1.0, float(1 << 53)]),
+        (ConnectSchema("int32"), "float", [1, (1 << 24) + 1], [1.0, float(1 << 24)]),
+        (ConnectSchema("double"), "float", [0.5, 0.1], [0.5, 0.10000000149011612]),
+    ],
+)
+def test_digits_are_given_up_where_that_is_allowed(connect, target, values, expected):
+    reading = reading_by_schema(type_of(target), connect, ALLOWED)
+    both_ways(reading, values, [])
+    assert plain(bulk(reading, values)) == repr(expected)
+
+
+def unscaled_text(number):
+    return base64.b64encode(number.to_bytes(8, "big", signed=True)).decode()
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [(12345, "1.23"), (12350, "1.24"), (-12350, "-1.24"), (5, "0.00"), (50, "0.01"), (0, "0.00")],
+)
+def test_decimals_are_rounded_half_away_from_zero(number, expected):
+    schema = ConnectSchema("bytes", "org.apache.kafka.connect.data.Decimal", parameters={"scale": "4"})
+    reading = reading_by_schema(type_of("decimal(9,2)"), schema, ALLOWED)
+    both_ways(reading, [unscaled_text(number)], [])
+    assert single(reading, unscaled_text(number)).to_pylist() == [Decimal(expected)]
+    variable = reading_by_schema(
+        type_of("decimal(9,2)"), ConnectSchema("struct", "io.debezium.data.VariableScaleDecimal"), ALLOWED
+    )
+    assert single(variable, {"scale": 4, "value": unscaled_text(number)}).to_pylist() == [Decimal(expected)]
+    text = reading_by_schema(type_of("decimal(9,2)"), ConnectSchema("string"), ALLOWED)
+    assert single(text, str(Decimal(number).scaleb(-4))).to_pylist() == [Decimal(expected)]
+
+
+def test_what_is_no_matter_of_digits_is_refused_all_the_same():
+    schema = ConnectSchema("bytes", "org.apache.kafka.connect.data.Decimal", parameters={"scale": "4"})
+    reading = reading_by_schema(type_of("decimal(4,2)"), schema, ALLOWED)
+    both_ways(reading, [], [unscaled_text(1_000_000), "?", 7])
+    zoned = ConnectSchema("string", "io.debezium.time.ZonedTimestamp")
+    moment = reading_by_schema(type_of("timestamptz"), zoned, ALLOWED)
+    assert single(moment, "2024-05-01T00:00:00.123456789Z") == single(moment, "2024-05-01T00:00:00.123456Z")
+    with pytest.raises(FieldError):
+        single(moment, "infinity")
+    nanos = ConnectSchema("int64", "io.debezium.time.NanoTimestamp")
+    with pytest.raises(FieldError):
+        single(reading_by_schema(type_of("timestamp"), nanos, ALLOWED), 9_223_372_036_825_200_000)
+    with pytest.raises(FieldError):
+        single(reading_by_schema(type_of("timestamp"), nanos, DebeziumOptions()), 1_999)
+    with pytest.raises(InvalidOptionError):
+        DebeziumOptions.parse({"debezium.lossy-conversion": "maybe"})

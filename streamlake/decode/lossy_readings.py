@@ -1,0 +1,145 @@
+"""Readings that give up digits which the column has no room for: only where `debezium.lossy-conversion` is `allow`.
+
+Put around the exact readings of `readings` and `decimal_readings`. Moments are cut off (the past is not moved into the
+future), decimals are rounded half away from zero. Invariant: what is no matter of digits (a number that is too large, another kind of
+value) is refused as ever.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Decimal, localcontext
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamlake.decode import text_values
+from streamlake.decode.decimal_readings import Unscaled, VariableScale, unscaled_decimals
+from streamlake.decode.json_values import RESOLUTION_NANOS
+from streamlake.decode.readings import Epoch, Leaf, Plain, Reading, TimeOfDay, Zulu, whole_number
+from streamlake.decode.text_columns import NotBulkError
+from streamlake.formats.arrow_schema import arrow_type
+from streamlake.spec.types import DecimalType, IcebergType, TimeType
+
+_MICRO = 1_000
+_DIGITS = 100
+_FRACTION = re.compile(r"(\.\d{6})\d+")
+_NANO_FRACTION = re.compile(r"(\.\d{9})\d+")
+
+
+def lossy(reading: Reading) -> Reading:
+    """The reading that gives up digits where this one refuses them; the same where none can be too many."""
+    if isinstance(reading, (Epoch, TimeOfDay)):
+        return CutMoment(reading)
+    if isinstance(reading.type, DecimalType) and isinstance(reading, (Unscaled, VariableScale, Plain)):
+        return RoundedDecimal(reading)
+    is_moment = isinstance(reading.type, TimeType) or type(reading.type) in RESOLUTION_NANOS
+    return CutText(reading) if is_moment and isinstance(reading, (Plain, Zulu)) else reading
+
+
+@dataclass(frozen=True)
+class CutMoment(Leaf):
+    """Whole numbers of nanoseconds, cut off to what the column has."""
+
+    exact: Epoch | TimeOfDay
+
+    @property
+    def type(self) -> IcebergType:  # type: ignore[override]
+        return self.exact.type
+
+    @property
+    def physical(self) -> IcebergType:
+        return self.exact.physical
+
+    @property
+    def _factor(self) -> int:
+        """How many units of the record are one of the column."""
+        return max(1, RESOLUTION_NANOS.get(type(self.type), _MICRO) // self.exact.unit_nanos)
+
+    def column(self, array: pa.Array) -> pa.Array:
+        factor = pa.scalar(self._factor, pa.int64())
+        cut = pc.divide(array, factor)
+        rest = pc.subtract(array, pc.multiply(cut, factor))
+        below = pc.less(rest, pa.scalar(0, pa.int64())).cast(pa.int64())
+        return self.exact.column(pc.multiply(pc.subtract(cut, below), factor))
+
+    def _value(self, found: Any) -> int:
+        moment: int = self.exact._value(whole_number(found) // self._factor * self._factor)
+        return moment
+
+
+@dataclass(frozen=True)
+class CutText(Leaf):
+    """ISO text with more digits of a second than the column has."""
+
+    exact: Plain | Zulu
+
+    @property
+    def type(self) -> IcebergType:  # type: ignore[override]
+        return self.exact.type
+
+    @property
+    def physical(self) -> IcebergType:
+        return self.exact.physical
+
+    def column(self, array: pa.Array) -> pa.Array:
+        return self.exact.column(array)
+
+    def _value(self, found: Any) -> Any:
+        if isinstance(found, str):
+            fine = RESOLUTION_NANOS.get(type(self.type), _MICRO) < _MICRO
+            found = (_NANO_FRACTION if fine else _FRACTION).sub(r"\1", found)
+        return self.exact._value(found)
+
+
+@dataclass(frozen=True)
+class RoundedDecimal(Leaf):
+    """Decimals with more digits after the point than the column has."""
+
+    exact: Unscaled | VariableScale | Plain
+
+    @property
+    def type(self) -> DecimalType:  # type: ignore[override]
+        assert isinstance(self.exact.type, DecimalType)
+        return self.exact.type
+
+    @property
+    def physical(self) -> IcebergType:
+        return self.exact.physical
+
+    def column(self, array: pa.Array) -> pa.Array:
+        if not isinstance(self.exact, Unscaled) or self.exact.scale <= self.type.scale:
+            return self.exact.column(array)
+        found = unscaled_decimals(array, self.exact.scale)
+        try:
+            rounded = pc.round(found, self.type.scale, round_mode="half_towards_infinity")
+            return rounded.cast(arrow_type(self.type))
+        except pa.ArrowInvalid as error:
+            raise NotBulkError from error
+
+    def _value(self, found: Any) -> Any:
+        number = self._number(found)
+        if number is None or not number.is_finite():
+            return self.exact._value(found)
+        with localcontext() as context:
+            context.prec = _DIGITS
+            scaled = number.quantize(Decimal((0, (1,), -self.type.scale)), rounding=ROUND_HALF_UP)
+        return text_values.exact_decimal(scaled, self.type.precision, self.type.scale)
+
+    def _number(self, found: Any) -> Decimal | None:
+        """The number that a value of JSON stands for; None where it is none."""
+        if isinstance(self.exact, Plain):
+            if isinstance(found, str):
+                return text_values.decimal(found)
+            return Decimal(found) if type(found) in (int, Decimal) else None
+        scale: Any = self.exact.scale if isinstance(self.exact, Unscaled) else None
+        if isinstance(self.exact, VariableScale):
+            if not isinstance(found, dict):
+                return None
+            found, scale = found.get("value"), found.get("scale")
+        if not isinstance(found, str) or type(scale) is not int:
+            return None
+        data = text_values.base64_bytes(found, None)
+        return Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-scale) if data else None
