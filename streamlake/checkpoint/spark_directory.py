@@ -78,6 +78,10 @@ class SparkDirectory:
         offsets = ["" if line == _NO_OFFSET else canonical_offset(line) for line in lines[2:]]
         return with_files(reader(self._io), self.location, offsets)
 
+    def text(self, name: str) -> str | None:
+        """The text of a file of ours below the directory; None when there is none."""
+        return reader(self._io)(self._path(name))
+
     def note(self, table: str, branch: str) -> Noted | None:
         """What the directory remembers of a table and branch."""
         try:

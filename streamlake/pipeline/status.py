@@ -17,6 +17,7 @@ from streamlake.errors import InvalidOptionError, SourceError, StreamlakeError
 from streamlake.pipeline.pipeline_file import KafkaSettings, Pipeline
 from streamlake.pipeline.pipeline_source import impatient, kafka_source
 from streamlake.pipeline.pipeline_tables import pipeline_tables
+from streamlake.pipeline.quarantine import QUARANTINE_PATH, quarantine_from_text
 from streamlake.pipeline.table_status import StatusTarget, TableStatus, table_status
 from streamlake.source.cluster import KafkaCluster
 from streamlake.source.kafka_source import KafkaSource
@@ -92,6 +93,8 @@ class StatusReader:
         if committed is None and any(each.checkpoint_id is not None for each in tables):
             notes.append("the tables do not tell which offsets they hold, and neither does the directory")
         partitions = _lags(committed or {}, ends, begins, notes, problems)
+        if directory is not None:
+            problems += _set_aside(directory, committed or {})
         lags = [each.lag for each in partitions]
         return PipelineStatus(
             self._name or next((each.pipeline for each in tables if each.pipeline), None),
@@ -189,6 +192,21 @@ def _committed(tables: Iterable[TableStatus], directory: SparkDirectory | None) 
         return last.offsets
     # The summary leaves out what is too long for it.
     return kafka_offsets(directory.end_offsets(last.checkpoint_id or 0) or ())
+
+
+def _set_aside(directory: SparkDirectory, committed: PartitionOffsets) -> list[str]:
+    """The tables that the query goes on without, and what they lack."""
+    text = directory.text(QUARANTINE_PATH)
+    if text is None:
+        return []
+    told = []
+    for name, entry in quarantine_from_text(text, f"{directory.location}/{QUARANTINE_PATH}").items():
+        lacking = sum(piece.size for piece in entry.missed(committed))
+        told.append(
+            f"{name} was set aside at checkpoint {entry.since} and lacks {lacking:,} offsets; the next start tries again: "
+            f"{entry.error}"
+        )
+    return told
 
 
 def _lags(

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from streamlake.errors import StreamlakeError
 from streamlake.pipeline.check_points import Points
 from streamlake.pipeline.registry_check import FORMATS, check_registry
+from streamlake.pipeline.rejects import REJECT
+from streamlake.pipeline.rejects_table import open_rejects
 from streamlake.pipeline.sampled_schema import changed_rows, with_inferred_schema
 from streamlake.pipeline.sink_check import SCHEMA, SinkPlan, check_creation, check_table, found_table
 from streamlake.pipeline.topic_check import check_records
@@ -21,6 +23,7 @@ from streamlake.source.kafka_source import KafkaSource
 from streamlake.table.table import Table
 
 MODE = "mode"
+REJECTS = "rejects"
 
 
 @dataclass
@@ -50,6 +53,9 @@ class TableOnTopics:
             check_table(self.plan, table, own, self.points)
         elif is_known and known is not None and self.plan.create:
             check_creation(self.plan, known.table_schema, self.points)
+        if self.plan.on_error == REJECT:
+            with self.points.errors(REJECTS):
+                open_rejects(self.plan.table, self.plan.catalog)
         if self.topics is not None:
             self._check_values(table, known, self.topics)
         return table
@@ -89,5 +95,5 @@ class TableOnTopics:
                 columns = self.source.with_schema(with_row_kind(table.schema, self.plan.row_kind)).schema
             check_registry(self.source, names, columns, self.points)
         if known is not None:
-            rejects = self.plan.on_error == "reject"
+            rejects = self.plan.on_error == REJECT
             check_records(known, self.cluster, topics, self.plan.key, self.points, rejects=rejects)

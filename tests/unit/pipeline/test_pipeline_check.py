@@ -249,6 +249,12 @@ class TestTable:
         error = world.errors(sink="mode: upsert, key: id, delete-mode: equality")["key"]
         assert "delete_mode='position'" in error
 
+    def test_something_else_where_the_rejects_are_kept(self, world: World) -> None:
+        sink = "create: true, on-error: reject"
+        assert "rejects" not in world.errors(sink=sink)
+        make_table(Path(f"{world.table}__rejects"), "id long")
+        assert "is no rejects table" in world.errors(sink=sink)["rejects"]
+
     def test_a_branch(self, world: World) -> None:
         world.make_table()
         assert world.found(sink="branch: audit")["table"].verdict is Verdict.WARNING

@@ -15,9 +15,10 @@ from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.cli import main as cli
 from streamlake.cli.status import human_duration
 from streamlake.commit.marker import marker_summary
-from streamlake.errors import SourceError
+from streamlake.errors import SchemaMismatchError, SourceError
 from streamlake.pipeline import status as statuses
 from streamlake.pipeline.pipeline_file import parse_pipeline
+from streamlake.pipeline.quarantine import quarantine_to_bytes, quarantined
 from streamlake.pipeline.status import status_of, status_of_table
 from streamlake.source.offsets import Partition, SourceOffsets
 from streamlake.table.append_files import AppendFiles
@@ -200,6 +201,19 @@ def test_the_newest_commit_of_any_table_tells(stream: Stream, tmp_path: Path) ->
         found = reader.read()
     assert [each.checkpoint_id for each in found.tables] == [0, 4]
     assert found.lag == 10
+
+
+def test_a_table_that_was_set_aside(stream: Stream) -> None:
+    stream.commit(5, {("orders", 0): 60, ("orders", 1): 50})
+    error = SchemaMismatchError("no column x")
+    entry = quarantined(3, {("orders", 0): 40, ("orders", 1): 50}, ["orders"], error, 0)
+    (stream.checkpoint / "streamlake").mkdir()
+    (stream.checkpoint / "streamlake" / "quarantine.json").write_bytes(
+        quarantine_to_bytes({"lake.orders": entry})
+    )
+    [problem] = stream.status().problems
+    assert "lake.orders was set aside at checkpoint 3 and lacks 20 offsets" in problem
+    assert "no column x" in problem
 
 
 def test_many_tables(stream: Stream, tmp_path: Path) -> None:
