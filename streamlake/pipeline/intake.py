@@ -22,6 +22,7 @@ from streamlake.pipeline.newest_times import NewestTimes
 from streamlake.pipeline.parcels import by_bucket, noted, packed, packed_error
 from streamlake.pipeline.record_screen import RejectRules, no_rejects_table
 from streamlake.pipeline.task_errors import FINAL_ERRORS
+from streamlake.pipeline.worker_memory import keep_freed_memory
 from streamlake.pipeline.worker_paths import keep_archive_directories
 from streamlake.records import ROW_KIND, ROW_ORDER, TRUNCATE_BELOW
 from streamlake.source.offsets import OffsetRange
@@ -118,6 +119,7 @@ class ParcelTask:
 
     def __call__(self, batches: Batches) -> Batches:
         keep_archive_directories()
+        keep_freed_memory()
         order = self.context()[0] << _ORDER_BITS
         for batch in batches:
             for piece in batch.to_pylist():

@@ -23,6 +23,7 @@ from streamlake.pipeline.newest_times import NewestTimes, together
 from streamlake.pipeline.parcels import Parcel, unpacked
 from streamlake.pipeline.record_screen import no_rejects_table
 from streamlake.pipeline.task_errors import FINAL_ERRORS
+from streamlake.pipeline.worker_memory import keep_freed_memory
 from streamlake.pipeline.worker_paths import keep_archive_directories
 from streamlake.source.offsets import OffsetRange
 from streamlake.write.result import WriteResult
@@ -54,6 +55,7 @@ class AppendTask:
 
     def __call__(self, batches: Batches) -> Batches:
         keep_archive_directories()
+        keep_freed_memory()
         ids = self.context()
         by_table: dict[int, list[tuple[Intake, OffsetRange]]] = {}
         for batch in batches:
@@ -112,6 +114,7 @@ class ChangeTask:
 
     def __call__(self, batches: Batches) -> Batches:
         keep_archive_directories()
+        keep_freed_memory()
         _, task_id, attempt = self.context()
         for slot, parcels in groupby(unpacked(batches), key=lambda parcel: parcel.slot):
             table, bucket = self.slots[slot]

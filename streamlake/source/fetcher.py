@@ -8,7 +8,8 @@ holes. Records below `start` and from `until` on are cut off.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Generator, Iterator
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +26,7 @@ from kafka.errors import (
 from streamlake import clock
 from streamlake.errors import DataLossError, SourceError
 from streamlake.records import RAW_RECORDS
+from streamlake.source.ahead import Stopped, read_ahead
 from streamlake.source.consumers import block_of, borrowed_consumer
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.source.offsets import OffsetRange
@@ -33,7 +35,7 @@ from streamlake.source.record_blocks import RecordBlock, parse_blocks
 _LOG = logging.getLogger(__name__)
 _POLL_MS = 50
 _CHECK_SECONDS = 5.0
-CHUNK_RECORDS = 32_768
+CHUNK_RECORDS = 16_384
 CHUNK_BYTES = 32 << 20
 
 
@@ -45,15 +47,27 @@ def fetch_range(
 ) -> Iterator[pa.RecordBatch]:
     """The records of `piece` in offset order, in batches of about `chunk_records` rows of schema RAW_RECORDS.
 
-    "key" and "headers" are filled only when they are among `columns`. Raises DataLossError when offsets of the range
-    are gone (unless fail-on-data-loss is false), and SourceError when nothing arrives for fetch-timeout-ms.
+    "key" and "headers" are filled only when they are among `columns`. Of a larger range the next batch is fetched while the
+    caller is busy with the last one. Raises DataLossError when offsets of the range are gone (unless fail-on-data-loss is
+    false), and SourceError when nothing arrives for fetch-timeout-ms.
     """
     if piece.size <= 0:
-        return
+        return iter(())
+    chunks = partial(_chunks, source, piece, columns, chunk_records)
+    return read_ahead(chunks) if piece.size > chunk_records else chunks(_never)
+
+
+def _never() -> bool:
+    return False
+
+
+def _chunks(
+    source: KafkaSource, piece: OffsetRange, columns: Collection[str], chunk_records: int, stopped: Stopped
+) -> Generator[pa.RecordBatch, None, None]:
     with borrowed_consumer(source) as consumer:
         waiting: list[RecordBlock] = []
         rows = size = 0
-        for blocks in _poll_blocks(source, consumer, piece):
+        for blocks in _poll_blocks(source, consumer, piece, stopped):
             for block in blocks:
                 waiting.append(block)
                 rows += block.count
@@ -77,14 +91,14 @@ def _batches(
 
 
 def _poll_blocks(
-    source: KafkaSource, consumer: KafkaConsumer, piece: OffsetRange
+    source: KafkaSource, consumer: KafkaConsumer, piece: OffsetRange, stopped: Stopped
 ) -> Iterator[list[RecordBlock]]:
-    """What arrives for the range, poll by poll, until the position has passed its end."""
+    """What arrives for the range, poll by poll, until the position has passed its end, or until `stopped`."""
     partition = TopicPartition(piece.topic, piece.partition)
     _seek(consumer, partition, piece.start)
     position = piece.start
     moved_at = checked_at = clock.monotonic()
-    while position < piece.until:
+    while position < piece.until and not stopped():
         try:
             answer = consumer.poll(_POLL_MS)
             reached = consumer.position(partition, timeout_ms=1_000)
