@@ -54,7 +54,7 @@ from streamlake.spec.snapshot import MAIN_BRANCH
 from streamlake.storage.locations import table_location
 from streamlake.table.table import Table
 from streamlake.tables import create_table, table_schema
-from streamlake.write.upsert_target import CHANGELOG, POSITION, UPSERT
+from streamlake.write.upsert_target import CHANGELOG, EQUALITY, POSITION, UPSERT
 
 MODES = ("append", "overwrite", "dynamic-overwrite", UPSERT, CHANGELOG)
 UPSERT_MODES = (UPSERT, CHANGELOG)
@@ -214,6 +214,12 @@ class IcebergSink:
             raise InvalidOptionError(
                 f"row_kind is '{self.row_kind}', but records of the format '{source.format}' say themselves what they do; "
                 "leave it out"
+            )
+        if source.settings.partial_update and (self.mode != UPSERT or self.delete_mode == EQUALITY):
+            raise InvalidOptionError(
+                "partial-update takes the fields that a record does not have from the row that it replaces, which mode "
+                f"'{self.mode}' with delete_mode '{self.delete_mode}' does not look for; use mode 'upsert' with delete_mode "
+                "'position' or 'copy-on-write'"
             )
         self.row_kind = ROW_KIND
 

@@ -111,7 +111,10 @@ class KafkaSource:
                 f"formats {', '.join(ENVELOPES)} do"
             )
         set_(self, "schema", self._value_schema())
-        _ = self.settings
+        if self.settings.partial_update and not self.has_row_kinds:
+            raise InvalidOptionError(
+                f"KafkaSource: partial-update is for the formats {', '.join(ENVELOPES)}; the format is '{self.format}'"
+            )
         if self.schema is not None:
             self._check_names(self.schema)
 

@@ -30,7 +30,8 @@ class Changes:
     """n changes. `rows` holds the table's rows of those that bring one in, and `row_of` (n,) int64 the place of each
     change among them (of no meaning for the others). `keyed` has the key's columns of all n. `removes` (n,) bool tells -U and -D, `order` (n,) int64 the
     place in the source. `unset` has, for columns of which changes leave the value out, (n,) bool: their rows hold nulls
-    there. `places` (n,) are structs as PLACE_TYPE, or None; `moved` (n,) as the column MOVED, or None."""
+    there. `places` (n,) are structs as PLACE_TYPE, or None; `moved` (n,) as the column MOVED, or None;
+    `sequence` (n,) as ROW_SEQUENCE, or None."""
 
     keys: Keys
     keyed: pa.Table
@@ -42,6 +43,7 @@ class Changes:
     unset: Mapping[str, Array] = field(default_factory=dict)
     places: pa.ChunkedArray | None = None
     moved: pa.ChunkedArray | None = None
+    sequence: pa.ChunkedArray | None = None
 
     def take(self, chosen: Array) -> Changes:
         """The changes at ascending (m,) places."""
@@ -60,6 +62,7 @@ class Changes:
             unset={name: mask for name, mask in masks.items() if mask.any()},
             places=None if self.places is None else self.places.take(at),
             moved=None if self.moved is None else self.moved.take(at),
+            sequence=None if self.sequence is None else self.sequence.take(at),
         )
 
     @property
@@ -92,6 +95,7 @@ def joined_changes(parts: Sequence[Changes]) -> Changes:
         },
         places=_columns([part.places for part in parts], none),
         moved=_columns([part.moved for part in parts], none),
+        sequence=_columns([part.sequence for part in parts], none),
     )
 
 
@@ -137,7 +141,7 @@ class ChangeReader:
         moved, changes = _without(changes, MOVED)
         unset, changes = self._unset(changes, removes, places)
         keyed = self._key_check.align(changes.select([n for n in self._needed if n in changes.column_names]))
-        _, changes = _without(changes, ROW_SEQUENCE)
+        sequence, changes = _without(changes, ROW_SEQUENCE)
         brought = changes.filter(pa.array(~removes)) if removes.any() else changes
         key = self._target.key
         guards = None
@@ -155,6 +159,7 @@ class ChangeReader:
             unset=unset,
             places=places,
             moved=moved,
+            sequence=sequence,
         )
 
     def _unset(

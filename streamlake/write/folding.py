@@ -37,9 +37,12 @@ class Folding:
         them), for which `known`, (n,) bool, is true; -1 where there is none."""
         if not len(at):
             return np.zeros(0, dtype=np.int64)
-        places = np.where(known[self._rows], np.arange(len(self._rows)), -1)
-        latest: Array = np.array(np.maximum.accumulate(places))
+        latest = self._latest(known)
         places = self._places[at]
         found = latest[np.maximum(places - 1, 0)] if before else latest[places]
         counts = (found >= self._starts[places]) & ~(before & (places == 0))
         return np.where(counts, self._rows[found], -1)
+
+    def _latest(self, known: Array) -> Array:
+        """For each place in the order, the last one up to it for whose change `known` is true."""
+        return np.maximum.accumulate(np.where(known[self._rows], np.arange(len(self._rows)), -1))

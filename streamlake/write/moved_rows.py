@@ -27,12 +27,12 @@ from streamlake.index.guards import Guards
 from streamlake.index.keys import Keys, bucket_of
 from streamlake.index.lookup import Found, KeyIndex
 from streamlake.index.run import RunRef, open_run, write_run
-from streamlake.records import MOVED, PLACE, UNSET
+from streamlake.records import MOVED, PLACE, ROW_SEQUENCE, UNSET
 from streamlake.spec.data_file import DataFile, FileContent
 from streamlake.write.conversion import converted
 from streamlake.write.old_rows import OldRows
 from streamlake.write.output_files import OutputFiles
-from streamlake.write.part_rows import GUARD, NEW_KEY, unpacked
+from streamlake.write.part_rows import BASE, GUARD, NEW_KEY, unpacked
 from streamlake.write.result import Refused, WriteResult
 from streamlake.write.row_check import RowCheck
 from streamlake.write.unset_values import Place, UnsetPolicy
@@ -111,6 +111,7 @@ class _Resolution:
         self._columns = target.table.schema.column_names
         rows = held.num_rows
         self._waits = {name: mask.copy() for name, mask in unset_masks(held.column(UNSET)).items()}
+        self._before: Array = np.zeros(rows, dtype=bool)
         self._index = {
             name: np.where(mask, -1, np.arange(rows, dtype=np.int64)) for name, mask in self._waits.items()
         }
@@ -144,14 +145,17 @@ class _Resolution:
         """Take values of images, and from there go on to the key before; the place of the last image that each row came
         to, -1 for its own. Moves are few, so they are followed one by one."""
         ends = [-1] * len(new)
+        bounds = _sequences(self._held)
         for row, (to, from_) in enumerate(zip(new, old, strict=True)):
             seen: set[int] = set()
-            while True:
-                at = self._image(from_, to, row)
-                if at is None or at in seen:
-                    break
+            bound = bounds[row]
+            while (at := self._image(from_, to, bound, seen)) is not None:
                 seen.add(at)
+                if self._image_bases[at]:
+                    self._before[row] = True
+                    break
                 ends[row] = at
+                bound = self._image_sequences[at]
                 for name, waits in self._waits.items():
                     mask = self._image_masks.get(name)
                     if waits[row] and (mask is None or not mask[at]):
@@ -160,15 +164,14 @@ class _Resolution:
                 to, from_ = from_, self._image_origins[at]
         return ends
 
-    def _image(self, from_: Key | None, to: Key | None, row: int) -> int | None:
-        found = self._by_move.get((from_, to), [])
-        if not found or from_ is None:
-            return None
-        if GUARD in self._held.column_names:
-            guard = self._held.column(GUARD)[row]
-            same = [at for at in found if self._images.column(GUARD)[at] == guard]
-            found = same or found
-        return found[-1]
+    def _image(self, from_: Key | None, to: Key | None, bound: Any, seen: set[int]) -> int | None:
+        """The last image of a row that moved between two keys, of those that are not after the place `bound` in the database's
+        log; a row may have gone back and forth."""
+        for at in reversed(self._by_move.get((from_, to), [])):
+            place = self._image_sequences[at]
+            if from_ is not None and at not in seen and (None in (bound, place) or place <= bound):
+                return at
+        return None
 
     def _moves(self, images: pa.Table) -> dict[tuple[Key | None, Key | None], list[int]]:
         """The images by the keys between which rows moved."""
@@ -176,6 +179,8 @@ class _Resolution:
         own = self._ids(codec.encode([images.column(name) for name in self._target.key.columns]))
         to = self._ids(self._other_keys(images.column(NEW_KEY)))
         self._image_origins = self._ids(self._other_keys(images.column(MOVED)))
+        self._image_bases = images.column(BASE).to_pylist()
+        self._image_sequences = _sequences(images)
         moves: dict[tuple[Key | None, Key | None], list[int]] = {}
         for at, move in enumerate(zip(own, to, strict=True)):
             moves.setdefault(move, []).append(at)
@@ -193,7 +198,7 @@ class _Resolution:
         waiting = _waiting(self._waits, rows) & keys[1]
         at = np.flatnonzero(waiting)
         names = [name for name, mask in self._waits.items() if mask[at].any()]
-        found = self._found(keys[0].take(at))
+        found = self._found(keys[0].take(at), self._before[at])
         there = at[[place is not None for place in found]] if len(at) else at
         places = [place for place in found if place is not None]
         paths = tuple(dict.fromkeys(path for path, _ in places))
@@ -214,9 +219,9 @@ class _Resolution:
             self._waits[name] &= ~mask
         return old
 
-    def _found(self, keys: Keys) -> list[tuple[str, int] | None]:
-        """File and position of the newest row of each key: as it is after the checkpoint, else before it, else before it
-        was deleted, as far as the index still knows."""
+    def _found(self, keys: Keys, before: Array) -> list[tuple[str, int] | None]:
+        """File and position of the newest row of each key: as it is after the checkpoint, else (or where `before`) before it,
+        else before it was deleted, as far as the index still knows."""
         target = self._target
         places: list[tuple[str, int] | None] = [None] * len(keys)
         buckets = bucket_of(keys.hashes, target.buckets)
@@ -226,13 +231,12 @@ class _Resolution:
             newer = [] if own is None else [open_run(target.table.io, own)]
             indexes = [KeyIndex([*newer, *older], self._is_live), KeyIndex(older, self._is_live)]
             indexes += [KeyIndex([run], self._exists) for run in older]
-            asked = np.flatnonzero(buckets == bucket)
-            for index in indexes:
-                if not len(asked):
-                    break
+            mine = np.flatnonzero(buckets == bucket)
+            for number, index in enumerate(indexes):
+                asked = mine if number else mine[~before[mine]]
+                asked = asked[[places[int(each)] is None for each in asked]] if len(asked) else asked
                 for query, place in _newest(index.lookup(keys.take(asked))):
                     places[int(asked[query])] = place
-                asked = asked[[places[int(each)] is None for each in asked]]
         return places
 
     def _is_live(self, path: str) -> bool:
@@ -284,6 +288,13 @@ class _Resolution:
     def _place(self, row: int) -> Place:
         found = self._held.column(PLACE)[row].as_py()
         return None if found is None else (found["topic"], found["partition"], found["offset"])
+
+
+def _sequences(rows: pa.Table) -> list[Any]:
+    """The place of each row's change in the database's log; None where it is not told."""
+    return (
+        rows.column(ROW_SEQUENCE).to_pylist() if ROW_SEQUENCE in rows.column_names else [None] * rows.num_rows
+    )
 
 
 def _guards(rows: pa.Table) -> Guards | None:

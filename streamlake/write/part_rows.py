@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamlake.formats.unset_cells import unset_column
-from streamlake.records import MOVED, PLACE, PLACE_TYPE, UNSET
+from streamlake.records import MOVED, PLACE, PLACE_TYPE, ROW_SEQUENCE, UNSET
 from streamlake.write.changes import Changes
 
 Array = Any  # numpy array
@@ -22,6 +22,8 @@ GUARD = "_guard"
 """The column of part rows that holds the guard of the change, where changes have any."""
 NEW_KEY = "_new_key"
 """The column of rows that left their key that holds the key they have now, as MOVED does."""
+BASE = "_base"
+"""The column of rows that left their key that is true where they were as the table had them before the checkpoint."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,10 +57,13 @@ def part_rows(
 
 
 def guarded(parts: PartRows, changes: Changes) -> pa.Table:
-    """Part rows with the guards of their changes, where there are any."""
+    """Part rows with the guards of their changes and their places in the database's log, where there are any."""
+    rows = parts.rows
+    if changes.sequence is not None:
+        rows = rows.append_column(ROW_SEQUENCE, changes.sequence.take(pa.array(parts.changes)))
     if changes.guards is None:
-        return parts.rows
-    return parts.rows.append_column(GUARD, pa.array(changes.guards.take(parts.changes).values))
+        return rows
+    return rows.append_column(GUARD, pa.array(changes.guards.take(parts.changes).values))
 
 
 def packed(tables: Sequence[pa.Table]) -> bytes:

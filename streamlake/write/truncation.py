@@ -20,6 +20,7 @@ from streamlake.index.keys import Keys
 from streamlake.index.last_per_key import last_per_key
 from streamlake.index.lookup import Found, KeyIndex, Live, blocks_of, live_files
 from streamlake.index.run import Run
+from streamlake.records import ROW_SEQUENCE
 from streamlake.write.conversion import NotConvertibleError, converted
 from streamlake.write.upsert_target import UPSERT, UpsertTarget
 
@@ -51,7 +52,7 @@ def guard_of(target: UpsertTarget, mark: Mark) -> Guards:
     if not target.uses_index or codec is None or len(codec.fields) != 1 or target.mode != UPSERT:
         raise InvalidOptionError(
             f"{table}: the table was truncated in its database at {mark!r}, which deletes the rows that are older; that takes "
-            "`sequence_by` with the one column that holds the place in the database's log (include=['sequence']), mode 'upsert' "
+            f"sequence_by=['{ROW_SEQUENCE}'], the place in the database's log (or a column that keeps it), mode 'upsert' "
             f"and a delete_mode other than 'equality'; here these are [{', '.join(target.key.sequence_by)}], '{target.mode}' and "
             f"'{target.delete_mode}'"
         )
@@ -60,7 +61,7 @@ def guard_of(target: UpsertTarget, mark: Mark) -> Guards:
     except NotConvertibleError as error:
         raise SchemaMismatchError(
             f"{table}: a truncate at {mark!r} cannot be compared with column '{codec.fields[0].name}' of `sequence_by`: "
-            f"{error.message}. Order by the column that holds the place in the database's log (include=['sequence'])"
+            f"{error.message}. Order by the place in the database's log: sequence_by=['{ROW_SEQUENCE}']"
         ) from error
     return codec.encode([column], table)
 

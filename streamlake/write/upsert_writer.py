@@ -25,8 +25,9 @@ from streamlake.index.run import Run
 from streamlake.write.aside import Aside
 from streamlake.write.changes import Changes
 from streamlake.write.deleted_positions import DeletedPositions
+from streamlake.write.departed_rows import DepartedRows
 from streamlake.write.equality_deletes import EqualityDeleteWriter
-from streamlake.write.part_rows import NEW_KEY, guarded
+from streamlake.write.part_rows import guarded
 from streamlake.write.placed_writer import PlacedWriter
 from streamlake.write.result import Refused
 from streamlake.write.truncation import Mark, guard_of, keys_below, later
@@ -73,6 +74,7 @@ class UpsertWriter:
         if target.truncated_below is not None and target.uses_index:
             self._floor = guard_of(target, target.truncated_below)
         self._unset = UnsetValues(target, rows, self.counters)
+        self._departed = DepartedRows(self._unset)
 
     @property
     def entries(self) -> Sequence[Run | Entries]:
@@ -94,6 +96,7 @@ class UpsertWriter:
         aside = self._aside.take()
         if aside is not None:
             self._write(aside)
+        self.moved_rows = self._departed.tables(KeyIndex(self._entries, self._is_live))
 
     def _write(self, changes: Changes) -> None:
         order = [changes.order] if changes.guards is None else [changes.guards, changes.order]
@@ -215,7 +218,7 @@ class UpsertWriter:
         if changes.guards is not None:
             late_changes = self._late(changes.guards, found, group)
         if changes.moved is not None and self._finds_rows:
-            self._tell_moved(changes, group, found, late_changes)
+            self._departed.note(changes, group, found, late_changes, len(self._entries))
         if not changes.unset:
             return None, np.zeros(len(winners), dtype=bool)
         if not self._finds_rows:
@@ -234,21 +237,6 @@ class UpsertWriter:
     @property
     def _finds_rows(self) -> bool:
         return self._target.mode == UPSERT and self._target.uses_index
-
-    def _tell_moved(self, changes: Changes, group: Array, found: Found, late: Array) -> None:
-        """Keep what rows were that got another key, where they changed in this checkpoint before."""
-        at = np.flatnonzero(changes.is_moved & changes.removes & ~late)
-        if not len(at):
-            return
-        changed = np.bincount(group[~late], minlength=int(group.max()) + 1) > 1
-        changed[found.query[found.run < len(self._entries)]] = True
-        at = at[changed[group[at]]]
-        if not len(at):
-            return
-        parts = self._unset.before(changes, at, group, found, late)
-        if parts is not None and changes.moved is not None:
-            new_keys = changes.moved.take(pa.array(parts.changes))
-            self.moved_rows.append(guarded(parts, changes).append_column(NEW_KEY, new_keys))
 
     def _deletes_old(self, changes: Changes, keys: Keys, group: Array, found: Found) -> Array:
         """The keys whose older rows go. In a changelog, where a removal says so that is not late: not older than what
