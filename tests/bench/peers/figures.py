@@ -58,11 +58,15 @@ def _results(runs: Runs, job: str, engine: str, messages: int, rounds: int) -> l
 
 def _measures(whole: list[Result], half: list[Result], load: Load) -> dict[str, float]:
     seconds = _median(whole, "seconds")
+    more = seconds - _median(half, "seconds")
     measures = {
         "whole run": load.messages / seconds,
-        "steady": (load.messages - load.half) / max(seconds - _median(half, "seconds"), 0.001),
         "peak memory": _median(whole, "peak_mb"),
+        "peak memory, shared once": _median(whole, "peak_share_mb"),
     }
+    # Of few messages a run is all start, and tells no rate.
+    if more > seconds / 20:
+        measures["steady"] = (load.messages - load.half) / more
     scanned = [result for result in whole if "scan_seconds" in result]
     if scanned:
         measures["Spark's scan afterwards"] = _median(scanned, "scan_seconds")
@@ -75,7 +79,7 @@ def _figures(
     title = TITLES[job] + (", v2" if ours == STREAMLAKE_V2 else "")
     # The other format version of Spark's tables has Spark's goals.
     goal_of = SPARK if peer == SPARK_V3 else peer
-    units = {"peak memory": "MB", "Spark's scan afterwards": "s"}
+    units = {"peak memory": "MB", "peak memory, shared once": "MB", "Spark's scan afterwards": "s"}
     return [
         Figure(
             f"{title}, {measure}, beside {peer}",

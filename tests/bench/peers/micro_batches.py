@@ -16,6 +16,7 @@ def figures(reports: Sequence[Any], messages: Sequence[int] | None = None) -> di
     steady = batches[1:]
     spent = sum(durations["triggerExecution"] for _, durations in steady) / 1000
     return {
+        "batch_starts": [str(report["timestamp"]) for report in reports],
         "batch_seconds": [round(durations["triggerExecution"] / 1000, 3) for _, durations in batches],
         "steady_rate": round(sum(size for size, _ in steady) / spent) if spent else None,
         "first_batch_ms": dict(batches[0][1]) if batches else {},

@@ -38,11 +38,13 @@ def main() -> None:
     query = sink.start(
         source, checkpoint_location=str(Path("checkpoint").absolute()), trigger={"availableNow": True}
     )
+    query_seconds = time.time() - STARTED
     query.awaitTermination()
     done_seconds = time.time() - STARTED
     sizes = [messages_of(report) for report in query.recentProgress]
     result = {
         "session_seconds": round(session_seconds, 2),
+        "query_seconds": round(query_seconds, 2),
         "done_seconds": round(done_seconds, 2),
         **micro_batches.figures(query.recentProgress, sizes),
         "commits": len(load_table(location).snapshots),

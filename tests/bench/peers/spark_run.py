@@ -98,10 +98,12 @@ def main() -> None:
         .load()
     )
     query = start(spark, rows_of(frame, mode), mode)
+    query_seconds = time.time() - STARTED
     query.awaitTermination()
     done_seconds = time.time() - STARTED
     result = {
         "session_seconds": round(session_seconds, 2),
+        "query_seconds": round(query_seconds, 2),
         "done_seconds": round(done_seconds, 2),
         **micro_batches.figures(query.recentProgress),
         "commits": len(load_table(location).snapshots),
