@@ -129,7 +129,8 @@ def view(found: PipelineStatus) -> RenderableType:
         )
     ]
     parts += [Text(f"problem  {problem}", style="bold red") for problem in found.problems]
-    parts += [Text(), _tables(found.tables)]
+    if found.tables:
+        parts += [Text(), _tables(found.tables)]
     if found.partitions:
         parts += _partitions(found.partitions)
     return Group(*parts)
