@@ -37,12 +37,14 @@ from streamlake.errors import (
     IndexDamagedError,
     InvalidOptionError,
     LineageError,
+    SchemaMismatchError,
 )
 from streamlake.pipeline.checkpoint_table import CheckpointTable
 from streamlake.pipeline.direct_reader import row_decoder
 from streamlake.pipeline.intake import KeyRoute
 from streamlake.pipeline.parcels import unpacked
 from streamlake.pipeline.record_screen import RecordScreen, reject_rules
+from streamlake.pipeline.refused_changes import refused_changes
 from streamlake.pipeline.rejects_settling import settle
 from streamlake.pipeline.rejects_table import open_rejects, rejects_name
 from streamlake.pipeline.replay_plan import ReplayPlan, ReplayPlans, places
@@ -198,16 +200,17 @@ class _Replay:
         at = places(chosen).to_pylist()
         failed: dict[str, tuple[str, str]] = {}
         target = self._run.target(self._identity(number, ""))
-        with_rows = self._decoded(chosen, at, target, failed)
+        results = self._written(target, self._decoded(chosen, at, target, failed))
+        failed |= _refused(chosen, at, results)
         done = tuple(place for place in at if place not in failed)
         # The digest tells replays of other records apart that have the same number.
         identity = self._identity(number, hashlib.sha256("\n".join(done).encode()).hexdigest()[:32])
         plan = ReplayPlan(identity, done, failed)
         if not done:
+            self._run.discard(path for result in results for path in result.paths)
             settle(self._rejects, plan)
             return replace(found, failed=len(failed), errors=_counted(failed))
         self._plans.write(plan)
-        results = self._written(target, with_rows)
         committable = self._run.stage(identity, results)
         assert committable is not None, "every checkpoint of a replay is committed"
         try:
@@ -322,6 +325,21 @@ class _Replay:
             parallelism=_BUCKETS,
         )
         return UpsertRun(table, no_note, None, options, **settings)
+
+
+def _refused(
+    chosen: pa.Table, at: Sequence[str], results: Sequence[WriteResult]
+) -> dict[str, tuple[str, str]]:
+    """Place -> why, for the records whose changes the writer could not carry out."""
+    reasons = {(each.topic, each.partition, each.offset): each.reason for each in refused_changes(results)}
+    if not reasons:
+        return {}
+    columns = (chosen.column(name).to_pylist() for name in ("topic", "partition", "offset"))
+    return {
+        place: (SchemaMismatchError.__name__, reasons[where])
+        for place, where in zip(at, zip(*columns, strict=True), strict=True)
+        if where in reasons
+    }
 
 
 def _is_read(source: KafkaSource, topic: str) -> bool:

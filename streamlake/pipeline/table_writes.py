@@ -24,7 +24,6 @@ from streamlake.errors import (
     NewSchemaError,
     NoRejectsTableError,
     StreamlakeError,
-    TooManyRejectsError,
 )
 from streamlake.pipeline.arrow_batches import bound_by_parcels
 from streamlake.pipeline.direct_reader import RangeReader
@@ -35,6 +34,7 @@ from streamlake.pipeline.newest_times import merged
 from streamlake.pipeline.parallel import in_parallel
 from streamlake.pipeline.parcels import PARCELS_DDL
 from streamlake.pipeline.record_screen import RejectRules, reject_rules
+from streamlake.pipeline.refused_changes import not_kept, refused_changes, write_refused
 from streamlake.pipeline.rejects import Rejects
 from streamlake.pipeline.sink_run import SinkRun, check_columns
 from streamlake.pipeline.table_tasks import OUTCOMES_DDL, AppendTask, ChangeTask, rejects_of
@@ -89,10 +89,12 @@ def write_tables(frame: DataFrame, writes: Sequence[TableWrite]) -> list[Written
             rejected, beside = outcomes.get(rejects_of(number), ([], []))
             errors = [*errors, *beside]
             run, rejects = writes[number].run, writes[number].run.rejects
-            if not errors and rejects is not None:
+            if not errors:
                 try:
-                    rejects.take(writes[number].identity, rejected)
-                except TooManyRejectsError as error:
+                    rejected = [*rejected, *_refused(writes[number], results)]
+                    if rejects is not None:
+                        rejects.take(writes[number].identity, rejected)
+                except StreamlakeError as error:
                     errors = [error]
             if not errors:
                 found[number] = results
@@ -118,6 +120,21 @@ def write_tables(frame: DataFrame, writes: Sequence[TableWrite]) -> list[Written
                 found[number] = lasting_error(errors)
         due = again
     return [found[number] for number in range(len(writes))]
+
+
+def _refused(write: TableWrite, results: Sequence[WriteResult]) -> list[WriteResult]:
+    """The rejects among changes that were decoded, but could not be carried out. Raises DecodeError where none are kept."""
+    refused = refused_changes(results)
+    if not refused:
+        return []
+    rejects = write.run.rejects
+    if rejects is None:
+        raise not_kept(refused)
+    if rejects.target(write.identity) is None:
+        rejects.create()
+    target = rejects.target(write.identity)
+    assert target is not None
+    return [write_refused(write.reader.source, refused, target, rejects.stamp(write.identity))]
 
 
 def _ready(write: TableWrite, *, rebuild: bool) -> tuple[TableWrite, WriteTarget | UpsertTarget]:

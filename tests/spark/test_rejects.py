@@ -111,6 +111,33 @@ def test_changes_that_do_not_fit_their_table_are_rejects(stream: KafkaStream):
     assert {row["error_class"] for row in found} == {"SchemaMismatchError"}
 
 
+def test_changes_that_lack_a_value_are_rejects(stream: KafkaStream):
+    create_table(
+        stream.location,
+        "id long not null, v string",
+        format_version=3,
+        properties={"streamlake.upsert.unset-values": "reject"},
+    )
+    source = {"connector": "postgresql", "db": "d", "schema": "s", "table": "t", "lsn": 1}
+    values = ["a", "__debezium_unavailable_value", "b", "__debezium_unavailable_value"]
+    changes = [
+        {"op": "u", "before": None, "after": {"id": id, "v": v}, "source": {**source, "lsn": at}}
+        for at, (id, v) in enumerate(zip((1, 1, 2, 3), values, strict=True))
+    ]
+    stream.broker.produce(stream.topic, [json.dumps(change).encode() for change in changes], partition=0)
+    arguments: dict[str, Any] = {"mode": "upsert", "key": ["id"], "pipeline": "changes"}
+    schema = "id long not null, v string"
+    with pytest.raises(DecodeError, match=r"offset 3.*on_error='reject'"):
+        stream.run(IcebergSink(stream.location, **arguments), schema=schema, format="debezium-json")
+    sink = IcebergSink(stream.location, **arguments, on_error="reject")
+    receipt = stream.run(sink, schema=schema, format="debezium-json").receipts[-1]
+    assert receipt.counters["rejected-records"] == 1
+    rows = load_table(stream.location).scan().to_arrow().sort_by("id").to_pylist()
+    assert rows == [{"id": 1, "v": "a"}, {"id": 2, "v": "b"}]
+    [found] = rejects(stream)
+    assert (found["offset"], json.loads(found["value"])) == (3, changes[3])
+
+
 def test_more_rejects_than_allowed_stop_the_stream_and_commit_nothing(stream: KafkaStream):
     for partition in (0, 1):
         stream.broker.produce(stream.topic, [value(partition), b"{", b"["], partition=partition)

@@ -1,0 +1,93 @@
+"""Changes that the writer tasks could not carry out, as rows of the rejects table: their records are fetched once more.
+
+A task that looks up old rows has a change's columns and its place in the topic, and no longer its record. So the driver
+fetches these records, of which there are few, when all tasks are done.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from streamlake.decode.envelope import Reject
+from streamlake.decode.rejected_records import RejectStamp, rejected_rows
+from streamlake.errors import DecodeError, SchemaMismatchError
+from streamlake.records import RAW_RECORDS
+from streamlake.source.fetcher import fetch_range
+from streamlake.source.kafka_source import KafkaSource
+from streamlake.source.offsets import OffsetRange
+from streamlake.write.result import Refused, WriteResult
+from streamlake.write.side_writer import SideWriter
+from streamlake.write.target import WriteTarget
+
+_DRIVER = 1 << 20
+"""In the place of a partition's number, in the names of files that the driver writes."""
+_NEAR = 1_000
+"""Offsets that are no further apart are fetched together."""
+
+
+def refused_changes(results: Sequence[WriteResult]) -> list[Refused]:
+    """All that the tasks have refused, by topic, partition and offset. Raises DecodeError for one without a record."""
+    refused = [each for result in results for each in result.refused]
+    for each in refused:
+        if each.topic is None:
+            raise DecodeError(
+                f"{each.reason}. Its record is not known, so that it cannot go to the rejects; set the table property "
+                "streamlake.upsert.unset-values to fail or null"
+            )
+    return sorted(refused, key=lambda each: (each.topic, each.partition, each.offset))
+
+
+def not_kept(refused: Sequence[Refused]) -> DecodeError:
+    """The error for refused changes of a stream that keeps no rejects."""
+    first = refused[0]
+    return DecodeError(
+        f"{first.topic}-{first.partition} offset {first.offset}: {first.reason}; {len(refused)} changes of this checkpoint are "
+        "to be rejected, as the table property streamlake.upsert.unset-values says, and there are no rejects: set "
+        "on_error='reject', or the property to fail or null"
+    )
+
+
+def write_refused(
+    source: KafkaSource, refused: Sequence[Refused], target: WriteTarget, stamp: RejectStamp
+) -> WriteResult:
+    """The files of the rejects table with these changes' records. Raises SourceError, DataLossError."""
+    writer = SideWriter(target, _DRIVER, 0, 0)
+    try:
+        for piece, reasons in _pieces(refused):
+            for raw in fetch_range(source, piece, RAW_RECORDS.names):
+                offsets = raw.column("offset").to_numpy()
+                found = np.flatnonzero(np.isin(offsets, list(reasons))).tolist()
+                rejects = [
+                    Reject(at, reasons[int(offsets[at])], SchemaMismatchError.__name__) for at in found
+                ]
+                if rejects:
+                    writer.write(rejected_rows(raw, rejects, stamp))
+        result = writer.close()
+    except BaseException:
+        writer.abort()
+        raise
+    written = 0 if result is None else result.rows
+    if result is None or written != len({(each.topic, each.partition, each.offset) for each in refused}):
+        raise DecodeError(
+            f"{len(refused)} changes were refused, and {written} of their records are still in Kafka; the first is "
+            f"{refused[0].topic}-{refused[0].partition} offset {refused[0].offset}: {refused[0].reason}"
+        )
+    return result
+
+
+def _pieces(refused: Sequence[Refused]) -> Iterator[tuple[OffsetRange, dict[int, str]]]:
+    """Ranges that hold the records, and the reason for each of their offsets."""
+    by_partition: dict[tuple[str, int], dict[int, str]] = defaultdict(dict)
+    for each in refused:
+        assert each.topic is not None
+        assert each.partition is not None
+        assert each.offset is not None
+        by_partition[each.topic, each.partition][each.offset] = each.reason
+    for (topic, partition), reasons in by_partition.items():
+        ordered = np.array(sorted(reasons))
+        for part in np.split(ordered, np.flatnonzero(np.diff(ordered) > _NEAR) + 1):
+            near = {int(offset): reasons[int(offset)] for offset in part}
+            yield OffsetRange(topic, partition, int(part[0]), int(part[-1]) + 1), near
