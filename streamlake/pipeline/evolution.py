@@ -105,6 +105,7 @@ def evolved(
         relax=full and not is_whole,
         relax_absent=full and is_whole,
         docs=False,
+        dates=False,
         fits=is_convertible,
         plain=True,
     )

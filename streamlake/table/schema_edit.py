@@ -166,7 +166,7 @@ class SchemaEdit:
         old = node.field.type
         hint = ""
         if can_promote(old, type_, self.format_version):
-            hint = "; types are only widened where that is asked for (schema_evolution 'full')"
+            hint = "; types are only widened where that is asked for (schema_evolution 'full'; dates by UpdateSchema)"
         elif can_promote(old, type_, 3):
             hint = "; that takes format version 3"
         elif isinstance(old, PrimitiveType) and isinstance(type_, PrimitiveType):

@@ -13,6 +13,7 @@ from streamlake.errors import SchemaMismatchError
 from streamlake.spec.promotion import can_promote
 from streamlake.spec.schema import Schema
 from streamlake.spec.types import (
+    DateType,
     IcebergType,
     ListType,
     MapType,
@@ -35,7 +36,8 @@ class UnionRules:
 
     `widen`: promote types. `relax`: what is optional in the other schema becomes so. `relax_absent`: so does what it
     lacks. `docs`: take over comments. `fits(wanted, present)`: whether values of another type can be written to a
-    column all the same, so that neither a promotion nor a problem is needed. `plain`: added structs have optional
+    column all the same, so that neither a promotion nor a problem is needed. `dates`: promote dates to timestamps, which
+    Iceberg's own engines do not read yet. `plain`: added structs have optional
     parts only, whatever they are in the other schema, and no two names that differ in case only.
     """
 
@@ -44,6 +46,7 @@ class UnionRules:
     relax_absent: bool = False
     docs: bool = True
     fits: Callable[[IcebergType, IcebergType], bool] = never
+    dates: bool = True
     plain: bool = False
 
 
@@ -118,7 +121,8 @@ class _Union:
             self._primitive(node, wanted)
 
     def _primitive(self, node: Node, wanted: PrimitiveType) -> None:
-        if self._rules.widen and can_promote(node.field.type, wanted, self._version):
+        allowed = self._rules.dates or not isinstance(node.field.type, DateType)
+        if self._rules.widen and allowed and can_promote(node.field.type, wanted, self._version):
             try:
                 self._edit.promote(node, wanted)
             except SchemaMismatchError as error:

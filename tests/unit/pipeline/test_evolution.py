@@ -109,6 +109,14 @@ def test_columns_that_the_format_lacks_are_refused(tmp_path: Path) -> None:
     ).find("at")
 
 
+def test_dates_become_timestamps_by_hand_only(tmp_path: Path) -> None:
+    table = make_table(tmp_path, "at date", format_version=3)
+    with pytest.raises(SchemaMismatchError, match="dates by UpdateSchema"):
+        evolved(table, parse_ddl("at timestamp_ntz"), options(FULL), is_whole=True)
+    UpdateSchema(table).union_by_name(parse_ddl("at timestamp_ntz")).commit()
+    assert columns_text(table.schema) == "at timestamp"
+
+
 def test_two_drivers_evolve_one_table_once(tmp_path: Path) -> None:
     table = make_table(tmp_path, TABLE)
     other = open_table(table.location)
