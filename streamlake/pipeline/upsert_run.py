@@ -10,6 +10,7 @@ Invariant: a Committable that deletes by position names its base snapshot, and i
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -40,14 +41,14 @@ from streamlake.pipeline.rewriting import rewritten
 from streamlake.pipeline.sink_run import SinkRun
 from streamlake.pipeline.table_index import Indexed, TableIndex, advanced
 from streamlake.pipeline.task_outcome import task_ids
-from streamlake.pipeline.upsert_options import UpsertOptions
+from streamlake.pipeline.upsert_options import UNSET_VALUES, UpsertOptions
 from streamlake.spec.data_file import DataFile
 from streamlake.table.options import RetryOptions
 from streamlake.table.table import Table
 from streamlake.write.merged_deletes import MergedDeletes, merge_deletes
 from streamlake.write.moved_rows import write_moved_rows
 from streamlake.write.output_files import OutputFiles
-from streamlake.write.result import WriteResult
+from streamlake.write.result import Refused, WriteResult
 from streamlake.write.target import WriteTarget
 from streamlake.write.truncation import Mark, later
 from streamlake.write.upsert_key import UpsertKey
@@ -56,9 +57,12 @@ from streamlake.write.upsert_task import upsert_task
 
 Array = Any  # numpy array
 
+_LOG = logging.getLogger(__name__)
+
 _RUNS = "index-runs"
 _REWRITTEN = "rewritten"
 _TRUNCATED = "truncated-below"
+_SHOWN = 20
 
 
 @dataclass(frozen=True)
@@ -296,6 +300,7 @@ class UpsertRun(SinkRun):
         changed = replace(
             changed, data_files=(*changed.data_files, *moved.data_files), counters=moved.counters
         )
+        _tell_refused([*(each for result in results for each in result.refused), *moved.refused])
         index = [result.index for result in results if result.index is not None]
         merged_away = {path for each in index for path in each.merged_away}
         kept = tuple(ref for ref in state.runs if ref.path not in merged_away)
@@ -419,6 +424,19 @@ def _last_mark(marks: Iterable[Mark | None]) -> Mark | None:
     for mark in marks:
         last = later(last, mark)
     return last
+
+
+def _tell_refused(refused: Sequence[Refused]) -> None:
+    if refused:
+        places = ", ".join(f"{each.topic}-{each.partition} offset {each.offset}" for each in refused[:_SHOWN])
+        _LOG.warning(
+            "%d changes are not carried out, as the table property %s says: %s%s; the first: %s",
+            len(refused),
+            UNSET_VALUES,
+            places,
+            ", ..." if len(refused) > _SHOWN else "",
+            refused[0].reason,
+        )
 
 
 def _summed(parts: Iterable[Mapping[str, int]]) -> Counter[str]:

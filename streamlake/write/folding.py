@@ -30,7 +30,7 @@ class Folding:
         groups = group[self._rows]
         self._places: Array = np.full(len(group), -1, dtype=np.int64)
         self._places[self._rows] = np.arange(len(self._rows))
-        self._starts = np.searchsorted(groups, groups)
+        self._starts: Array = np.searchsorted(groups, groups)
 
     def last(self, known: Array, at: Array, *, before: bool = False) -> Array:
         """(k,) int64: for k changes that count the last one of the same key, up to them and with them (`before`: without
@@ -39,10 +39,11 @@ class Folding:
             return np.zeros(0, dtype=np.int64)
         latest = self._latest(known)
         places = self._places[at]
-        found = latest[np.maximum(places - 1, 0)] if before else latest[places]
+        found = latest[np.maximum(places - 1, 0) if before else places]
         counts = (found >= self._starts[places]) & ~(before & (places == 0))
         return np.where(counts, self._rows[found], -1)
 
     def _latest(self, known: Array) -> Array:
         """For each place in the order, the last one up to it for whose change `known` is true."""
-        return np.maximum.accumulate(np.where(known[self._rows], np.arange(len(self._rows)), -1))
+        latest: Array = np.maximum.accumulate(np.where(known[self._rows], np.arange(len(self._rows)), -1))
+        return latest

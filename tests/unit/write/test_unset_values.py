@@ -137,7 +137,7 @@ def test_no_null_where_the_table_requires_a_value(tmp_path: Path) -> None:
         stream.checkpoint(changes((1, OUT, "b", U), (1, None, "b", U)))
 
 
-def test_a_change_without_a_value_is_refused(tmp_path: Path) -> None:
+def test_a_change_without_a_value_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     stream = upserts(tmp_path, tasks=1, properties={"streamlake.upsert.unset-values": "reject"})
     stream.checkpoint(changes((1, "a", "b", C)))
     staged = stream.stage(NOWHERE)
@@ -145,6 +145,8 @@ def test_a_change_without_a_value_is_refused(tmp_path: Path) -> None:
     refused = [(each.topic, each.partition, each.offset) for each in staged[1][0].refused]
     assert sorted(refused) == [("t", 3, 42), ("t", 3, 43)]
     assert all("column 'a' has no value" in each.reason for each in staged[1][0].refused)
+    assert "2 changes are not carried out" in caplog.text
+    assert "t-3 offset 43" in caplog.text
     receipt = stream.run.commit(*staged)
     assert (receipt.counters["refused"], receipt.counters["deletes"]) == (2, 0)
     assert rows(stream) == {2: ("a", "b")}, "the delete before the refused change stands"
