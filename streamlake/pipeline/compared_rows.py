@@ -29,7 +29,7 @@ from streamlake.read.column_selection import select_columns
 from streamlake.read.deletes import DeleteReader
 from streamlake.read.file_rows import FileRows
 from streamlake.read.planning import FileScanTask
-from streamlake.records import PLACE, PLACE_TYPE, UNSET, RowKind
+from streamlake.records import PLACE, PLACE_TYPE, ROW_SEQUENCE, UNSET, RowKind
 from streamlake.source.fetcher import fetch_range
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.source.offsets import OffsetRange
@@ -276,6 +276,8 @@ def row_form(
     """What of the rows of `table` is compared: the key and `columns` (None: all). Raises InvalidOptionError for a
     column that the table does not have."""
     by_name = {part.name: part for part in table.schema.fields}
+    # What the table does not store is the order of the source's own places as well.
+    sequence_by = [name for name in sequence_by if name != ROW_SEQUENCE]
     for name in (*key, *sequence_by, *(columns or ())):
         if name not in by_name:
             raise InvalidOptionError(
