@@ -152,6 +152,12 @@ class SchemaFollower:
         self._evolved(columns(), is_whole=True)
         self._seen = (described, self._table.schema.schema_id)
 
+    def follow_declared(self, columns: Callable[[], Schema]) -> None:
+        """Evolve the table for the schema that a source was given, when the run begins. No later: it may have been the
+        table's own, and columns that somebody has dropped since are not to come back by that."""
+        if self._seen is None:
+            self.follow("declared", columns)
+
     def writing(self, attempt: Callable[[], T]) -> T:
         """What `attempt` returns, which is run again whenever the table has become what its tasks asked for."""
         for _ in range(MAX_CHANGES):

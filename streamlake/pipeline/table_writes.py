@@ -142,8 +142,7 @@ def _ready(write: TableWrite, *, rebuild: bool) -> tuple[TableWrite, WriteTarget
     run = write.run
     follower = run.follower
     if follower.is_on:
-        schema = write.reader.source.table_schema
-        follower.follow(str(schema), lambda: run.columns_for_table(schema))
+        follower.follow_declared(lambda: run.columns_for_table(write.reader.source.table_schema))
         target = run.target(write.identity, rebuild=rebuild)
         columns = follower.lenient(run.table.schema)
         return replace(write, reader=write.reader.following(columns, run.row_kind, follower.watch)), target

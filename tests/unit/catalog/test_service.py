@@ -23,12 +23,14 @@ from streamlake.errors import (
 from streamlake.spec.ddl import parse_ddl
 from streamlake.spec.partition_spec import parse_partition_by
 from streamlake.spec.sort_order import parse_sort_by
+from streamlake.spec.type_text import columns_text
 from streamlake.table.append_files import AppendFiles
 from streamlake.table.manage_refs import ManageRefs
 from streamlake.table.metadata_changes import with_properties
 from streamlake.table.overwrite_files import OverwriteFiles
 from streamlake.table.table import Table
 from streamlake.table.update_properties import UpdateProperties
+from streamlake.table.update_schema import UpdateSchema
 from tests.helpers.invariants import check_table, live_data_files
 from tests.helpers.processes import free_ports
 from tests.helpers.tables import FAST_CHECKS, FAST_RETRIES, FaultyOperations, data_file, make_table
@@ -68,6 +70,22 @@ def test_a_table_lives_in_a_catalog_service(catalog: dict[str, str]) -> None:
     assert sorted(fresh.refs) == ["main", "v1"]
     assert (fresh.properties["p"], "marker" in fresh.properties) == ("1", False)
     assert fresh.metadata.snapshot(snapshot.snapshot_id) == snapshot
+
+
+def test_a_schema_evolves_in_a_catalog_service(catalog: dict[str, str]) -> None:
+    table = new_table(catalog)
+    stale = open_table("db.t", catalog)
+    UpdateSchema(table).add_column("s", "struct<a: int, b: float>").rename("category", "kind").commit()
+    UpdateSchema(stale).widen("s.a", "long").add_column("n", "int", parent="s").make_optional("id").commit()
+    fresh = open_table("db.t", catalog)
+    assert columns_text(fresh.schema) == (
+        "id long, kind string, ts timestamptz, s struct<a: long, b: float, n: int>"
+    )
+    assert fresh.metadata.last_column_id == 7 == fresh.schema.find("s.n").field_id  # type: ignore[union-attr]
+    assert [schema.schema_id for schema in fresh.metadata.schemas] == [0, 1, 2]
+    again = UpdateSchema(table).delete("s").rename("kind", "category").commit()
+    assert again.current_schema_id == 0, "that schema is there already"
+    check_table(open_table("db.t", catalog))
 
 
 def test_what_a_client_cannot_write_is_refused_before_anything_happens(catalog: dict[str, str]) -> None:
