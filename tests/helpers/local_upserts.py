@@ -180,8 +180,8 @@ def bucketed_results(
     """The writer tasks of a checkpoint: one per bucket, with the changes of its keys in small batches, and all truncates."""
     changes = changes.append_column(ROW_ORDER, pa.array(range(changes.num_rows), pa.int64()))
     arrow_schema = schema_to_arrow(schema, field_ids=False)
-    columns = [changes.column(name).cast(arrow_schema.field(name).type) for name in options.key.columns]
-    keys = options.key.codec.encode([column.combine_chunks() for column in columns])
+    columns = [changes.column(name).cast(arrow_schema.field(name).type) for name in target.key.columns]
+    keys = target.key.codec.encode([column.combine_chunks() for column in columns])
     buckets = pa.array(bucket_of(keys.hashes, target.buckets))
     results = []
     for bucket in range(target.buckets):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -16,7 +16,11 @@ from streamlake.catalog.open import open_table
 from streamlake.errors import SchemaMismatchError
 from streamlake.spec.type_text import columns_text
 from tests.helpers.file_times import set_turn
-from tests.helpers.invariants import check_table
+from tests.helpers.invariants import check_table, live_data_files
+from tests.helpers.kafka_stream import KafkaStream
+
+if TYPE_CHECKING:
+    from tests.helpers.broker import KafkaBroker
 
 
 @pytest.fixture(autouse=True)
@@ -129,3 +133,69 @@ def test_what_cannot_be_stops_before_anything_is_written(stream: Stream) -> None
     assert "the other schema has id long, v int, extra string" in str(error.value)
     assert open_table(stream.location).metadata.current_schema_id == 0
     assert not list(Path(stream.location).glob("data/**/*.parquet"))
+
+
+def test_a_database_that_is_altered_while_its_changes_stream(
+    spark: SparkSession, kafka_broker: KafkaBroker, tmp_path: Path
+) -> None:
+    stream = KafkaStream(kafka_broker, tmp_path)
+    create_table(stream.location, "id bigint not null, name string not null, n int")
+    rows: dict[int, dict[str, Any]] = {}
+    records: list[tuple[bytes, bytes]] = []
+
+    def change(id: int, row: dict[str, Any] | None) -> None:
+        before = None if row else {"id": id, "name": "", "n": None}
+        source = {"connector": "postgresql", "lsn": len(records), "name": "shop", "version": "3.0"}
+        event = {"before": before, "after": row, "op": "u" if row else "d", "source": source}
+        records.append((json.dumps({"id": id}).encode(), json.dumps(event).encode()))
+        rows.pop(id, None)
+        if row:
+            rows[id] = row
+
+    for at in range(75):
+        change(at, {"id": at, "name": f"n{at}", "n": at})
+    for at in range(60, 85):
+        change(at, {"id": at, "name": f"n{at}", "n": at, "version": 2**40, "note": None})
+    change(3, None)
+    for at in range(10, 59):
+        change(at, {"id": at, "name": None, "note": "text", "version": at})
+    kafka_broker.produce(stream.topic, records)
+
+    def run() -> IcebergSink:
+        sink = stream.sink(mode="upsert", key=["id"], schema_evolution="full", format_version=3)
+        return stream.run(sink, schema=None, format="debezium-json", max_offsets_per_trigger=50)
+
+    failpoints.arm("results-collected=raise,nth=2")
+    with pytest.raises(StreamingQueryException):
+        run()
+    failpoints.arm("")
+    died = open_table(stream.location)
+    assert (len(died.snapshots), died.schema.column_names) == (1, ["id", "name", "n", "version"])
+    run()
+    table = open_table(stream.location)
+    assert columns_text(table.schema) == "id long not null, name string, n int, version long, note string"
+    assert [part.field_id for part in table.schema.fields] == [1, 2, 3, 4, 5]
+    assert len(table.snapshots) == 3
+    found = load_table(stream.location).scan().to_arrow().to_pylist()
+    names = table.schema.column_names
+    expected = [{name: row.get(name) for name in names} for _, row in sorted(rows.items())]
+    assert sorted(found, key=lambda row: row["id"]) == expected
+    data = Path(stream.location, "data")
+    live = {file.file_path for file in live_data_files(table)}
+    assert {str(path) for path in data.rglob("*.parquet")} >= live
+    check_table(table, files_exist=True)
+
+
+def test_a_topic_goes_on_as_before_where_the_schema_stays(
+    spark: SparkSession, kafka_broker: KafkaBroker, tmp_path: Path
+) -> None:
+    stream = KafkaStream(kafka_broker, tmp_path)
+    kafka_broker.produce(stream.topic, [json.dumps({"id": 1, "name": "n", "extra": 5}).encode()])
+    stream.run()
+    kafka_broker.produce(stream.topic, [json.dumps({"id": 2, "name": "n", "extra": {"a": [1.5]}}).encode()])
+    assert open_table(stream.location).schema.column_names == ["id", "name"]
+    stream.run(stream.sink(schema_evolution="add"))
+    table = open_table(stream.location)
+    assert columns_text(table.schema) == "id long, name string, extra struct<a: list<double>>"
+    found = load_table(stream.location).scan().to_arrow().sort_by("id").to_pylist()
+    assert [row["extra"] for row in found] == [None, {"a": [1.5]}]
