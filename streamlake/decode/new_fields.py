@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamlake.decode.decoded import Decoded, Decoder
-from streamlake.errors import NewSchemaError
+from streamlake.errors import DecodeError, NewSchemaError
 from streamlake.formats.arrow_ids import arrow_parts
 from streamlake.spec.promotion import can_promote
 from streamlake.spec.schema import Schema
@@ -163,8 +163,8 @@ def watching(watch: Watch | None, path: tuple[str, ...]) -> dict[str, Any]:
 class WatchingDecoder:
     """A decoder that asks for the columns that its records need.
 
-    `watched` raises NewFieldsError, `plain` decodes the same records without; `wanted` tells from the batch which fields are
-    lacking after all.
+    `watched` raises NewFieldsError, `plain` decodes the same records without; `wanted` tells from a batch which fields are
+    lacking after all, and `outgrown` which columns its values are too large for.
     """
 
     def __init__(
@@ -172,21 +172,31 @@ class WatchingDecoder:
         watched: Decoder,
         plain: Callable[[], Decoder],
         wanted: Callable[[pa.RecordBatch], Sequence[NestedField]],
+        outgrown: Callable[[pa.RecordBatch], Sequence[NestedField]],
     ) -> None:
         self.schema = watched.schema
         self._watched = watched
         self._plain = plain
         self._wanted = wanted
+        self._outgrown = outgrown
 
     def decode(self, raw: pa.RecordBatch, *, keep_rejects: bool = False) -> Decoded:
         """See Decoder. Raises NewSchemaError."""
         try:
-            return self._watched.decode(raw, keep_rejects=keep_rejects)
+            decoded = self._watched.decode(raw, keep_rejects=keep_rejects)
         except NewFieldsError:
-            fields = self._wanted(raw)
-        if fields:
-            topic, partition, offset = (
-                raw.column(name)[0].as_py() for name in ("topic", "partition", "offset")
-            )
-            raise new_schema_error(fields, f"{topic}-{partition} from offset {offset} on")
-        return self._plain().decode(raw, keep_rejects=keep_rejects)
+            _ask_for(self._wanted(raw), raw)
+            return self._plain().decode(raw, keep_rejects=keep_rejects)
+        except DecodeError:
+            _ask_for(self._outgrown(raw), raw)
+            raise
+        if decoded.rejects:
+            damaged = raw.take(pa.array([reject.record for reject in decoded.rejects]))
+            _ask_for(self._outgrown(damaged), damaged)
+        return decoded
+
+
+def _ask_for(fields: Sequence[NestedField], raw: pa.RecordBatch) -> None:
+    if fields:
+        topic, partition, offset = (raw.column(name)[0].as_py() for name in ("topic", "partition", "offset"))
+        raise new_schema_error(fields, f"{topic}-{partition} from offset {offset} on")

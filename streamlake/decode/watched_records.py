@@ -10,6 +10,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -19,8 +21,21 @@ from streamlake.decode.decoded import Decoder
 from streamlake.decode.json_inference import infer_schema
 from streamlake.decode.json_values import parse_object
 from streamlake.decode.new_fields import Watch, WatchingDecoder, lacking, unknown_part
-from streamlake.spec.types import NestedField
+from streamlake.spec.schema import Schema
+from streamlake.spec.types import (
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    NestedField,
+)
 
+_INT, _LONG = 1 << 31, 1 << 63
+_MAX_FLOAT = 3.4028234663852886e38
+_DIGITS = (18, 38)
+"""Of decimals that grow: what 64 bits hold, and the most that there are."""
 _HEADER_BYTES = {"json": 0, "confluent-json": 5}
 _WITHOUT_NAMES = ("raw", "avro", "confluent-avro")
 """Formats whose values are not looked at: they have no fields, or their schemas tell by themselves."""
@@ -37,12 +52,20 @@ def watching_decoder(
     if format in _WITHOUT_NAMES:
         return decoder(watch)
 
-    def wanted(raw: pa.RecordBatch) -> Sequence[NestedField]:
+    def shown(raw: pa.RecordBatch) -> tuple[Sequence[Mapping[str, Any]], Schema | None]:
         if format in _HEADER_BYTES:
-            return _inferred(_objects(raw, _HEADER_BYTES[format]), known, watch)
-        return _of_changes(format, raw, known, watch, options)
+            return _objects(raw, _HEADER_BYTES[format]), None
+        return _changed_rows(format, raw, options)
 
-    return WatchingDecoder(decoder(watch), lambda: decoder(None), wanted)
+    def wanted(raw: pa.RecordBatch) -> Sequence[NestedField]:
+        rows, schema = shown(raw)
+        return _inferred(rows, known, watch) if schema is None else lacking(known, schema.fields, watch)
+
+    def outgrown(raw: pa.RecordBatch) -> Sequence[NestedField]:
+        rows, schema = shown(raw) if watch.widen else ((), None)
+        return _outgrown(rows, known) if schema is None else ()
+
+    return WatchingDecoder(decoder(watch), lambda: decoder(None), wanted, outgrown)
 
 
 def _objects(raw: pa.RecordBatch, start: int) -> Sequence[Mapping[str, Any]]:
@@ -53,14 +76,42 @@ def _objects(raw: pa.RecordBatch, start: int) -> Sequence[Mapping[str, Any]]:
     return found
 
 
-def _of_changes(
-    format: str, raw: pa.RecordBatch, known: Sequence[NestedField], watch: Watch, options: Mapping[str, str]
-) -> Sequence[NestedField]:
+def _changed_rows(
+    format: str, raw: pa.RecordBatch, options: Mapping[str, str]
+) -> tuple[Sequence[Mapping[str, Any]], Schema | None]:
     values, keys = raw.column("value"), raw.column("key")
     places = [at for at in range(raw.num_rows) if values[at].is_valid]
     records = [(keys[at].as_py(), values[at].as_py()) for at in places]
     rows, schema, _ = shown_rows(format, records, options)
-    return _inferred(rows, known, watch) if schema is None else lacking(known, schema.fields, watch)
+    return rows, schema
+
+
+def _outgrown(rows: Sequence[Mapping[str, Any]], known: Sequence[NestedField]) -> Sequence[NestedField]:
+    """The columns, top level, that some numbers are too large for, with the types that they fit into."""
+    found = []
+    for part in known:
+        values = [value for value in (row.get(part.name) for row in rows) if _is_number(value)]
+        type_ = next((wide for wide in map(partial(_wider, part.type), values) if wide is not None), None)
+        if type_ is not None:
+            found.append(replace(part, type=type_, required=True, initial_default=None, write_default=None))
+    return found
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float, Decimal)) and not isinstance(value, bool)
+
+
+def _wider(type_: IcebergType, value: Any) -> IcebergType | None:
+    """The wider type for a number that does not fit; None where it does, or none would do."""
+    if isinstance(type_, IntegerType) and isinstance(value, int):
+        return LongType() if not -_INT <= value < _INT and -_LONG <= value < _LONG else None
+    if isinstance(type_, FloatType):
+        return DoubleType() if abs(value) > _MAX_FLOAT else None
+    if isinstance(type_, DecimalType):
+        digits = len(str(abs(int(value)))) + type_.scale
+        enough = (most for most in _DIGITS if type_.precision < digits <= most)
+        return next((DecimalType(most, type_.scale) for most in enough), None)
+    return None
 
 
 def _inferred(

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from streamlake.decode.new_fields import Watch, lacking
-from streamlake.errors import NewSchemaError
+from streamlake.errors import DecodeError, NewSchemaError
 from streamlake.pipeline.direct_reader import row_decoder
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.spec.ddl import parse_ddl
@@ -184,6 +184,26 @@ def test_new_columns_of_the_other_envelopes(count):
     assert maxwell.decode(values(*rows)).rows.num_rows == count
     added = {"type": "insert", "ts": 1, "data": {"id": 1, "name": "n", "flag": 1}}
     assert wanted(maxwell, values(*rows, added)) == "flag long"
+
+
+@COUNTS
+def test_values_that_outgrow_their_columns(count):
+    narrow = "id int not null, f float, d decimal(5,2), name string"
+    rows = [{"id": at, "f": 0.5, "d": 1.25, "name": "n"} for at in range(count)]
+    large = {"id": 2**40, "f": 1e300, "d": 12345.25, "name": "n"}
+    decoder = row_decoder(source(schema=narrow), watch=Watch(widen=True))
+    assert decoder.decode(values(*rows)).rows.num_rows == count
+    assert wanted(decoder, values(*rows, large)) == "id long, f double, d decimal(18, 2)"
+    assert wanted(decoder, values(*rows, {**large, "f": 1}), keep_rejects=True) == "id long, d decimal(18, 2)"
+    changes = row_decoder(source("debezium-json", "id int not null, f float"), ["id"], Watch(widen=True))
+    few = [debezium({"id": at, "f": 0.5}) for at in range(count)]
+    assert wanted(changes, values(*few, debezium({"id": 2**40, "f": None}))) == "id long"
+    with pytest.raises(DecodeError, match="int"):
+        row_decoder(source(schema=narrow), watch=Watch()).decode(values(*rows, large))
+    with pytest.raises(DecodeError, match="'name'"):
+        decoder.decode(values(*rows, {"id": 1, "name": 5}))
+    beyond = values(*rows, {"id": 2**70, "name": "n"})
+    assert [reject.record for reject in decoder.decode(beyond, keep_rejects=True).rejects] == [count]
 
 
 @pytest.fixture
