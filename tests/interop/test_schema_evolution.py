@@ -1,0 +1,167 @@
+"""Tables whose schemas were changed here are read and written by the other engines, and by us after Iceberg's engine has
+changed them."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from streamlake import load_table
+from streamlake.catalog.open import create, open_table
+from streamlake.formats.arrow_schema import schema_to_arrow
+from streamlake.spec.ddl import parse_ddl
+from streamlake.spec.partition_spec import parse_partition_by
+from streamlake.table.table import Table
+from streamlake.table.update_schema import UpdateSchema
+from tests.helpers.batch_write import append
+from tests.helpers.readers import Reader, SparkReader, rows
+from tests.interop.java_tables import create_java_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DDL = (
+    "id int not null, ratio float, price decimal(9,2), name string not null, place struct<x: int, y: string>,"
+    " tags array<struct<t: string>>, gone string"
+)
+OLD = [
+    {
+        "id": at,
+        "ratio": at / 4,
+        "price": Decimal(at) / 4,
+        "name": f"n{at}",
+        "place": {"x": at, "y": "old"},
+        "tags": [{"t": "a"}],
+        "gone": "g",
+    }
+    for at in range(8)
+]
+NEW = [
+    {
+        "id": 2**40 + at,
+        "more": at,
+        "ratio": 1e300,
+        "price": Decimal("123456789012.25"),
+        "title": None,
+        "place": {"x": 2**40, "y": None, "z": date(2024, 1, 1 + at)},
+        "tags": [{"t": None, "n": at}],
+        "state": "given",
+    }
+    for at in range(4)
+]
+
+
+def insert(table: Table, found: list[dict[str, object]]) -> None:
+    append(table, pa.Table.from_pylist(found, schema=schema_to_arrow(table.schema, field_ids=False)))
+
+
+def evolved(location: Path, version: int) -> Table:
+    """A table that holds OLD, had its schema changed in every way, and holds NEW."""
+    schema = parse_ddl(DDL)
+    spec = parse_partition_by(["bucket(2, id)", "truncate(10, price)"], schema)
+    table = create(str(location), schema, spec, format_version=version)
+    insert(table, OLD)
+    update = (
+        UpdateSchema(table)
+        .widen("id", "long")
+        .widen("ratio", "double")
+        .widen("price", "decimal(20,2)")
+        .widen("place.x", "long")
+        .add_column("z", "date", parent="place")
+        .add_column("n", "int", parent="tags")
+        .add_column("more", "int", doc="new")
+        .make_optional("name")
+        .rename("name", "title")
+        .delete("gone")
+        .move_after("more", "id")
+    )
+    if version == 3:
+        update.add_column("state", "string", required=True, default="old")
+    else:
+        update.add_column("state", "string")
+    update.commit()
+    insert(table, NEW)
+    return table
+
+
+def expected(version: int) -> list[dict[str, object]]:
+    old = [
+        {
+            "id": row["id"],
+            "more": None,
+            "ratio": row["ratio"],
+            "price": row["price"],
+            "title": row["name"],
+            "place": {**row["place"], "z": None},
+            "tags": [{"t": "a", "n": None}],
+            "state": "old" if version == 3 else None,
+        }
+        for row in OLD
+    ]
+    return [*old, *NEW]
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def table(request: pytest.FixtureRequest, interop_home: Path) -> tuple[Table, int]:
+    return evolved(interop_home / f"evolved{request.param}", request.param), request.param
+
+
+@pytest.mark.parametrize("reader", ["spark", "duckdb", "pyiceberg"], indirect=True)
+def test_engines_read_an_evolved_table(table: tuple[Table, int], reader: Reader) -> None:
+    ours, version = table
+    names = ["id", "more", "ratio", "price", "title", "place", "tags", "state"]
+    if reader.name == "duckdb" and version == 3:
+        names.remove("state")  # DuckDB does not fill in defaults
+    wanted = pa.Table.from_pylist(expected(version), schema=schema_to_arrow(ours.schema, field_ids=False))
+    found = reader.read(Path(ours.location), names)
+    assert rows(found, "id", reader.loose) == rows(wanted.select(names), "id", reader.loose)
+    assert load_table(ours.location).scan().count() == len(OLD) + len(NEW)
+
+
+def test_spark_writes_into_an_evolved_table(
+    interop_home: Path, iceberg_spark: SparkSession, spark_reader: SparkReader
+) -> None:
+    location = interop_home / "evolved_written"
+    evolved(location, 2)
+    name = "ice.interop.evolved_written"
+    iceberg_spark.sql(
+        f"INSERT INTO {name} SELECT id + 100, 1, 0.5D, price, title, named_struct('x', 1L, 'y', 'spark', 'z', NULL), tags,"
+        f" 's' FROM {name} WHERE id < 3"
+    )
+    iceberg_spark.sql(f"DELETE FROM {name} WHERE id = 5")
+    iceberg_spark.sql(f"ALTER TABLE {name} ADD COLUMN theirs timestamp_ntz FIRST")
+    iceberg_spark.sql(f"ALTER TABLE {name} ALTER COLUMN more TYPE bigint")
+    table = open_table(str(location))
+    used = {field_id for schema in table.schemas.values() for field_id in schema.fields_by_id}
+    UpdateSchema(table).add_column("ours", "timestamp_ntz").rename("theirs", "mine").commit()
+    assert table.schema.find("ours").field_id not in used  # type: ignore[union-attr]
+    insert(table, [{"id": 999, "mine": datetime(2024, 1, 1), "ours": datetime(2024, 1, 2), "more": 2**40}])
+    found = load_table(str(location)).scan().to_arrow()
+    assert found.num_rows == len(OLD) + len(NEW) + 3 - 1 + 1
+    assert rows(found, "id") == rows(spark_reader.read(location), "id")
+    by_id = {row["id"]: row for row in found.to_pylist()}
+    assert by_id[102]["place"] == {"x": 1, "y": "spark", "z": None}
+    assert (by_id[999]["more"], by_id[999]["mine"]) == (2**40, datetime(2024, 1, 1))
+
+
+def test_a_table_of_java_evolves_here(iceberg_spark: SparkSession, spark_home: Path) -> None:
+    java = create_java_table(
+        iceberg_spark, spark_home, "id int, v string", ["bucket(2, id)"], format_version="2"
+    )
+    java.sql("INSERT INTO {t} VALUES (1, 'a'), (2, 'b')")
+    UpdateSchema(open_table(str(java.location))).widen("id", "long").add_column(
+        "w", "map<string, int>"
+    ).commit()
+    iceberg_spark.sql(f"REFRESH TABLE {java.name}")
+    java.sql("INSERT INTO {t} VALUES (1099511627776, 'c', map('k', 1))")
+    assert java.sql("SELECT id, v, w FROM {t} ORDER BY id") == [
+        {"id": 1, "v": "a", "w": None},
+        {"id": 2, "v": "b", "w": None},
+        {"id": 2**40, "v": "c", "w": {"k": 1}},
+    ]
+    assert load_table(str(java.location)).scan(filter="id = 1").count() == 1
