@@ -5,9 +5,8 @@ No Spark, no broker: `status` puts them together. Invariant: only metadata is re
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import islice
 
 from streamlake import clock
 from streamlake.catalog.open import CatalogOption, open_table
@@ -74,7 +73,7 @@ def table_status(target: StatusTarget, job_id: str | None = None) -> TableStatus
         return TableStatus(target.table, target.branch, pipeline=target.pipeline)
     head = table.metadata.head(target.branch)
     totals = {} if head is None else head.summary
-    commits = list(_commits(table, target, job_id))
+    commits = _commits(table, target, job_id)
     last = commits[0] if commits else None
     told = {} if last is None else last.summary
     return TableStatus(
@@ -98,26 +97,27 @@ def table_status(target: StatusTarget, job_id: str | None = None) -> TableStatus
     )
 
 
-def _commits(table: Table, target: StatusTarget, job_id: str | None) -> Iterator[Snapshot]:
+def _commits(table: Table, target: StatusTarget, job_id: str | None) -> list[Snapshot]:
     """The stream's snapshots of the branch, newest first."""
     head = table.metadata.head(target.branch)
-    pipeline = target.pipeline
-    for snapshot in table.metadata.ancestors(None if head is None else head.snapshot_id):
-        summary = snapshot.summary
-        if MAX_COMMITTED_CHECKPOINT_ID not in summary:
-            continue
-        if job_id is not None:
-            is_own = summary.get(JOB_ID) == job_id
-        else:
-            pipeline = summary.get(PIPELINE) if pipeline is None else pipeline
-            is_own = summary.get(PIPELINE) == pipeline
-        if is_own:
-            yield snapshot
+    ancestors = table.metadata.ancestors(None if head is None else head.snapshot_id)
+    marked = [each for each in ancestors if MAX_COMMITTED_CHECKPOINT_ID in each.summary]
+    if job_id is not None:
+        return [each for each in marked if each.summary.get(JOB_ID) == job_id]
+    name = _last_stream(marked) if target.pipeline is None else target.pipeline
+    return [each for each in marked if each.summary.get(PIPELINE) == name]
+
+
+def _last_stream(marked: list[Snapshot]) -> str | None:
+    """The pipeline that has committed last; a stream of topics rather than, say, a replay of what it had rejected."""
+    of_topics = (each for each in marked if committed_offsets(each.summary) is not None)
+    last = next(of_topics, marked[0] if marked else None)
+    return None if last is None else last.summary.get(PIPELINE)
 
 
 def _pace(commits: list[Snapshot]) -> float | None:
     """Rows per second from the oldest of the last commits, exclusive, to the newest; None where there is no such time."""
-    recent = list(islice(commits, SNAPSHOTS_OF_PACE))
+    recent = commits[:SNAPSHOTS_OF_PACE]
     if len(recent) < 2:
         return None
     seconds = (recent[0].timestamp_ms - recent[-1].timestamp_ms) / 1000

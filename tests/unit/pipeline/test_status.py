@@ -339,6 +339,17 @@ def test_no_spark_is_started_for_it() -> None:
     assert done.stdout.split() == ["False"]
 
 
+def test_a_replay_of_rejects_is_not_the_stream(stream: Stream) -> None:
+    stream.commit(4, {("orders", 0): 60})
+    operation = AppendFiles(stream.table)
+    replay = CheckpointIdentity("orders.replay", "replay", 9, (), ("replay 1",))
+    operation.set_summary(marker_summary(replay))
+    operation.commit()
+    with status_of_table(stream.table.location) as reader:
+        [table] = reader.read().tables
+    assert (table.pipeline, table.checkpoint_id) == ("orders", 4)
+
+
 def test_status_of_a_table_without_a_broker(stream: Stream) -> None:
     with status_of_table(stream.table.location) as reader:
         assert reader.read().partitions == ()
