@@ -452,16 +452,19 @@ def test_mistakes_are_found_before_anything_starts(stream: KafkaStream, spark: S
 
 
 @pytest.mark.parametrize("mode", ["append", "upsert"])
-def test_a_watermark_stands_in_the_summary(wide: KafkaStream, mode: str):
+def test_a_watermark_stands_in_the_summary(
+    spark: SparkSession, kafka_broker: KafkaBroker, tmp_path: Path, mode: str
+):
     """Of each partition that had records the newest time, of these the oldest."""
+    stream = KafkaStream(kafka_broker, tmp_path, partitions=2, config={"retention.ms": "-1"})
     upsert = {"mode": "upsert", "key": ["id"], "delete_mode": "equality"} if mode == "upsert" else {}
-    wide.produce(range(10), partition=0, timestamp_ms=5_000)
-    wide.produce(range(10, 20), partition=0, timestamp_ms=9_000)
-    wide.produce(range(20, 30), partition=1, timestamp_ms=7_000)
-    wide.run(wide.sink(**upsert))
-    wide.produce(range(30, 40), partition=1, timestamp_ms=12_345)
-    wide.run(wide.sink(**upsert))
-    found = [each.summary["streamlake.watermark-ms"] for each in load_table(wide.location).snapshots]
+    stream.produce(range(10), partition=0, timestamp_ms=5_000)
+    stream.produce(range(10, 20), partition=0, timestamp_ms=9_000)
+    stream.produce(range(20, 30), partition=1, timestamp_ms=7_000)
+    stream.run(stream.sink(**upsert))
+    stream.produce(range(30, 40), partition=1, timestamp_ms=12_345)
+    stream.run(stream.sink(**upsert))
+    found = [each.summary["streamlake.watermark-ms"] for each in load_table(stream.location).snapshots]
     assert found == ["7000", "12345"]
 
 
