@@ -8,8 +8,8 @@ rest on stays what they need.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from streamlake.errors import InvalidOptionError, SchemaMismatchError
@@ -27,56 +27,12 @@ from streamlake.spec.types import (
     MapType,
     NestedField,
     PrimitiveType,
-    StructType,
-    children,
 )
 from streamlake.spec.values import to_bytes
+from streamlake.table.schema_tree import Node, found, node_of
 
 _HIGHEST_ID = 2_147_483_447
 """Ids above are those of metadata columns (spec: Reserved Field IDs)."""
-
-
-@dataclass(eq=False)
-class Node:
-    """A field that can change. `parts` are the fields of a struct, the element of a list, key and value of a map;
-    `added`: it is new in this edit."""
-
-    field: NestedField
-    parent: Node | None
-    added: bool
-    parts: list[Node]
-
-    @property
-    def path(self) -> str:
-        """The dotted name as it is now."""
-        return self.field.name if self.parent is None else f"{self.parent.path}.{self.field.name}"
-
-    @property
-    def is_struct(self) -> bool:
-        return isinstance(self.field.type, StructType)
-
-    @property
-    def is_in_map_key(self) -> bool:
-        above = self.parent
-        if above is None:
-            return False
-        return (isinstance(above.field.type, MapType) and above.parts[0] is self) or above.is_in_map_key
-
-    def walk(self) -> Iterator[Node]:
-        yield self
-        for part in self.parts:
-            yield from part.walk()
-
-    def built(self) -> NestedField:
-        type_ = self.field.type
-        parts = [part.built() for part in self.parts]
-        if isinstance(type_, StructType):
-            type_ = StructType(tuple(parts))
-        elif isinstance(type_, ListType):
-            type_ = replace(type_, element_type=parts[0].type, element_required=parts[0].required)
-        elif isinstance(type_, MapType):
-            type_ = replace(type_, value_type=parts[1].type, value_required=parts[1].required)
-        return replace(self.field, type=type_)
 
 
 class SchemaEdit:
@@ -90,7 +46,7 @@ class SchemaEdit:
         self._base = base
         self.format_version = base.format_version
         self.last_column_id = base.last_column_id
-        self.columns: list[Node] = [_node(part, None, added=False) for part in base.schema.fields]
+        self.columns: list[Node] = [node_of(part, None) for part in base.schema.fields]
         self._nodes = {node.field.field_id: node for column in self.columns for node in column.walk()}
         self._identifiers = list(base.schema.identifier_field_ids)
         self.steps: list[str] = []
@@ -103,7 +59,7 @@ class SchemaEdit:
 
     def find(self, path: str) -> Node | None:
         """The field of a dotted name; names with dots in them count too."""
-        return _found(self.columns, path)
+        return found(self.columns, path)
 
     def need(self, path: str) -> Node:
         node = self.find(path)
@@ -130,7 +86,7 @@ class SchemaEdit:
         if part.initial_default is not None or part.write_default is not None:
             self._require_default(path, part.type, part.initial_default, part.write_default)
         fresh = assign_fresh_ids((part,), self._next_id)[0]
-        node = _node(fresh, parent, added=True)
+        node = node_of(fresh, parent)
         siblings.append(node)
         self._nodes.update({each.field.field_id: each for each in node.walk()})
         self.steps.append(f"added {path} {part.type}")
@@ -331,20 +287,3 @@ class SchemaEdit:
 
     def _refused(self, problem: str) -> SchemaMismatchError:
         return SchemaMismatchError(f"{self._base.location}: {problem}")
-
-
-def _node(part: NestedField, parent: Node | None, *, added: bool) -> Node:
-    node = Node(part, parent, added, [])
-    node.parts = [_node(inner, node, added=added) for inner in children(part.type)]
-    return node
-
-
-def _found(nodes: Iterable[Node], path: str) -> Node | None:
-    for node in nodes:
-        if node.field.name == path:
-            return node
-        if path.startswith(f"{node.field.name}."):
-            inner = _found(node.parts, path[len(node.field.name) + 1 :])
-            if inner is not None:
-                return inner
-    return None

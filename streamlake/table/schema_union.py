@@ -22,7 +22,8 @@ from streamlake.spec.types import (
     StructType,
     children,
 )
-from streamlake.table.schema_edit import Node, SchemaEdit
+from streamlake.table.schema_edit import SchemaEdit
+from streamlake.table.schema_tree import Node
 
 
 def never(wanted: IcebergType, present: IcebergType) -> bool:
