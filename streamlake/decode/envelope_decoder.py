@@ -24,6 +24,7 @@ from streamlake.spec.schema import Schema
 
 _BLOCK_BYTES = 64 << 20
 _ALONE = 8
+_NEAR = 64
 _SHOWN = 200
 _ROW = re.compile(r"in row (\d+)")
 NEW_KEY_HEADER = "__debezium.newkey"
@@ -77,14 +78,21 @@ class EnvelopeDecoder:
 
     def _block(self, records: Records, low: int, high: int, parts: list[Changes]) -> None:
         waiting = [(low, high)]
+        size = high - low
         while waiting:
             low, high = waiting.pop()
+            if high - low > size:
+                waiting.append((low + size, high))
+                high = low + size
             if high - low > _ALONE:
                 try:
                     parts.append(self._envelope.bulk(records.slice(low, high)))
-                    continue
                 except (NotBulkError, ValueError) as error:
                     waiting += reversed(_split(low, high, error))
+                    # Where one record fails others may be near: what follows is tried in pieces that grow again.
+                    size = max(_NEAR, (high - low) // 2)
+                else:
+                    size *= 2
             elif high > low:
                 parts.append(one_by_one(self._envelope, records.slice(low, high), self.schema))
 
@@ -119,11 +127,14 @@ def _place(raw: pa.RecordBatch, at: int) -> str:
 def _split(low: int, high: int, error: Exception) -> Sequence[tuple[int, int]]:
     """The parts to try after a failure; the record that the reader names stands alone with its neighbours."""
     named = _ROW.search(str(error.__cause__ or ""))
+    alone: list[tuple[int, int]] = []
     if named is not None and low + int(named[1]) < high:
+        # What is behind it is halved: the reader may have meant another record, and then that is found all the same.
         at = low + int(named[1])
-        return [(low, at), (at, at + 1), (at + 1, high)]
+        alone = [(low, at), (at, at + 1)]
+        low = at + 1
     middle = (low + high) // 2
-    return [(low, middle), (middle, high)]
+    return [*alone, (low, middle), (middle, high)]
 
 
 def _moves(raw: pa.RecordBatch, changes: Changes) -> tuple[KeyMove, ...]:

@@ -73,3 +73,24 @@ def test_damage_gives_rejects_only(path, monkeypatch):
     single = open_decoder(*arguments).decode(batch, keep_rejects=True)
     assert shown(replace(found, rejects=())) == shown(replace(single, rejects=()))
     assert [one.record for one in found.rejects] == [one.record for one in single.rejects]
+
+
+def test_damaged_records_cost_passes_over_their_neighbours_only(monkeypatch):
+    decoder = open_decoder("debezium-json", parse_ddl("id long, v string"), ["id"], {})
+    envelope = decoder._envelope
+    read = []
+    bulk = envelope.bulk
+    monkeypatch.setattr(envelope, "bulk", lambda records: read.append(len(records)) or bulk(records))
+    count, every = 10_000, 100
+    source = {"connector": "postgresql", "db": "d", "schema": "s", "table": "t"}
+    good = {"op": "c", "before": None, "source": source}
+    damaged = ["{", "[1]", b"\xff", {**good, "op": "zz", "after": {"id": 1}}, {**good, "after": {"id": "x"}}]
+    values = [
+        damaged[at // every % 5] if at % every == 7 else {**good, "after": {"id": at, "v": "x"}}
+        for at in range(count)
+    ]
+    changes = decoder.decode(raw_batch([{"value": value} for value in values]), keep_rejects=True)
+    assert [reject.record for reject in changes.rejects] == list(range(7, count, every))
+    assert changes.rows.column("id").to_pylist() == [at for at in range(count) if at % every != 7]
+    assert sum(read) < 20 * count
+    assert len(read) < 30 * count // every
