@@ -7,7 +7,7 @@ one bad record among millions costs a few extra passes over its block, and is na
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
@@ -102,14 +102,13 @@ class AvroDecoder:
 
     def decode_payloads(self, payloads: Payloads, failure: Failure) -> list[pa.Array]:
         """As `decode`, for ranges of bytes; an index that `failure` gets is that of the payloads."""
-        runs = []
-        low = 0
-        while low < len(payloads):
-            limit = int(payloads.starts[low]) + _BLOCK_BYTES
-            high = int(np.searchsorted(payloads.stops, limit, side="right"))
-            high = min(max(high, low + 1), low + _BLOCK_ROWS, len(payloads))
-            runs.append(self._block(payloads.take(slice(low, high)), failure))
-            low = high
+        return self._joined([self._block(block, failure) for block in _blocks(payloads)])
+
+    def whole(self, payloads: Payloads) -> list[pa.Array]:
+        """As `decode_payloads`, all or nothing: raises NotBulkError, and leaves it to the caller to find the record."""
+        return self._joined([self._read(block) for block in _blocks(payloads)])
+
+    def _joined(self, runs: list[list[pa.Array]]) -> list[pa.Array]:
         if len(runs) == 1:
             return runs[0]
         return [
@@ -159,6 +158,16 @@ class AvroDecoder:
         if source.tell() != len(value):
             raise UnevenError
         return self._plan.shaped_columns(pa.array([record], type=self._plan.stored))
+
+
+def _blocks(payloads: Payloads) -> Iterator[Payloads]:
+    low = 0
+    while low < len(payloads):
+        limit = int(payloads.starts[low]) + _BLOCK_BYTES
+        high = int(np.searchsorted(payloads.stops, limit, side="right"))
+        high = min(max(high, low + 1), low + _BLOCK_ROWS, len(payloads))
+        yield payloads.take(slice(low, high))
+        low = high
 
 
 def _wrong_end(after: Any, stops: Any) -> str:

@@ -12,12 +12,14 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from streamlake.decode.connect_schema import ConnectSchema, iceberg_schema_of
+from streamlake.decode.debezium_parts import debezium_parts
 from streamlake.decode.json_inference import infer_schema
 from streamlake.decode.json_values import parse_object
-from streamlake.decode.payloads import payload_of
+from streamlake.decode.payloads import PayloadForm
 from streamlake.decode.unavailable import DEFAULT_PLACEHOLDER
 from streamlake.errors import DecodeError
 from streamlake.spec.schema import Schema, fresh_schema
@@ -87,9 +89,16 @@ def shown_rows(
     schema: Schema | None = None
     key: tuple[str, ...] = ()
     rows: list[Row] = []
+    debezium = _DEBEZIUM.get(format)
+    if debezium is None:
+        shown: Callable[[bytes | None, bytes], _Sample] = _SAMPLES[format]
+    else:
+        form = debezium_parts(format, options)[1]
+        records = form.shown_schemas(records)
+        shown = partial(debezium, form)
     for key_bytes, value in records:
         with suppress(ValueError):  # a record that cannot be read shows nothing; the decoder will tell
-            sample = _SAMPLES[format](key_bytes, parse_object(value))
+            sample = shown(key_bytes, value)
             schema, key = sample.schema or schema, sample.key or key
             if sample.row is not None:
                 unset = {name: None for name, part in sample.row.items() if _is_unset(part, placeholder)}
@@ -97,20 +106,20 @@ def shown_rows(
     return rows, schema, key
 
 
-def _debezium(key: bytes | None, found: Any) -> _Sample:
-    payload, connect = payload_of(found)
-    if not isinstance(payload, dict) or payload.get("op") not in ("c", "r", "u", "d"):
+def _events(form: PayloadForm, key: bytes | None, value: bytes) -> _Sample:
+    payload, connect = form.payload(value)
+    if not isinstance(payload, dict) or payload.get("op") not in ("c", "r", "u", "d", "t"):
         return _Sample(None)
     after = connect.fields.get("after") if connect is not None else None
     row = payload.get("after")
     if isinstance(row, str):
         row = parse_object(row.encode())  # MongoDB's documents are texts
     schema = None if after is None or after.type != "struct" else iceberg_schema_of(after)
-    return _Sample(row if isinstance(row, dict) else None, schema, _key_columns(key))
+    return _Sample(row if isinstance(row, dict) else None, schema, _key_columns(form, key))
 
 
-def _unwrapped(key: bytes | None, found: Any) -> _Sample:
-    payload, connect = payload_of(found)
+def _unwrapped(form: PayloadForm, key: bytes | None, value: bytes) -> _Sample:
+    payload, connect = form.payload(value)
     if not isinstance(payload, dict):
         return _Sample(None)
     schema = None
@@ -118,10 +127,11 @@ def _unwrapped(key: bytes | None, found: Any) -> _Sample:
         kept = {name: part for name, part in connect.fields.items() if not name.startswith("__")}
         schema = iceberg_schema_of(ConnectSchema("struct", fields=kept))
     row = {name: part for name, part in payload.items() if not name.startswith("__")}
-    return _Sample(row, schema, _key_columns(key))
+    return _Sample(row, schema, _key_columns(form, key))
 
 
-def _canal(_: bytes | None, found: Any) -> _Sample:
+def _canal(_: bytes | None, value: bytes) -> _Sample:
+    found = parse_object(value)
     rows, types = found.get("data"), found.get("mysqlType")
     if not rows or not isinstance(types, dict):
         return _Sample(None)
@@ -129,7 +139,8 @@ def _canal(_: bytes | None, found: Any) -> _Sample:
     return _Sample(rows[0], Schema(tuple(fields)), tuple(found.get("pkNames") or ()))
 
 
-def _maxwell(key: bytes | None, found: Any) -> _Sample:
+def _maxwell(key: bytes | None, value: bytes) -> _Sample:
+    found = parse_object(value)
     row = found.get("data")
     if not isinstance(row, dict) or not row:
         return _Sample(None)
@@ -140,18 +151,22 @@ def _maxwell(key: bytes | None, found: Any) -> _Sample:
     return _Sample(row, None, tuple(columns or ()))
 
 
-_SAMPLES: Mapping[str, Callable[[bytes | None, Any], _Sample]] = {
-    "debezium-json": _debezium,
+_DEBEZIUM: Mapping[str, Callable[[PayloadForm, bytes | None, bytes], _Sample]] = {
+    "debezium-json": _events,
+    "debezium-avro": _events,
     "debezium-unwrapped-json": _unwrapped,
+    "debezium-unwrapped-avro": _unwrapped,
+}
+_SAMPLES: Mapping[str, Callable[[bytes | None, bytes], _Sample]] = {
     "canal-json": _canal,
     "maxwell-json": _maxwell,
 }
 
 
-def _key_columns(key: bytes | None) -> tuple[str, ...]:
+def _key_columns(form: PayloadForm, key: bytes | None) -> tuple[str, ...]:
     if key is None:
         return ()
-    payload, _ = payload_of(parse_object(key))
+    payload, _ = form.payload(key)
     return tuple(payload) if isinstance(payload, dict) else ()
 
 

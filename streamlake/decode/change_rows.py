@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from streamlake.decode.debezium_options import DebeziumOptions
+from streamlake.decode.debezium_parts import debezium_parts
 from streamlake.decode.decoded import Decoded
 from streamlake.decode.envelope import Changes, Reject, Truncate
 from streamlake.decode.envelope_decoder import record_error
@@ -49,7 +49,7 @@ class ChangeRows:
         fields = tuple(part for part in schema.fields if part.name not in metadata and part.name != ROW_KIND)
         self._moved: MovedKeys | None = None
         if key and format.startswith("debezium"):
-            self._moved = MovedKeys(Schema(fields), key, DebeziumOptions.parse(options))
+            self._moved = MovedKeys(Schema(fields), key, *debezium_parts(format, options))
         self._decoder = open_decoder(
             format, Schema(fields), key, options, partial_update=partial_update, watch=watch
         )

@@ -21,13 +21,11 @@ from streamlake.decode.debezium_readings import readings_by_options, readings_by
 from streamlake.decode.debezium_source import Position, position_of
 from streamlake.decode.envelope import Array, Change, Changes, Outcome, Records
 from streamlake.decode.envelope_decoder import one_by_one
-from streamlake.decode.json_columns import JsonColumns
-from streamlake.decode.json_options import JsonOptions
-from streamlake.decode.json_values import FieldError, parse_object
-from streamlake.decode.new_fields import NewFieldsError, Watch, lacking, watching
-from streamlake.decode.payloads import PayloadReader, Payloads, payload_of
+from streamlake.decode.json_payloads import JsonPayloadForm
+from streamlake.decode.json_values import FieldError
+from streamlake.decode.new_fields import NewFieldsError, Watch, lacking
+from streamlake.decode.payloads import PayloadForm, Payloads
 from streamlake.decode.row_reader import RowReader
-from streamlake.decode.samples import samples
 from streamlake.decode.unavailable import Unavailable
 from streamlake.formats.arrow_schema import arrow_type
 from streamlake.records import RowKind
@@ -48,13 +46,15 @@ _SIGNS = (("lsn", "postgresql"), ("pos", "mysql"), ("commit_lsn", "sqlserver"), 
 
 
 class DebeziumUnwrapped:
-    """Reads unwrapped events of one table to the columns of `schema`; `key` names the columns of its key."""
+    """Reads unwrapped events of one table to the columns of `schema`; `key` names the columns of its key. `form`: JSON where
+    left out."""
 
     def __init__(
         self,
         schema: Schema,
         key: Sequence[str] = (),
         options: DebeziumOptions | None = None,
+        form: PayloadForm | None = None,
         *,
         partial_update: bool = False,
         watch: Watch | None = None,
@@ -66,15 +66,15 @@ class DebeziumUnwrapped:
         self._options = options or DebeziumOptions()
         self._unavailable = Unavailable(self._options.unavailable_value_placeholder)
         self._arrow = changes_schema(schema)
-        self._payloads = PayloadReader()
+        self._form: PayloadForm = form or JsonPayloadForm()
 
     def bulk(self, records: Records) -> Changes:
         """See Envelope.bulk."""
-        return joined([self._run(payloads) for payloads in self._payloads.runs(records)], self._arrow)
+        return joined([self._run(payloads) for payloads in self._form.runs(records)], self._arrow)
 
     def one(self, value: bytes, key: bytes | None) -> Outcome:
         """See Envelope.one."""
-        payload, connect = payload_of(parse_object(value))
+        payload, connect = self._form.payload(value)
         if payload is None:
             return Outcome(ignored="record without payload")
         if not isinstance(payload, dict):
@@ -90,7 +90,7 @@ class DebeziumUnwrapped:
         """See Envelope.tombstone."""
         if key is None or not self._key:
             return None
-        image, connect = payload_of(parse_object(key))
+        image, connect = self._form.payload(key)
         row, unset = self._reader(connect, [image] if isinstance(image, dict) else []).row(
             image, "key", brought=False
         )
@@ -98,7 +98,7 @@ class DebeziumUnwrapped:
 
     def _run(self, payloads: Payloads) -> Changes:
         records = payloads.records
-        shown = samples(payloads.values)
+        shown = payloads.samples()
         position, names = _position(shown[0] if shown else {})
         reader = self._reader(payloads.connect, shown)
         extra = [_OP, _DELETED, *names.values()]
@@ -109,8 +109,7 @@ class DebeziumUnwrapped:
             NestedField(0, _DELETED, StringType()),
             *(NestedField(0, names[part.name], part.type) for part in position.fields if part.name in names),
         ]
-        columns_read = JsonColumns(fields, JsonOptions(), strict_names=False, **watching(reader.watch, ()))
-        arrays = columns_read.read(payloads.values)
+        arrays = payloads.read(fields, reader.watch)
         columns = {part.name: array for part, array in zip(fields, arrays, strict=True)}
         images = (
             pa.StructArray.from_arrays(

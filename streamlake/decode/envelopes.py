@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from streamlake.decode.canal_json import CanalJson
-from streamlake.decode.debezium_json import DebeziumJson
-from streamlake.decode.debezium_options import DebeziumOptions
+from streamlake.decode.debezium_events import DebeziumEvents
+from streamlake.decode.debezium_parts import debezium_parts
 from streamlake.decode.debezium_unwrapped import DebeziumUnwrapped
 from streamlake.decode.envelope import Envelope
 from streamlake.decode.envelope_decoder import EnvelopeDecoder
@@ -21,13 +21,18 @@ from streamlake.spec.schema import Schema
 
 _Open = Callable[[Schema, Sequence[str], Mapping[str, str], bool, "Watch | None"], Envelope]
 
+
+def _debezium(format: str, reader: type[DebeziumEvents] | type[DebeziumUnwrapped]) -> _Open:
+    return lambda schema, key, options, partial, watch: reader(
+        schema, key, *debezium_parts(format, options), partial_update=partial, watch=watch
+    )
+
+
 _FORMATS: dict[str, _Open] = {
-    "debezium-json": lambda schema, key, options, partial, watch: DebeziumJson(
-        schema, key, DebeziumOptions.parse(options), partial_update=partial, watch=watch
-    ),
-    "debezium-unwrapped-json": lambda schema, key, options, partial, watch: DebeziumUnwrapped(
-        schema, key, DebeziumOptions.parse(options), partial_update=partial, watch=watch
-    ),
+    "debezium-json": _debezium("debezium-json", DebeziumEvents),
+    "debezium-avro": _debezium("debezium-avro", DebeziumEvents),
+    "debezium-unwrapped-json": _debezium("debezium-unwrapped-json", DebeziumUnwrapped),
+    "debezium-unwrapped-avro": _debezium("debezium-unwrapped-avro", DebeziumUnwrapped),
     "canal-json": lambda schema, key, options, partial, watch: CanalJson(
         schema, key, options, partial_update=partial, watch=watch
     ),

@@ -14,8 +14,7 @@ import pyarrow as pa
 from streamlake.decode.debezium_options import DebeziumOptions
 from streamlake.decode.debezium_readings import readings_by_options, readings_by_schema
 from streamlake.decode.envelope import KeyMove
-from streamlake.decode.json_values import parse_object
-from streamlake.decode.payloads import payload_of
+from streamlake.decode.payloads import PayloadForm
 from streamlake.decode.row_reader import RowReader
 from streamlake.formats.arrow_schema import arrow_type
 from streamlake.spec.schema import Schema
@@ -24,10 +23,13 @@ from streamlake.spec.schema import Schema
 class MovedKeys:
     """Reads keys of the columns `key` of `schema`."""
 
-    def __init__(self, schema: Schema, key: Sequence[str], options: DebeziumOptions) -> None:
+    def __init__(
+        self, schema: Schema, key: Sequence[str], options: DebeziumOptions, form: PayloadForm
+    ) -> None:
         self._schema = Schema(tuple(part for part in schema.fields if part.name in key))
         self._key = tuple(key)
         self._options = options
+        self._form = form
         self._type = pa.struct([pa.field(part.name, arrow_type(part.type)) for part in self._schema.fields])
 
     def column(self, moves: Sequence[KeyMove], rows: int) -> pa.StructArray:
@@ -40,7 +42,7 @@ class MovedKeys:
 
     def _key_of(self, value: bytes) -> dict[str, Any] | None:
         try:
-            image, connect = payload_of(parse_object(value))
+            image, connect = self._form.payload(value)
             if not isinstance(image, dict):
                 return None
             if connect is None:

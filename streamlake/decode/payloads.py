@@ -1,101 +1,69 @@
-"""JSON records of Kafka Connect with and without the schema that `schemas.enable=true` puts around each payload.
+"""What Debezium's decoders need to know of the form that records are written in: JSON, or Avro with a schema registry.
 
-Used by the decoders of Debezium's records. A record's schema is by far its longest part and the same in run after
-run of records: it is parsed once, and recognised as a common beginning. Invariant: what is cut out of a record is
-exactly its payload, or the record is left to be read one by one.
+A `PayloadForm` stands between the raw batch and `DebeziumEvents` or `DebeziumUnwrapped`, which know nothing of bytes.
+Invariant: `PayloadForm.payload` gives a record as its JSON would say it, whatever the form, and `Payloads.read` gives for
+the fields it is asked for the same values in bulk.
 """
 
 from __future__ import annotations
 
-import json
-import re
-from collections import OrderedDict
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Any, Protocol
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from streamlake.decode.connect_schema import ConnectSchema
 from streamlake.decode.envelope import Records
-from streamlake.decode.text_columns import NotBulkError
+from streamlake.decode.new_fields import Watch
+from streamlake.spec.types import NestedField
 
-_START = re.compile(r'\{\s*"schema"\s*:\s*')
-_PAYLOAD = re.compile(r'\s*,\s*"payload"\s*:\s*')
-_KNOWN = 64
-_RUNS = 16
+Path = tuple[str, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class Payloads:
-    """The payloads of records that all have the schema `connect` (None: without one). `beginning` identifies it."""
+class Payloads(Protocol):
+    """Records that all have the same schema, `connect` (None: they come without one), which `identity` tells from others."""
 
-    records: Records
-    values: pa.Array
-    connect: ConnectSchema | None
-    beginning: bytes
+    @property
+    def records(self) -> Records: ...
+
+    @property
+    def connect(self) -> ConnectSchema | None: ...
+
+    @property
+    def identity(self) -> Hashable: ...
+
+    def samples(self) -> list[dict[str, Any]]:
+        """A few payloads, as `PayloadForm.payload` gives them; those that are no objects are left out."""
+        ...
+
+    def first_change(self) -> list[dict[str, Any]]:
+        """The first payload that names its connector, where samples may have missed it."""
+        ...
+
+    def read(
+        self, fields: Sequence[NestedField], watch: Watch | None = None, watched: Path = ()
+    ) -> list[pa.Array]:
+        """One array per field, (n,) each, null where a record has none.
+
+        With a `watch`, fields of the object at the path `watched` that are not asked for raise NewFieldsError, unless a
+        schema tells of them. Raises NotBulkError.
+        """
+        ...
 
 
-class PayloadReader:
-    """Finds payloads; remembers the schemas that it has seen."""
-
-    def __init__(self) -> None:
-        self._known: OrderedDict[bytes, ConnectSchema | None] = OrderedDict()
+class PayloadForm(Protocol):
+    """Reads the payloads of one task's records, and remembers their schemas."""
 
     def runs(self, records: Records) -> Iterator[Payloads]:
-        """The records, grouped by their schema. Raises NotBulkError when a record is written in another way."""
-        for _ in range(_RUNS):
-            if not len(records):
-                return
-            beginning, connect = self._beginning(records.values[0].as_py())
-            if not beginning:
-                if pc.any(pc.match_substring_regex(records.values, r'^\s*\{\s*"schema"\s*:')).as_py():
-                    raise NotBulkError
-                yield Payloads(records, records.values, None, b"")
-                return
-            alike = pc.starts_with(records.values, beginning)
-            chosen = np.flatnonzero(alike.to_numpy(zero_copy_only=False))
-            here = records if len(chosen) == len(records) else records.take(chosen)
-            if not pc.all(pc.ends_with(here.values, b"}")).as_py():
-                raise NotBulkError
-            values = pc.binary_slice(here.values, len(beginning), -1)
-            yield Payloads(here, values, connect, beginning)
-            if len(chosen) == len(records):
-                return
-            records = records.take(np.setdiff1d(np.arange(len(records)), chosen))
-        raise NotBulkError
+        """The records, grouped by their schema. Raises NotBulkError."""
+        ...
 
-    def _beginning(self, value: bytes) -> tuple[bytes, ConnectSchema | None]:
-        """A record's text up to its payload, and its schema; no text where there is no schema around it."""
-        for known, schema in self._known.items():
-            if value.startswith(known):
-                self._known.move_to_end(known, last=False)
-                return known, schema
-        try:
-            text = value.decode()
-            start = _START.match(text)
-            if start is None:
-                return b"", None
-            found, end = json.JSONDecoder().raw_decode(text, start.end())
-            payload = _PAYLOAD.match(text, end)
-            if payload is None:
-                raise NotBulkError
-            connect = None if found is None else ConnectSchema.of(found)
-        except (ValueError, RecursionError) as error:
-            raise NotBulkError from error
-        beginning = text[: payload.end()].encode()
-        self._known[beginning] = connect
-        self._known.move_to_end(beginning, last=False)
-        while len(self._known) > _KNOWN:
-            self._known.popitem()
-        return beginning, connect
+    def payload(self, value: bytes) -> tuple[Any, ConnectSchema | None]:
+        """The payload of one record's value or key as JSON has it, and its schema. Raises ValueError with the reason."""
+        ...
 
-
-def payload_of(found: Any) -> tuple[Any, ConnectSchema | None]:
-    """The payload of one parsed record and its schema. Raises ValueError when the schema is none."""
-    if not isinstance(found, dict) or found.keys() != {"schema", "payload"}:
-        return found, None
-    connect = None if found["schema"] is None else ConnectSchema.of(found["schema"])
-    return found["payload"], connect
+    def shown_schemas(
+        self, records: Sequence[tuple[bytes | None, bytes]]
+    ) -> Sequence[tuple[bytes | None, bytes]]:
+        """Those (key, value) of records that show every schema there is, in order; all of them where only values show."""
+        ...

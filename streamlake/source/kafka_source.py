@@ -33,7 +33,14 @@ from streamlake.spec.types import (
     TimestamptzType,
 )
 
-ENVELOPES = ("debezium-json", "debezium-unwrapped-json", "canal-json", "maxwell-json")
+ENVELOPES = (
+    "debezium-json",
+    "debezium-avro",
+    "debezium-unwrapped-json",
+    "debezium-unwrapped-avro",
+    "canal-json",
+    "maxwell-json",
+)
 """Formats of change streams, whose rows have row kinds."""
 FORMATS = ("json", "raw", "avro", "confluent-avro", "confluent-json", *ENVELOPES)
 METADATA_TYPES: Mapping[str, Any] = {

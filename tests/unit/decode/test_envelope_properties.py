@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamlake.decode.debezium_json import DebeziumJson
+from streamlake.decode.debezium_events import DebeziumEvents
 from streamlake.decode.debezium_options import DebeziumOptions
 from streamlake.decode.envelope import Records
 from streamlake.decode.envelope_decoder import EnvelopeDecoder
@@ -153,7 +153,7 @@ def result(found):
 @settings(max_examples=40, deadline=None)
 @given(RECORDS)
 def test_bulk_equals_the_obvious_reference(records):
-    envelope = DebeziumJson(SCHEMA, ["id"], OPTIONS)
+    envelope = DebeziumEvents(SCHEMA, ["id"], OPTIONS)
     decoder = EnvelopeDecoder(SCHEMA, envelope)
     found = decoder.decode(raw_batch([{"value": record} for record in records]), keep_rejects=True)
     found.rows.validate(full=True)
@@ -164,7 +164,7 @@ def test_bulk_equals_the_obvious_reference(records):
 @settings(max_examples=25, deadline=None)
 @given(RECORDS.filter(lambda records: any(records) and not reference(records)[2]))
 def test_good_records_take_the_bulk_way(records):
-    envelope = DebeziumJson(SCHEMA, ["id"], OPTIONS)
+    envelope = DebeziumEvents(SCHEMA, ["id"], OPTIONS)
     whole = envelope.bulk(Records.of(raw_batch([{"value": record} for record in records])))
     assert shown(result(whole)) == shown(reference(records))
 
@@ -181,7 +181,7 @@ def test_one_damaged_record_among_many_is_named_and_the_rest_kept(schemas):
     values[123] = values[123].replace(":", ";", 3)
     values[377] = values[377].replace('"n377"', "377")
     table = parse_ddl("id long not null, name string")
-    found = EnvelopeDecoder(table, DebeziumJson(table, ["id"])).decode(
+    found = EnvelopeDecoder(table, DebeziumEvents(table, ["id"])).decode(
         raw_batch([{"value": value} for value in values]), keep_rejects=True
     )
     assert [one.record for one in found.rejects] == [123, 377]

@@ -1,4 +1,4 @@
-"""Debezium's change events in JSON, with or without schemas: before, after, op, source.
+"""Debezium's change events, in whatever form they are written: before, after, op, source.
 
 An `Envelope`. c, r and u bring a row in, d takes one out, and so does a u whose before image has another key; t is a
 truncate. Logical messages, heartbeats, transaction metadata and schema changes change no row: ignored, and counted.
@@ -6,7 +6,7 @@ truncate. Logical messages, heartbeats, transaction metadata and schema changes 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -24,11 +24,11 @@ from streamlake.decode.envelope_decoder import one_by_one
 from streamlake.decode.extended_json import document_readings
 from streamlake.decode.json_columns import JsonColumns
 from streamlake.decode.json_options import JsonOptions
+from streamlake.decode.json_payloads import JsonPayloadForm
 from streamlake.decode.json_values import FieldError, parse_object
 from streamlake.decode.new_fields import NewFieldsError, Watch, lacking, watching
-from streamlake.decode.payloads import PayloadReader, Payloads, payload_of
+from streamlake.decode.payloads import PayloadForm, Payloads
 from streamlake.decode.row_reader import RowReader
-from streamlake.decode.samples import samples
 from streamlake.decode.text_columns import NotBulkError, spread
 from streamlake.decode.unavailable import Unavailable
 from streamlake.formats.arrow_schema import arrow_type
@@ -46,14 +46,15 @@ _OTHER = -1
 _TIMES = {"ts_ms", "ts_us", "ts_ns"}
 
 
-class DebeziumJson:
-    """Reads events of one table to the columns of `schema`; `key` names the columns of its key."""
+class DebeziumEvents:
+    """Reads events of one table to the columns of `schema`; `key` names the columns of its key. `form`: JSON where left out."""
 
     def __init__(
         self,
         schema: Schema,
         key: Sequence[str] = (),
         options: DebeziumOptions | None = None,
+        form: PayloadForm | None = None,
         *,
         partial_update: bool = False,
         watch: Watch | None = None,
@@ -65,20 +66,20 @@ class DebeziumJson:
         self._options = options or DebeziumOptions()
         self._unavailable = Unavailable(self._options.unavailable_value_placeholder)
         self._arrow = changes_schema(schema)
-        self._payloads = PayloadReader()
+        self._form: PayloadForm = form or JsonPayloadForm()
         self._sampled = any(needs_samples(part.type) for part in schema.fields)
-        self._by_schema: dict[bytes, RowReader] = {}
+        self._by_schema: dict[Hashable, RowReader] = {}
         self._connector: str | None = None
         # The last value seen of each column: shows its form where the samples of a block have only nulls.
         self._shown: dict[str, Any] = {}
 
     def bulk(self, records: Records) -> Changes:
         """See Envelope.bulk."""
-        return joined([self._run(payloads) for payloads in self._payloads.runs(records)], self._arrow)
+        return joined([self._run(payloads) for payloads in self._form.runs(records)], self._arrow)
 
     def one(self, value: bytes, key: bytes | None) -> Outcome:
         """See Envelope.one."""
-        payload, connect = payload_of(parse_object(value))
+        payload, connect = self._form.payload(value)
         if payload is None:
             return Outcome(ignored="record without payload")
         if not isinstance(payload, dict):
@@ -136,7 +137,7 @@ class DebeziumJson:
         reader = self._reader(connect, images, documents)
         if kind == RowKind.DELETE:
             if before is None and key is not None:
-                row, unset = reader.row(_key_image(key, documents), "key", brought=False)
+                row, unset = reader.row(self._key_image(key, documents), "key", brought=False)
             else:
                 row, unset = reader.row(before, "before", brought=False)
             return [Change(kind, row, sequence, unset)]
@@ -150,20 +151,24 @@ class DebeziumJson:
                 changes.insert(0, Change(RowKind.DELETE, gone, sequence, unknown))
         return changes
 
+    def _key_image(self, key: bytes, documents: bool) -> Any:
+        """The columns that a record's key has; for a document its "id" in Extended JSON. Raises ValueError."""
+        found = self._form.payload(key)[0]
+        if not documents or not isinstance(found, dict) or not isinstance(found.get("id"), str):
+            return found
+        return parse_object(b'{"_id":' + found["id"].encode() + b"}")
+
     def _run(self, payloads: Payloads) -> Changes:
         records = payloads.records
-        shown = samples(payloads.values)
+        shown = payloads.samples()
         connector = _connector(shown)
         if not connector:
             # Few changes among many other records: look for the first one.
-            changes = pc.match_substring(payloads.values, '"connector"')
-            at = changes.index(True).as_py()
-            if at >= 0:
-                shown += samples(payloads.values.slice(at, 1))
-                connector = _connector(shown)
+            shown += payloads.first_change()
+            connector = _connector(shown)
         position = self._position(connector) if connector else position_of(None)
         reader = self._bulk_reader(payloads, shown, position is DOCUMENTS)
-        before, after, op, source = self._read(payloads.values, reader, position)
+        before, after, op, source = self._read(payloads, reader, position)
         if pc.any(pc.not_equal(source.field("connector"), connector), min_count=0).as_py():
             raise NotBulkError
         kinds = kind_codes(op, _KINDS, _OTHER)
@@ -203,7 +208,7 @@ class DebeziumJson:
         return part_of(columns, kinds, self._arrow, _at(sequence, at), records.places[at], unset)
 
     def _read(
-        self, values: pa.Array, reader: RowReader, position: Position
+        self, payloads: Payloads, reader: RowReader, position: Position
     ) -> tuple[pa.StructArray, pa.StructArray, pa.Array, pa.StructArray]:
         """The images, "op" and "source" of payloads."""
         documents = position is DOCUMENTS
@@ -215,13 +220,8 @@ class DebeziumJson:
             NestedField(0, "op", StringType()),
             NestedField(0, "source", source),
         ]
-        columns = JsonColumns(
-            fields,
-            JsonOptions(),
-            strict_names=False,
-            **watching(None if documents else reader.watch, ("after",)),
-        )
-        before, after, op, source = columns.read(values)
+        watch = None if documents else reader.watch
+        before, after, op, source = payloads.read(fields, watch, ("after",))
         if documents:
             before, after = _documents(before, reader), _documents(after, reader)
         return before, after, op, source
@@ -258,11 +258,11 @@ class DebeziumJson:
         self, payloads: Payloads, shown: Sequence[Mapping[str, Any]], documents: bool
     ) -> RowReader:
         if payloads.connect is not None and not documents:
-            known = self._by_schema.get(payloads.beginning)
+            known = self._by_schema.get(payloads.identity)
             if known is None:
                 if len(self._by_schema) > 64:
                     self._by_schema.clear()
-                known = self._by_schema[payloads.beginning] = self._reader(payloads.connect, (), documents)
+                known = self._by_schema[payloads.identity] = self._reader(payloads.connect, (), documents)
             return known
         images = []
         for found in shown if self._sampled or documents else ():
@@ -289,14 +289,6 @@ def _connector(shown: Sequence[Mapping[str, Any]]) -> str:
 def _image(found: Any, documents: bool) -> Any:
     """An image as an object: MongoDB's are JSON within text. Raises ValueError."""
     return parse_object(found.encode()) if documents and isinstance(found, str) else found
-
-
-def _key_image(key: bytes, documents: bool) -> Any:
-    """The columns that a record's key has; for a document its "id" in Extended JSON. Raises ValueError."""
-    found = payload_of(parse_object(key))[0]
-    if not documents or not isinstance(found, dict) or not isinstance(found.get("id"), str):
-        return found
-    return parse_object(b'{"_id":' + found["id"].encode() + b"}")
 
 
 def _documents(texts: pa.StringArray, reader: RowReader) -> pa.StructArray:

@@ -1,0 +1,184 @@
+"""Change events in Avro with a schema registry: the wire format's header, and a payload in the writer's schema.
+
+The `PayloadForm` of Debezium's records in Avro; records and keys carry the ids of their own schemas, which the registry
+tells once. Invariant: a record of any schema id is read with just that schema; one whose schema cannot be had is
+refused on its own.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from streamlake import clock
+from streamlake.decode.avro_columns import AvroColumns, avro_columns
+from streamlake.decode.avro_connect import connect_schema_of
+from streamlake.decode.avro_decoder import AvroDecoder
+from streamlake.decode.avro_decoder import Payloads as Encoded
+from streamlake.decode.avro_plain import plain_fields, plain_value
+from streamlake.decode.avro_schema import AvroRecord
+from streamlake.decode.confluent_framing import HEADER_BYTES, schema_ids
+from streamlake.decode.connect_schema import ConnectSchema
+from streamlake.decode.envelope import Records
+from streamlake.decode.json_payloads import payload_of
+from streamlake.decode.json_values import parse_object
+from streamlake.decode.new_fields import Watch
+from streamlake.decode.payloads import Path
+from streamlake.decode.schema_registry import SchemaRegistry, UnknownSchemaError
+from streamlake.decode.text_columns import NotBulkError
+from streamlake.errors import FeatureUnsupportedError, InvalidOptionError
+from streamlake.formats.arrow_schema import arrow_type
+from streamlake.spec.schema import Schema
+from streamlake.spec.types import NestedField, StructType
+
+_SAMPLES = 8
+_PLANS = 16
+_SHOWN = 3
+_REFUSED_SECONDS = 30.0
+
+
+@dataclass(eq=False)
+class _Writer:
+    """One schema of the registry: what it means, and the plans that were made for it."""
+
+    schema_id: int
+    name: str
+    avro: AvroRecord
+    connect: ConnectSchema
+    plain: AvroDecoder
+    plans: dict[tuple[NestedField, ...], AvroColumns] = field(default_factory=dict)
+
+    def columns(self, fields: Sequence[NestedField]) -> AvroColumns:
+        """Raises NotBulkError."""
+        key = tuple(fields)
+        if key not in self.plans:
+            if len(self.plans) >= _PLANS:
+                self.plans.clear()
+            self.plans[key] = avro_columns(self.avro, key, self.name)
+        return self.plans[key]
+
+    def objects(self, values: pa.Array) -> list[dict[str, Any]]:
+        """The payloads of (n,) values as objects of JSON. Raises ValueError."""
+        arrays = self.plain.decode_payloads(
+            Encoded.of(values, HEADER_BYTES), lambda _, reason: ValueError(reason)
+        )
+        names = [part.name for part in self.avro.fields]
+        columns = [array.to_pylist() for array in arrays]
+        return [
+            plain_value(self.avro, dict(zip(names, row, strict=True)))
+            for row in (zip(*columns, strict=True) if columns else [()] * len(values))
+        ]
+
+
+@dataclass(frozen=True, eq=False)
+class AvroPayloads:
+    """Records of one schema id."""
+
+    records: Records
+    writer: _Writer
+
+    @property
+    def connect(self) -> ConnectSchema:
+        """What the schema means."""
+        return self.writer.connect
+
+    @property
+    def identity(self) -> Hashable:
+        """The schema's id."""
+        return self.writer.schema_id
+
+    def samples(self) -> list[dict[str, Any]]:
+        """See Payloads.samples."""
+        count = len(self.records)
+        at = np.unique(np.linspace(0, count - 1, min(_SAMPLES, count)).astype(np.int64))
+        values = self.records.values.take(pa.array(at))
+        with suppress(ValueError):
+            return self.writer.objects(values)
+        found = []
+        for row in range(len(values)):
+            with suppress(ValueError):
+                found += self.writer.objects(values.slice(row, 1))
+        return found
+
+    def first_change(self) -> list[dict[str, Any]]:
+        """See Payloads.first_change: records of one schema either are changes or are none."""
+        return []
+
+    def read(
+        self, fields: Sequence[NestedField], watch: Watch | None = None, watched: Path = ()
+    ) -> list[pa.Array]:
+        """See Payloads.read; the schema tells of every field, so nothing is watched."""
+        if not len(self.records):
+            return [pa.nulls(0, part.type) for part in arrow_type(StructType(tuple(fields)))]
+        return self.writer.columns(fields).read(Encoded.of(self.records.values, HEADER_BYTES))
+
+
+class AvroPayloadForm:
+    """Finds payloads by their schema ids."""
+
+    def __init__(self, registry: SchemaRegistry) -> None:
+        self._registry = registry
+        self._writers: dict[int, _Writer] = {}
+        self._refused: dict[int, tuple[str, float]] = {}
+
+    def runs(self, records: Records) -> Iterator[AvroPayloads]:
+        """See PayloadForm.runs. Raises SourceError when the registry does not answer."""
+        if not len(records):
+            return
+        ids = schema_ids(records.values, lambda _, reason: NotBulkError(reason))
+        for schema_id in np.unique(ids):
+            try:
+                writer = self._writer(int(schema_id))
+            except ValueError as error:
+                raise NotBulkError from error
+            mine = np.flatnonzero(ids == schema_id)
+            yield AvroPayloads(records if len(mine) == len(records) else records.take(mine), writer)
+
+    def payload(self, value: bytes) -> tuple[Any, ConnectSchema | None]:
+        """See PayloadForm.payload; JSON counts as well, which headers of moved keys are often written in.
+
+        Raises SourceError when the registry does not answer.
+        """
+        if value[:1] == b"{":
+            return payload_of(parse_object(value))
+        values = pa.array([value], pa.binary())
+        writer = self._writer(int(schema_ids(values, lambda _, reason: ValueError(reason))[0]))
+        return writer.objects(values)[0], writer.connect
+
+    def shown_schemas(
+        self, records: Sequence[tuple[bytes | None, bytes]]
+    ) -> Sequence[tuple[bytes | None, bytes]]:
+        """See PayloadForm.shown_schemas."""
+        last: defaultdict[bytes, deque[int]] = defaultdict(lambda: deque(maxlen=_SHOWN))
+        for at, (key, value) in enumerate(records):
+            last[value[:HEADER_BYTES]].append(at)
+            if key is not None:
+                last[b"key" + key[:HEADER_BYTES]].append(at)
+        return [records[at] for at in sorted({at for places in last.values() for at in places})]
+
+    def _writer(self, schema_id: int) -> _Writer:
+        """Raises ValueError with the reason why records of the schema cannot be read."""
+        known = self._writers.get(schema_id)
+        if known is not None:
+            return known
+        reason, until = self._refused.get(schema_id, ("", 0.0))
+        if clock.monotonic() < until:
+            raise ValueError(reason)
+        try:
+            found = self._registry.by_id(schema_id)
+            avro = found.avro
+            if not isinstance(avro, AvroRecord):
+                raise ValueError(f"{found.name} is {avro}, and no record")
+            plain = AvroDecoder(Schema(plain_fields(avro)), avro, where=found.name)
+            writer = _Writer(schema_id, found.name, avro, connect_schema_of(avro), plain)
+        except (UnknownSchemaError, FeatureUnsupportedError, InvalidOptionError, ValueError) as error:
+            self._refused[schema_id] = str(error), clock.monotonic() + _REFUSED_SECONDS
+            raise ValueError(str(error)) from error
+        self._writers[schema_id] = writer
+        return writer
