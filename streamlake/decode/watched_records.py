@@ -59,7 +59,14 @@ def watching_decoder(
 
     def wanted(raw: pa.RecordBatch) -> Sequence[NestedField]:
         rows, schema = shown(raw)
-        return _inferred(rows, known, watch) if schema is None else lacking(known, schema.fields, watch)
+        if schema is None:
+            return _inferred(rows, known, watch)
+        fields = lacking(known, schema.fields, watch)
+        if fields or raw.num_rows == 1:
+            return fields
+        # The last schema counts, and what is lacking is in an earlier one.
+        middle = raw.num_rows // 2
+        return wanted(raw.slice(0, middle)) or wanted(raw.slice(middle))
 
     def outgrown(raw: pa.RecordBatch) -> Sequence[NestedField]:
         rows, schema = shown(raw) if watch.widen else ((), None)

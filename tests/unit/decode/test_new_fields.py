@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pyarrow as pa
 import pytest
 
 from streamlake.decode.new_fields import Watch, lacking
@@ -158,6 +159,9 @@ def test_schemas_of_debezium_tell_exactly(count):
     adding = row_decoder(source("debezium-json", CHANGES), ["id"], Watch())
     assert adding.decode(rows(*narrow)).rows.num_rows == count
     assert wanted(adding, rows(*narrow, decimal, price=None)) == "price decimal(10, 2)"
+    batches = [rows(*narrow), rows(*narrow, decimal, price="AQ=="), rows(*narrow)]
+    mixed = pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+    assert wanted(adding, mixed) == "price decimal(10, 2)", "though the last schema does not have it"
 
 
 @COUNTS
