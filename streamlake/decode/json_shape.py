@@ -81,6 +81,8 @@ class Shape:
         for number, (run, start, follows) in enumerate(zip(self.runs, starts, starts[1:], strict=False)):
             fits &= follows - start >= len(run.text) + (0 if texts[number] else 1)
         rows, starts = _kept(rows, starts, fits)
+        if not len(starts[0]):
+            return Matches(np.empty(0, dtype=np.int64), starts[1:], starts[1:])
         fits = np.ones(len(starts[0]), dtype=bool)
         for run, start in zip(self.runs, starts, strict=True):
             size = len(run.text)

@@ -186,7 +186,7 @@ def test_every_form_of_a_scalar(type_, options):
         assert decode(records, only_b) == exact(records, only_b), text
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=200)
 @given(st.data())
 def test_one_changed_byte_is_seen(data):
     records = [record(at, ignored=at) for at in range(8)]
@@ -209,7 +209,7 @@ TEXT = st.text(st.characters(codec="utf-8"), max_size=6)
 VALUES = st.one_of(st.none(), st.booleans(), st.integers(-(2**33), 2**33), st.floats(-1e6, 1e6), TEXT)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(
     st.lists(
         st.fixed_dictionaries(
@@ -241,6 +241,14 @@ def test_the_shape_is_kept_and_given_up():
             reader.read(lists)
     with pytest.raises(NotBulkError):
         reader.read(pa.array([record(at) for at in range(10)], pa.binary()))
+
+
+def test_a_shape_that_is_longer_than_a_whole_block():
+    schema = parse_ddl("a int, b string")
+    decoder = JsonColumns(schema.fields, OPTIONS, strict_names=False)
+    long = b'{"a": 1, "' + b"n" * 5_000 + b'": "x"}'
+    assert decoder.read(pa.array([long] * 3, pa.binary()))[0].to_pylist() == [1, 1, 1]
+    assert decoder.read(pa.array([b'{"a": 1, "b": "x"}'] * 3, pa.binary()))[1].to_pylist() == ["x"] * 3
 
 
 def test_unknown_names_are_left_to_the_general_reader_where_they_are_errors():
