@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -21,14 +22,20 @@ from streamlake.cli.inspect import parse_catalog
 from streamlake.cli.rendering import facts, grid, human_count, human_value, json_text, terminal
 from streamlake.errors import InvalidOptionError
 from streamlake.pipeline.comparison import PROBLEMS, Example
-from streamlake.pipeline.pipeline_file import load_pipeline
+from streamlake.pipeline.pipeline_file import Pipeline, load_pipeline
 from streamlake.pipeline.postgres_table import PostgresTable
 from streamlake.pipeline.session import spark_session
 from streamlake.pipeline.verification import Verification, verify
-from streamlake.pipeline.verified_source import named_source, pipeline_arguments, pipeline_source
+from streamlake.pipeline.verified_source import (
+    named_source,
+    pipeline_arguments,
+    pipeline_source,
+    postgres_tables,
+)
 from streamlake.read.metadata_tables import Row
 
 _POLL_SECONDS = 0.3
+_OF_CHANGES = frozenset({"mode", "sequence_by", "row_kind", "until", "name"})
 _WORDS = {
     "missing": "in the source, not in the table",
     "extra": "in the table, not in the source",
@@ -62,6 +69,10 @@ def run(
     arguments: dict[str, Any] = {name: value for name, value in given.items() if value not in (None, ())}
     if "key" in arguments and arguments["key"] == ("",):
         arguments["key"] = ()
+    if location is not None:
+        arguments["table"] = location
+    if catalog is not None:
+        arguments["catalog"] = parse_catalog(catalog)
     started: list[SparkSession] = []
 
     def session() -> SparkSession:
@@ -69,46 +80,69 @@ def run(
             started.append(spark_session("streamlake verify", master=master, config=config))
         return started[0]
 
-    master, config = None, None
-    source: Callable[[], Any]
-    if pipeline is not None:
-        loaded = load_pipeline(pipeline)
-        master, config = loaded.spark.master, loaded.spark.config
-        arguments = {**pipeline_arguments(loaded, pipeline), **arguments}
-        source = lambda: pipeline_source(loaded, session, pipeline)  # noqa: E731
-    elif against is not None:
+    loaded = None if pipeline is None else load_pipeline(pipeline)
+    master, config = (None, None) if loaded is None else (loaded.spark.master, loaded.spark.config)
+    targets: list[tuple[dict[str, Any], Callable[[], Any]]]
+    if postgres is not None:
+        targets = [
+            (each, partial(_itself, source))
+            for each, source in _in_postgres(loaded, pipeline or "", postgres, postgres_table, arguments)
+        ]
+    elif loaded is not None and pipeline is not None:
+        from_file = pipeline_arguments(loaded, pipeline)
+        targets = [({**from_file, **arguments}, lambda: pipeline_source(loaded, session, pipeline))]
+    else:
+        assert against is not None
         named: dict[str, Any] = {
             "catalog": parse_catalog(against_catalog),
             "schema": schema,
             "options": option_pairs(options),
         }
-        source = lambda: named_source(against, session, **named)  # noqa: E731
-        arguments.setdefault("name", against)
-    if location is not None:
-        arguments["table"] = location
-    if "table" not in arguments:
-        raise InvalidOptionError("name the table to verify")
-    if catalog is not None:
-        arguments["catalog"] = parse_catalog(catalog)
-    if postgres is not None:
-        # What the database holds is the state already, however the changes get into the table.
-        for name in ("mode", "sequence_by", "row_kind", "until", "name"):
-            arguments.pop(name, None)
-        named_table = postgres_table or re.split(r"[/.]", str(arguments["table"]).rstrip("/"))[-1]
-        source = lambda: PostgresTable(postgres, named_table)  # noqa: E731
-    table = open_table(arguments.pop("table"), arguments.pop("catalog", None))
+        targets = [({"name": against, **arguments}, lambda: named_source(against, session, **named))]
+    results = []
     try:
-        opened = source()
-        with _progress(session()):
-            found = verify(table, opened, **arguments)
+        for each, source_of in targets:
+            if "table" not in each:
+                raise InvalidOptionError("name the table to verify")
+            table = open_table(each.pop("table"), each.pop("catalog", None))
+            opened = source_of()
+            with _progress(session()):
+                results.append(verify(table, opened, **each))
+            if not as_json:
+                terminal().print(view(results[-1]))
     finally:
-        for each in started:
-            each.stop()
-    if as_json:
-        sys.stdout.write(json_text(content(found)) + "\n")
-    else:
-        terminal().print(view(found))
-    return 0 if found.is_equal else 1
+        for each_session in started:
+            each_session.stop()
+    is_equal = all(found.is_equal for found in results)
+    if as_json and loaded is not None and loaded.sink.is_many:
+        told = {"is_equal": is_equal, "tables": [content(found) for found in results]}
+        sys.stdout.write(json_text(told) + "\n")
+    elif as_json:
+        sys.stdout.write(json_text(content(results[0])) + "\n")
+    return 0 if is_equal else 1
+
+
+def _in_postgres(
+    pipeline: Pipeline | None,
+    path: str,
+    dsn: str,
+    name: str | None,
+    arguments: dict[str, Any],
+) -> list[tuple[dict[str, Any], PostgresTable]]:
+    """The arguments of `verify` for each table, and the database's table that it is compared with."""
+    # What the database holds is the state already, however the changes get into the table.
+    chosen = {key: arguments[key] for key in arguments if key not in _OF_CHANGES}
+    if pipeline is None or name is not None or "table" in arguments:
+        if pipeline is not None:
+            from_file = pipeline_arguments(pipeline, path)
+            chosen = {**{key: from_file[key] for key in from_file if key not in _OF_CHANGES}, **chosen}
+        own = re.split(r"[/.]", str(chosen.get("table", "")).rstrip("/"))[-1]
+        return [(chosen, PostgresTable(dsn, name or own))]
+    return [({**each, **chosen}, table) for each, table in postgres_tables(pipeline, path, dsn)]
+
+
+def _itself(value: PostgresTable) -> PostgresTable:
+    return value
 
 
 def content(found: Verification) -> Row:

@@ -2,6 +2,7 @@
 
 kafka://broker:9092/orders      a topic            parquet:/exports/2024, /exports/*.parquet   Parquet files
 table:db.orders, /lake/orders   another table      --pipeline orders.yaml                      the pipeline's source
+--postgres DSN                  a database's table, or with --pipeline those of all the pipeline's tables
 """
 
 from __future__ import annotations
@@ -20,9 +21,12 @@ from streamlake.catalog.open import CatalogOption
 from streamlake.errors import InvalidOptionError, TableNotFoundError
 from streamlake.formats.arrow_schema import schema_to_arrow
 from streamlake.pipeline.pipeline_file import FilesSettings, KafkaSettings, Pipeline
-from streamlake.pipeline.pipeline_source import kafka_source
+from streamlake.pipeline.pipeline_source import impatient, kafka_source
+from streamlake.pipeline.pipeline_tables import pipeline_tables
+from streamlake.pipeline.postgres_table import PostgresTable
 from streamlake.pipeline.running import first_line
 from streamlake.pipeline.verification import MODES
+from streamlake.source.cluster import KafkaCluster
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.spec.ddl import parse_ddl
 from streamlake.tables import LoadedTable, load_table
@@ -79,6 +83,31 @@ def pipeline_arguments(pipeline: Pipeline, path: str) -> dict[str, Any]:
         if given.get(name):
             arguments[name] = given[name]
     return arguments
+
+
+def postgres_tables(pipeline: Pipeline, path: str, dsn: str) -> list[tuple[dict[str, Any], PostgresTable]]:
+    """What `verify` needs to compare each table of a pipeline with the one of a database that its topic follows: a topic of
+    Debezium ends with the names of schema and table. Raises InvalidOptionError, SourceError."""
+    topics: list[str] = []
+    if isinstance(pipeline.source, KafkaSettings):
+        with KafkaCluster(impatient(kafka_source(pipeline.source))) as cluster:
+            topics = sorted({topic for topic, _ in cluster.topics().partitions})
+    found = []
+    for each in pipeline_tables(pipeline, topics):
+        names = {
+            ".".join(topic.split(".")[-2:]) for topic in (topics if each.topics is None else each.topics)
+        }
+        if len(names) != 1:
+            told = f"of the topics {', '.join(sorted(names))}" if names else "of no topic"
+            raise InvalidOptionError(
+                f"{path}: {each.table} is the table {told}, so it is not one table of a database; verify it by itself, with "
+                "--postgres-table"
+            )
+        arguments = {
+            name: each.arguments[name] for name in ("catalog", "key", "branch") if each.arguments.get(name)
+        }
+        found.append(({"table": each.table, **arguments}, PostgresTable(dsn, names.pop())))
+    return found
 
 
 def pipeline_source(

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.helpers.jvm import quick_jvms
 from tests.helpers.processes import kill_group
@@ -77,6 +77,19 @@ def build_session(
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel(os.environ.get("STREAMLAKE_TEST_LOG_LEVEL", "OFF"))
     return session
+
+
+class Borrowed:
+    """The session of the tests for a command that would stop its own."""
+
+    def __init__(self, session: SparkSession) -> None:
+        self._session = session
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+    def stop(self) -> None:
+        """It goes on."""
 
 
 def spark_environment() -> dict[str, str]:

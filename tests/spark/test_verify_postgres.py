@@ -6,8 +6,6 @@ import contextlib
 import json
 import uuid
 from collections.abc import Iterator
-from datetime import date, datetime, time, timezone
-from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,100 +21,14 @@ from streamlake.formats.arrow_schema import schema_to_arrow
 from streamlake.pipeline import postgres_table
 from streamlake.pipeline.postgres_table import PostgresTable
 from tests.helpers.batch_write import append
+from tests.helpers.postgres_types import NAMED_TYPES, TYPES
+from tests.helpers.spark import Borrowed
 from tests.helpers.tables import make_table
 
 if TYPE_CHECKING:
     from psycopg import Connection
 
     from tests.helpers.postgres import PostgresServer
-
-UTC = timezone.utc
-
-
-class Borrowed:
-    """The shared session, which a command must not stop."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._spark, name)
-
-    def stop(self) -> None:
-        pass
-
-
-CODE = "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"
-TYPES: list[tuple[str, str, str, Any]] = [
-    # PostgreSQL's type, the table's, a value in SQL, and the value in the table
-    ("boolean", "boolean", "true", True),
-    ("bit", "boolean", "B'0'", False),
-    ("smallint", "int", "-32768", -32768),
-    ("int", "long", "2147483647", 2147483647),
-    ("bigint", "long", "-9223372036854775808", -(2**63)),
-    ("oid", "long", "4000000000", 4_000_000_000),
-    ("real", "float", "3.4028235e38", 3.4028234663852886e38),
-    ("double precision", "double", "'NaN'", float("nan")),
-    ("double precision", "double", "'-Infinity'", float("-inf")),
-    ("double precision", "double", "0.1", 0.1),
-    ("numeric(12,2)", "decimal(14,3)", "-0.50", Decimal("-0.500")),
-    ("numeric(38,0)", "decimal(38,0)", "9" * 38, Decimal("9" * 38)),
-    ("numeric", "string", "123.4500", "123.45"),
-    ("numeric", "string", "1e30", "1" + "0" * 30),
-    ("numeric(50,3)", "string", "0.500", "0.500"),
-    ("money", "decimal(20,2)", "'-1234.5'", Decimal("-1234.50")),
-    ("text", "string", r"E'a\\b\t\n\r\",,é'", 'a\\b\t\n\r",,é'),
-    ("text", "string", "''", ""),
-    ("char(5)", "string", "'ab'", "ab   "),
-    ("varchar(9)", "string", "'NULL'", "NULL"),
-    ("bytea", "binary", r"'\x00ff27'", b"\x00\xff'"),
-    ("bytea", "binary", "decode(repeat('ab', 300), 'hex')", b"\xab" * 300),
-    ("bytea", "fixed[2]", r"'\x0102'", b"\x01\x02"),
-    ("uuid", "uuid", f"'{CODE}'", uuid.UUID(CODE).bytes),
-    ("json", "string", """'{"b": 1,  "a": null}'""", '{"b": 1,  "a": null}'),
-    ("jsonb", "string", """'{"b": 1,  "a": null}'""", '{"a": null, "b": 1}'),
-    ("xml", "string", "'<a>1</a>'", "<a>1</a>"),
-    ("date", "date", "'0044-03-15'", date(44, 3, 15)),
-    ("time", "time", "'23:59:59.999999'", time(23, 59, 59, 999999)),
-    ("time(3)", "time", "'12:30'", time(12, 30)),
-    ("timetz", "string", "'12:34:56.780+05:45'", "06:49:56.78Z"),
-    ("timestamp", "timestamp_ntz", "'1500-02-28 00:00:00.000001'", datetime(1500, 2, 28, 0, 0, 0, 1)),
-    (
-        "timestamptz",
-        "timestamptz",
-        "'2026-01-02 03:04:05.678901+02'",
-        datetime(2026, 1, 2, 1, 4, 5, 678901, UTC),
-    ),
-    ("interval", "long", "'1 year 2 mons 3 days 04:05:06.789'", 37_091_106_789_000),
-    ("interval", "string", "'1 year 2 mons -3 days 04:05:06.5'", "P1Y2M-3DT4H5M6.5S"),
-    ("mood", "string", "'fine'", "fine"),
-    ("positive", "int", "5", 5),
-    ("inet", "string", "'10.0.0.1/8'", "10.0.0.1/8"),
-    ("macaddr", "string", "'08:00:2b:01:02:03'", "08:00:2b:01:02:03"),
-    ("int4range", "string", "'[1,5)'", "[1,5)"),
-    ("tstzrange", "string", "'[2026-01-01 00:00+00,)'", '["2026-01-01 00:00:00+00",)'),
-    ("tsvector", "string", "'a fat cat'", "'a' 'cat' 'fat'"),
-    ("bit(8)", "binary", "B'10110001'", b"\xb1"),
-    ("varbit", "binary", "B'100000000'", b"\x00\x01"),
-    ("point", "binary", "'(1.5,-2)'", bytes.fromhex("0101000000000000000000f83f00000000000000c0")),
-    ("int[]", "array<int>", "'{1,null,3}'", [1, None, 3]),
-    ("text[]", "array<string>", r"""array['a', null, E'b\n"\\', '']""", ["a", None, 'b\n"\\', ""]),
-    ("text[]", "array<string>", "'{}'", []),
-    ("char(3)[]", "array<string>", "'{ab}'", ["ab "]),
-    ("numeric(10,2)[]", "array<decimal(10,2)>", "'{1.5,-2.25}'", [Decimal("1.50"), Decimal("-2.25")]),
-    ("date[]", "array<date>", "'{2026-01-01,null}'", [date(2026, 1, 1), None]),
-    (
-        "timestamptz[]",
-        "array<timestamptz>",
-        "'{2026-01-02 03:04:05.678901+02}'",
-        [datetime(2026, 1, 2, 1, 4, 5, 678901, UTC)],
-    ),
-    ("uuid[]", "array<uuid>", f"'{{{CODE}}}'", [uuid.UUID(CODE).bytes]),
-    ("bytea[]", "array<binary>", r"array['\xdead'::bytea]", [b"\xde\xad"]),
-    ("boolean[]", "array<boolean>", "'{t,f}'", [True, False]),
-    ("double precision[]", "array<double>", "'{1.5,Infinity}'", [1.5, float("inf")]),
-    ("jsonb[]", "array<string>", """array['{"a":1}'::jsonb]""", ['{"a": 1}']),
-]
 
 
 @pytest.fixture
@@ -135,9 +47,7 @@ def counts(found: Any) -> tuple[int, int, int, int]:
 
 
 def test_every_type(spark: SparkSession, database: Connection[Any], dsn: str, tmp_path: Path) -> None:
-    database.execute(
-        "create type mood as enum ('bad', 'fine'); create domain positive as int check (value > 0)"
-    )
+    database.execute(NAMED_TYPES)
     columns = ", ".join(f'"c {at}" {kind}' for at, (kind, *_) in enumerate(TYPES))
     database.execute(f"create table types (id bigint primary key, {columns})")
     database.execute(f"insert into types values (1, {', '.join(value for _, _, value, _ in TYPES)})")
