@@ -239,6 +239,9 @@ class IcebergSink:
         if source.has_row_kinds and not self.key and (table is None or not identifier_columns(table)):
             sample = changed_rows(source)
             self.key = sample.key
+        elif source.has_row_kinds and not self.key and table is not None:
+            # Decoders tell moved keys by their columns.
+            self.key = identifier_columns(table)
         if source.schema is not None:
             return source
         if table is not None:
