@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import date
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +13,8 @@ from streamlake.decode import envelopes
 from streamlake.decode.change_rows import ChangeRows
 from streamlake.errors import DecodeError
 from streamlake.records import (
+    HEADERS_TYPE,
+    MOVED,
     PLACE,
     RAW_RECORDS,
     ROW_KIND,
@@ -127,6 +130,31 @@ def test_values_that_the_database_left_out_are_marked() -> None:
     ]
     assert rows.column("v").to_pylist() == ["a", None, None]
     assert rows.column(PLACE).to_pylist() == [None, {"topic": "t", "partition": 3, "offset": 41}, None]
+
+
+def test_moved_rows_know_their_other_key() -> None:
+    schema = "id long not null, day date not null, v string"
+    source = KafkaSource("b:1", "t", format="debezium-json", schema=schema)
+    rows = ChangeRows(source.table_schema, {}, source.format, ["id", "day"], {})
+    gone = {"op": "d", "before": {"id": 1, "day": 5, "v": None}, "after": None}
+    come = {"op": "c", "before": None, "after": {"id": 2, "day": 6, "v": "a"}}
+    batch = raw(gone, come, come, come)
+    headers = [
+        ("__debezium.newkey", b'{"id": 2, "day": 6}'),
+        ("__debezium.oldkey", b'{"schema": null, "payload": {"id": 1, "day": 5}}'),
+        ("__debezium.oldkey", b"no json"),
+        ("other", b'{"id": 1}'),
+    ]
+    made = pa.array([[{"key": key, "value": value}] for key, value in headers], HEADERS_TYPE)
+    batch = batch.set_column(batch.schema.get_field_index("headers"), batch.schema.field("headers"), made)
+    moved = rows.decode(batch).rows.column(MOVED).to_pylist()
+    assert moved == [
+        {"id": 2, "day": date(1970, 1, 7)},
+        {"id": 1, "day": date(1970, 1, 6)},
+        None,
+        None,
+    ]
+    assert MOVED not in rows.decode(raw(come)).rows.schema.names
 
 
 def test_absent_fields_are_left_out_of_partial_updates() -> None:
