@@ -6,15 +6,17 @@ from collections.abc import Iterable
 
 from streamlake.decode.avro_decoder import AvroDecoder
 from streamlake.decode.registry_options import PREFIX, RegistryOptions
-from streamlake.decode.schema_registry import SchemaRegistry, schema_registry
+from streamlake.decode.schema_registry import SchemaRegistry, UnknownSchemaError, schema_registry
 from streamlake.decode.value_formats import declared_schema
 from streamlake.errors import StreamlakeError
 from streamlake.pipeline.check_points import Points
-from streamlake.source.kafka_source import KafkaSource
+from streamlake.source.kafka_source import ENVELOPES, KafkaSource
 from streamlake.spec.schema import Schema
 
 REGISTRY = "registry"
-FORMATS = ("confluent-avro", "confluent-json")
+PLAIN_FORMATS = ("confluent-avro", "confluent-json")
+FORMATS = (*PLAIN_FORMATS, *(name for name in ENVELOPES if name.endswith("-avro")))
+"""Those whose records name their schema in a registry; an envelope's schema has the table's columns inside."""
 
 
 def check_registry(
@@ -30,15 +32,19 @@ def check_registry(
     found = []
     for topic in sorted(set(topics)):
         try:
-            declared_schema(source.format, lambda topic=topic: [topic], source.settings.decode)  # type: ignore[misc]
+            if source.format in PLAIN_FORMATS:
+                declared_schema(source.format, lambda topic=topic: [topic], source.settings.decode)  # type: ignore[misc]
+            else:
+                registry.latest(registry.subject_of(topic))
             if columns is not None and source.format == "confluent-avro":
                 _require_columns(registry, registry.subject_of(topic), columns)
-        except StreamlakeError as error:
+        except (StreamlakeError, UnknownSchemaError) as error:
             points.error(REGISTRY, str(error))
         else:
             found.append(topic)
     if found:
-        fits = "" if columns is None else ", and they fit the table"
+        is_fitted = columns is not None and source.format == "confluent-avro"
+        fits = ", and they fit the table" if is_fitted else ""
         points.right(REGISTRY, f"it has the newest schemas of {', '.join(found[:8])}{fits}")
 
 

@@ -334,6 +334,15 @@ class TestRegistry:
         world.make_table("id binary")
         assert "id" in world.errors(source=self.SOURCE.format(url=registry.url))["registry"]
 
+    def test_an_envelopes_schema(self, registry: RegistryServer, world: World) -> None:
+        world.values = []
+        source = self.SOURCE.format(url=registry.url).replace("confluent-avro", "debezium-avro")
+        sink = "create: true, mode: upsert, key: id"
+        source += "\n    schema: id long not null"
+        assert "orders-value" in world.errors(source=source, sink=sink)["registry"]
+        registry.register("orders-value", self.AVRO)
+        assert "newest schemas of orders" in world.found(source=source, sink=sink)["registry"].told
+
     def test_no_registry(self, world: World) -> None:
         source = self.SOURCE.format(url="http://127.0.0.1:1")
         assert "127.0.0.1:1" in world.errors(source=source)["registry"]
