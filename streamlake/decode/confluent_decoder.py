@@ -44,6 +44,7 @@ class ConfluentAvroDecoder:
         self._registry = registry
         self._reader = reader
         self._decoders: dict[int, AvroDecoder] = {}
+        self._unusable: dict[int, str] = {}
 
     def decode(self, values: pa.Array, failure: Failure) -> list[pa.Array]:
         """One array per field of the schema, for a binary array without nulls.
@@ -68,6 +69,8 @@ class ConfluentAvroDecoder:
         return [pa.concat_arrays(list(parts)).take(order) for parts in zip(*runs, strict=True)]
 
     def _decoder(self, schema_id: int, first: int, failure: Failure) -> AvroDecoder:
+        if schema_id in self._unusable:
+            raise failure(first, self._unusable[schema_id])
         if schema_id not in self._decoders:
             try:
                 found = self._registry.by_id(schema_id)
@@ -84,6 +87,8 @@ class ConfluentAvroDecoder:
                 FeatureUnsupportedError,
                 InvalidOptionError,
             ) as error:
+                # Asked once: damaged records may name any id, and the next one of this id is about to be tried.
+                self._unusable[schema_id] = str(error)
                 raise failure(first, str(error)) from error
         return self._decoders[schema_id]
 

@@ -124,6 +124,23 @@ def test_records_of_several_schemas_become_rows_in_their_order(server):
     assert server.asked == ["/schemas/ids/1", "/schemas/ids/2"]
 
 
+def test_damaged_records_are_told_apart_and_an_unknown_id_is_asked_for_once(server):
+    one = server.register("orders-value", FIRST)
+    decode = decoder(source(server, format="confluent-avro", schema="id long not null, name string"))
+    good = [framed(one, avro(FIRST, {"id": at, "name": "n"})) for at in range(200)]
+    damage = [
+        lambda value: value[:-1],
+        lambda value: framed(99, value[5:]),
+        lambda value: b"\x01" + value[1:],
+    ]
+    values = [damage[at // 10 % 3](value) if at % 10 == 4 else value for at, value in enumerate(good)]
+    decoded = decode.decode(raw(*values), keep_rejects=True)
+    assert decoded.rows.column("id").to_pylist() == [at for at in range(200) if at % 10 != 4]
+    assert [reject.record for reject in decoded.rejects] == list(range(4, 200, 10))
+    assert "99" in decoded.rejects[1].reason
+    assert server.asked == ["/schemas/ids/1", "/schemas/ids/99"]
+
+
 def test_a_readers_schema_resolves_what_names_cannot(server):
     one, two = server.register("orders-value", FIRST), server.register("orders-value", SECOND)
     known = with_inferred_schema(

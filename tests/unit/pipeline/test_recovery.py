@@ -22,7 +22,7 @@ class Run:
         self.held = held
         self.staged = [Committable(identity, "uuid", "main", "append", (), 0, 0, 0) for identity in staged]
         self.committer = self.patience = self
-        self.queue = None
+        self.queue = self.rejects = None
         self.calls: list[tuple[str, int]] = []
 
     def through(self, attempt: Callable[[], Any]) -> Any:
