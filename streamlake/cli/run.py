@@ -6,11 +6,11 @@ import sys
 
 from streamlake.cli.rendering import human_count, human_size
 from streamlake.commit.receipt import CommitReceipt, Outcome
-from streamlake.pipeline.pipeline_file import load_pipeline
+from streamlake.pipeline.pipeline_file import KafkaSettings, load_pipeline
 from streamlake.pipeline.progress import ProgressState
 from streamlake.pipeline.rejects import REJECTED_COUNTER
 from streamlake.pipeline.running import PipelineRun, stop_on_signals
-from streamlake.pipeline.session import spark_session
+from streamlake.pipeline.session import LEAN_JVM, spark_session
 
 
 def run(path: str) -> int:
@@ -27,6 +27,7 @@ def run(path: str) -> int:
         master=pipeline.spark.master,
         config=pipeline.spark.config,
         log_level=pipeline.spark.log_level,
+        java_options=LEAN_JVM if isinstance(pipeline.source, KafkaSettings) else "",
     )
     try:
         with stop_on_signals() as stop:

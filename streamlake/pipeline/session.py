@@ -63,6 +63,11 @@ def java_major(text: str) -> int | None:
     return int(match[2]) if first == 1 and match[2] else first
 
 
+LEAN_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Java options of a driver that no record passes through: the direct path plans, and moves parcels. What its JVM would
+compile a second time, and the threads of a larger collector, cost more than they bring back."""
+
+
 def spark_session(
     app_name: str,
     *,
