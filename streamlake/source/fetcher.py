@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Generator, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -67,7 +68,12 @@ def _chunks(
     with borrowed_consumer(source) as consumer:
         waiting: list[RecordBlock] = []
         rows = size = 0
-        for blocks in _poll_blocks(source, consumer, piece, stopped):
+        for start, blocks in _poll_blocks(source, consumer, piece, stopped):
+            if start > piece.start:
+                # Records are gone; the batch that the log begins within still has some of them.
+                yield from _batches(waiting, piece, columns)
+                waiting, rows, size = [], 0, 0
+                piece = replace(piece, start=start)
             for block in blocks:
                 waiting.append(block)
                 rows += block.count
@@ -92,8 +98,10 @@ def _batches(
 
 def _poll_blocks(
     source: KafkaSource, consumer: KafkaConsumer, piece: OffsetRange, stopped: Stopped
-) -> Iterator[list[RecordBlock]]:
-    """What arrives for the range, poll by poll, until the position has passed its end, or until `stopped`."""
+) -> Iterator[tuple[int, list[RecordBlock]]]:
+    """What arrives for the range, poll by poll, until the position has passed its end, or until `stopped`; and the offset
+    that the log has lost its records before, if it has."""
+    start = piece.start
     partition = TopicPartition(piece.topic, piece.partition)
     _seek(consumer, partition, piece.start)
     position = piece.start
@@ -103,14 +111,14 @@ def _poll_blocks(
             answer = consumer.poll(_POLL_MS)
             reached = consumer.position(partition, timeout_ms=1_000)
         except (OffsetOutOfRangeError, LogTruncationError) as error:
-            reached = _after_loss(source, consumer, piece, position, error)
+            start = reached = _after_loss(source, consumer, piece, position, error)
             _seek(consumer, partition, reached)
             answer = {}
         except KafkaError as error:
             raise _failed(source, piece, position, error) from error
         blocks = [block_of(record) for record in answer.get(partition, ())]
         if blocks:
-            yield blocks
+            yield start, blocks
         now = clock.monotonic()
         if reached is not None and reached > position:
             position, moved_at, checked_at = reached, now, now

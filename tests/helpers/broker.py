@@ -40,7 +40,8 @@ group.initial.rebalance.delay.ms=0
 auto.create.topics.enable=false
 delete.topic.enable=true
 log.retention.check.interval.ms=1000
-log.cleaner.enable=false
+log.cleaner.backoff.ms=200
+log.cleaner.dedupe.buffer.size=2097152
 """
 
 

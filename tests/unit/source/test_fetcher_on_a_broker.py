@@ -1,0 +1,212 @@
+"""The fetcher on a real broker, without Spark: what brokers and producers do to a log, and what must be read of it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from kafka import KafkaProducer
+from kafka.net.transport import KafkaTCPTransport
+
+from streamlake import KafkaSource
+from streamlake.errors import DataLossError, SourceError
+from streamlake.source import consumers, fetcher
+from streamlake.source.cluster import KafkaCluster
+from streamlake.source.fetcher import fetch_range
+from streamlake.source.offsets import OffsetRange
+from tests.helpers.broker import KafkaBroker
+from tests.helpers.processes import wait_until
+
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+MEGABYTE = 1 << 20
+
+
+@pytest.fixture
+def broker(kafka_broker: KafkaBroker) -> Iterator[KafkaBroker]:
+    yield kafka_broker
+    consumers.close_idle_consumers()
+
+
+def source_of(broker: KafkaBroker, topic: str, **options: object) -> KafkaSource:
+    named = {name.replace("_", "-"): value for name, value in options.items()}
+    return KafkaSource(broker.bootstrap_servers, topic, format="raw", options=named)
+
+
+def read(
+    source: KafkaSource, topic: str, start: int, until: int, chunk: int = 1_000, partition: int = 0
+) -> pa.Table:
+    batches = list(fetch_range(source, OffsetRange(topic, partition, start, until), chunk_records=chunk))
+    return pa.Table.from_batches(batches) if batches else pa.table({"offset": [], "value": [], "key": []})
+
+
+def log_end(source: KafkaSource, topic: str) -> int:
+    with KafkaCluster(source) as cluster:
+        return cluster.latest([(topic, 0)])[(topic, 0)]
+
+
+def test_every_codec_empty_values_null_keys_and_headers(broker: KafkaBroker) -> None:
+    topic = broker.create_topic()
+    written: list[tuple[bytes | None, bytes | None]] = []
+    for codec in (None, "gzip", "snappy", "lz4", "zstd"):
+        records = [
+            (None, b""),
+            (b"", b"x"),
+            (b"k", None),
+            (None, b"%a" % codec),
+            *((b"k", b"v" * n) for n in range(300)),
+        ]
+        broker.produce(
+            topic, records, compression_type=codec, headers=[("h", b"1")] if codec == "lz4" else None
+        )
+        written += records
+    table = read(source_of(broker, topic), topic, 0, len(written))
+    assert list(zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True)) == written
+    assert table["offset"].to_pylist() == list(range(len(written)))
+    assert sum(len(headers) for headers in table["headers"].to_pylist()) == 304
+    inside = read(source_of(broker, topic), topic, 150, 450, chunk=100)
+    assert inside["offset"].to_pylist() == list(range(150, 450))
+
+
+def test_messages_of_ten_megabytes(broker: KafkaBroker) -> None:
+    topic = broker.create_topic(config={"max.message.bytes": str(16 * MEGABYTE)})
+    values = [bytes([at]) * (10 * MEGABYTE + at) for at in range(3)]
+    broker.produce(topic, [b"small", *values, b"small"], max_request_size=16 * MEGABYTE)
+    table = read(source_of(broker, topic), topic, 0, 5)
+    assert [len(value) for value in table["value"].to_pylist()] == [5, *map(len, values), 5]
+    assert table["value"].to_pylist()[1:4] == values
+
+
+def test_aborted_and_committed_transactions(broker: KafkaBroker) -> None:
+    topic = broker.create_topic()
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers, transactional_id=topic, acks="all")
+    try:
+        producer.init_transactions()
+        for number in range(6):
+            producer.begin_transaction()
+            for at in range(20):
+                producer.send(topic, b"%d-%d" % (number, at), partition=0)
+            producer.flush()
+            if number % 2:
+                producer.abort_transaction()
+            else:
+                producer.commit_transaction()
+    finally:
+        producer.close()
+    committed = source_of(broker, topic)
+    until = log_end(committed, topic)
+    assert until == 6 * 21  # each transaction ends with a marker, which takes an offset
+    values = read(committed, topic, 0, until)["value"].to_pylist()
+    assert values == [b"%d-%d" % (number, at) for number in (0, 2, 4) for at in range(20)]
+    everything = source_of(broker, topic, isolation_level="read_uncommitted")
+    assert read(everything, topic, 0, until).num_rows == 120
+    aborted = read(committed, topic, 21, 42)
+    assert aborted.num_rows == 0
+    inside = read(committed, topic, 50, 100)["offset"].to_pylist()
+    assert inside == [*range(50, 62), *range(84, 100)]
+
+
+def test_a_compacted_topic_with_holes(broker: KafkaBroker) -> None:
+    compacted = {
+        "cleanup.policy": "compact", "segment.ms": "50", "min.cleanable.dirty.ratio": "0.001", "delete.retention.ms": "0",
+    }  # fmt: skip
+    topic = broker.create_topic(config=compacted)
+    source = source_of(broker, topic)
+    for number in range(6):
+        broker.produce(topic, [(b"k%d" % (at % 10), b"%d" % (number * 100 + at)) for at in range(100)])
+        time.sleep(0.06)
+    until = log_end(source, topic)
+    assert until == 600
+    wait_until(lambda: read(source, topic, 0, until).num_rows < 200, 20, "the broker's log cleaner")
+    table = read(source, topic, 0, until)
+    offsets = table["offset"].to_pylist()
+    assert offsets == sorted(set(offsets))
+    assert offsets[-10:] == list(range(590, 600))
+    assert table["value"].to_pylist() == [b"%d" % offset for offset in offsets]
+    hole = next(offset for offset in range(600) if offset not in offsets)
+    assert read(source, topic, hole, hole + 1).num_rows == 0
+
+
+def test_retention_passes_the_start_of_a_range(broker: KafkaBroker) -> None:
+    topic = broker.create_topic()
+    broker.produce(topic, [b"%d" % at for at in range(100)])
+    broker.delete_records(topic, {0: 60})
+    with pytest.raises(DataLossError, match=r"offset 10 can no longer be read.*first available offset is 60"):
+        read(source_of(broker, topic), topic, 10, 90)
+    lenient = source_of(broker, topic, fail_on_data_loss=False)
+    assert read(lenient, topic, 10, 90)["offset"].to_pylist() == list(range(60, 90))
+    assert read(lenient, topic, 10, 50).num_rows == 0
+
+
+def test_a_topic_that_is_deleted_before_its_range_is_read(
+    broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetcher, "_CHECK_SECONDS", 0.5)
+    topic = broker.create_topic()
+    broker.produce(topic, [b"x"] * 10)
+    broker.delete_topic(topic)
+    with pytest.raises((DataLossError, SourceError), match=f"{topic}-0"):
+        read(source_of(broker, topic, fetch_timeout_ms=8_000), topic, 0, 10)
+
+
+def test_a_partition_that_was_added(broker: KafkaBroker) -> None:
+    topic = broker.create_topic()
+    source = source_of(broker, topic)
+    broker.produce(topic, [b"old"])
+    assert read(source, topic, 0, 1).num_rows == 1
+    broker.add_partitions(topic, 2)
+    broker.produce(topic, [b"new"], partition=1)
+    assert read(source, topic, 0, 1, partition=1)["value"].to_pylist() == [b"new"]
+
+
+def test_a_second_micro_batch_makes_no_connection(
+    broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Any] = []
+    original = KafkaTCPTransport.__init__
+
+    def count(self: Any, *arguments: Any, **more: Any) -> None:
+        made.append(self)
+        original(self, *arguments, **more)
+
+    monkeypatch.setattr(KafkaTCPTransport, "__init__", count)
+    topic = broker.create_topic()
+    broker.produce(topic, [b"%d" % at for at in range(5_000)])
+    source = source_of(broker, topic)
+    made.clear()
+    assert read(source, topic, 0, 2_000).num_rows == 2_000
+    assert made
+    first = len(made)
+    assert read(source, topic, 2_000, 4_000, chunk=100).num_rows == 2_000
+    assert read(source_of(broker, topic), topic, 4_000, 5_000).num_rows == 1_000
+    assert len(made) == first
+
+
+def test_who_stops_reading_early_leaves_nothing_behind(broker: KafkaBroker) -> None:
+    topic = broker.create_topic()
+    broker.produce(topic, [b"%d" % at for at in range(5_000)])
+    source = source_of(broker, topic)
+    chunks = fetch_range(source, OffsetRange(topic, 0, 0, 5_000), chunk_records=500)
+    assert next(chunks).num_rows >= 500
+    chunks.close()  # type: ignore[attr-defined]
+    assert not [thread for thread in threading.enumerate() if "read-ahead" in thread.name]
+    assert read(source, topic, 0, 5_000).num_rows == 5_000
+
+
+def test_the_broker_is_restarted_within_a_range(broker: KafkaBroker) -> None:
+    topic = broker.create_topic()
+    broker.produce(topic, [b"%d" % at for at in range(20_000)])
+    # Fetches of a few records each, so that most of the range is still with the broker when it goes.
+    source = source_of(
+        broker, topic, **{"kafka.max.partition.fetch.bytes": 4_000, "kafka.fetch.max.bytes": 4_000}
+    )
+    chunks = fetch_range(source, OffsetRange(topic, 0, 0, 20_000), ("value",), chunk_records=500)
+    values = next(chunks)["value"].to_pylist()
+    broker.stop()
+    broker.start()
+    for chunk in chunks:
+        values += chunk["value"].to_pylist()
+    assert values == [b"%d" % at for at in range(20_000)]
