@@ -267,6 +267,9 @@ class _Replay:
             if decoded.rows.num_rows:
                 found.append((order, decoded.rows))
                 order += decoded.rows.num_rows
+            truncated = decoded.truncated()
+            if truncated is not None:
+                found.append((order, truncated))
         return found
 
     def _written(
