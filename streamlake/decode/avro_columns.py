@@ -17,8 +17,7 @@ import pyarrow.compute as pc
 from streamlake.decode import text_columns
 from streamlake.decode.avro_connect import value_type
 from streamlake.decode.avro_decoder import AvroDecoder, Payloads
-from streamlake.decode.avro_plain import plain_type
-from streamlake.decode.avro_schema import AvroArray, AvroField, AvroMap, AvroRecord, AvroType
+from streamlake.decode.avro_schema import AvroArray, AvroField, AvroFixed, AvroMap, AvroRecord, AvroType
 from streamlake.decode.json_values import RESOLUTION_NANOS
 from streamlake.decode.text_columns import NotBulkError
 from streamlake.errors import SchemaMismatchError
@@ -61,6 +60,16 @@ _AS_IT_IS: dict[str, tuple[type[IcebergType], ...]] = {
     "fixed": (BinaryType,),
 }
 """What Avro's plan reads directly, whatever the logical type is."""
+_PLAIN: dict[str, IcebergType] = {
+    "boolean": BooleanType(),
+    "int": IntegerType(),
+    "long": LongType(),
+    "float": FloatType(),
+    "double": DoubleType(),
+    "string": StringType(),
+    "enum": StringType(),
+    "bytes": BinaryType(),
+}
 _EXACT_NUMBERS = (DecimalType, FloatType, DoubleType)
 
 
@@ -117,7 +126,19 @@ def _part(writer: AvroType, wanted: IcebergType) -> tuple[IcebergType, Step | No
         return StringType(), lambda array: _of_text(array, wanted)
     if writer.kind == "double" and isinstance(wanted, DecimalType):
         return DoubleType(), lambda array: _of_text(array.cast(pa.string()), wanted)
-    return plain_type(writer), lambda array: _nothing(array, wanted)
+    return _plain_type(writer), lambda array: _nothing(array, wanted)
+
+
+def _plain_type(writer: AvroType) -> IcebergType:
+    """The type that holds values as they are encoded, all parts optional."""
+    writer, _ = value_type(writer)
+    if isinstance(writer, AvroRecord):
+        return StructType(tuple(NestedField(0, part.name, _plain_type(part.type)) for part in writer.fields))
+    if isinstance(writer, AvroArray):
+        return ListType(0, _plain_type(writer.items))
+    if isinstance(writer, AvroMap):
+        return MapType(0, StringType(), 0, _plain_type(writer.values))
+    return FixedType(writer.size) if isinstance(writer, AvroFixed) else _PLAIN[writer.kind]
 
 
 def _struct(array: pa.Array, wanted: StructType, steps: Sequence[Step | None]) -> pa.Array:

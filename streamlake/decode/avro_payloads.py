@@ -19,9 +19,8 @@ import pyarrow as pa
 from streamlake import clock
 from streamlake.decode.avro_columns import AvroColumns, avro_columns
 from streamlake.decode.avro_connect import connect_schema_of
-from streamlake.decode.avro_decoder import AvroDecoder
 from streamlake.decode.avro_decoder import Payloads as Encoded
-from streamlake.decode.avro_plain import plain_fields, plain_value
+from streamlake.decode.avro_plain import PlainReader
 from streamlake.decode.avro_schema import AvroRecord
 from streamlake.decode.confluent_framing import HEADER_BYTES, schema_ids
 from streamlake.decode.connect_schema import ConnectSchema
@@ -34,7 +33,6 @@ from streamlake.decode.schema_registry import SchemaRegistry, UnknownSchemaError
 from streamlake.decode.text_columns import NotBulkError
 from streamlake.errors import FeatureUnsupportedError, InvalidOptionError
 from streamlake.formats.arrow_schema import arrow_type
-from streamlake.spec.schema import Schema
 from streamlake.spec.types import NestedField, StructType
 
 _SAMPLES = 8
@@ -51,7 +49,7 @@ class _Writer:
     name: str
     avro: AvroRecord
     connect: ConnectSchema
-    plain: AvroDecoder
+    plain: PlainReader
     plans: dict[tuple[NestedField, ...], AvroColumns] = field(default_factory=dict)
 
     def columns(self, fields: Sequence[NestedField]) -> AvroColumns:
@@ -62,18 +60,6 @@ class _Writer:
                 self.plans.clear()
             self.plans[key] = avro_columns(self.avro, key, self.name)
         return self.plans[key]
-
-    def objects(self, values: pa.Array) -> list[dict[str, Any]]:
-        """The payloads of (n,) values as objects of JSON. Raises ValueError."""
-        arrays = self.plain.decode_payloads(
-            Encoded.of(values, HEADER_BYTES), lambda _, reason: ValueError(reason)
-        )
-        names = [part.name for part in self.avro.fields]
-        columns = [array.to_pylist() for array in arrays]
-        return [
-            plain_value(self.avro, dict(zip(names, row, strict=True)))
-            for row in (zip(*columns, strict=True) if columns else [()] * len(values))
-        ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,14 +82,10 @@ class AvroPayloads:
     def samples(self) -> list[dict[str, Any]]:
         """See Payloads.samples."""
         count = len(self.records)
-        at = np.unique(np.linspace(0, count - 1, min(_SAMPLES, count)).astype(np.int64))
-        values = self.records.values.take(pa.array(at))
-        with suppress(ValueError):
-            return self.writer.objects(values)
         found = []
-        for row in range(len(values)):
+        for at in np.unique(np.linspace(0, count - 1, min(_SAMPLES, count)).astype(np.int64)):
             with suppress(ValueError):
-                found += self.writer.objects(values.slice(row, 1))
+                found.append(self.writer.plain.value(self.records.values[int(at)].as_py(), HEADER_BYTES))
         return found
 
     def first_change(self) -> list[dict[str, Any]]:
@@ -149,7 +131,7 @@ class AvroPayloadForm:
             return payload_of(parse_object(value))
         values = pa.array([value], pa.binary())
         writer = self._writer(int(schema_ids(values, lambda _, reason: ValueError(reason))[0]))
-        return writer.objects(values)[0], writer.connect
+        return writer.plain.value(value, HEADER_BYTES), writer.connect
 
     def shown_schemas(
         self, records: Sequence[tuple[bytes | None, bytes]]
@@ -175,8 +157,7 @@ class AvroPayloadForm:
             avro = found.avro
             if not isinstance(avro, AvroRecord):
                 raise ValueError(f"{found.name} is {avro}, and no record")
-            plain = AvroDecoder(Schema(plain_fields(avro)), avro, where=found.name)
-            writer = _Writer(schema_id, found.name, avro, connect_schema_of(avro), plain)
+            writer = _Writer(schema_id, found.name, avro, connect_schema_of(avro), PlainReader(avro))
         except (UnknownSchemaError, FeatureUnsupportedError, InvalidOptionError, ValueError) as error:
             self._refused[schema_id] = str(error), clock.monotonic() + _REFUSED_SECONDS
             raise ValueError(str(error)) from error
