@@ -19,7 +19,7 @@ TOGETHER = {
     "tests/interop/test_takeover.py": "flink",
 }
 """Files that share one: Flink is started once."""
-LONG = ("tests/crash/test_matrix.py", *TOGETHER)
+LONG = ("tests/crash/test_matrix.py", "tests/e2e/test_cdc_chain.py", *TOGETHER)
 """Files that go first among those that need a JVM, so that the last groups are short ones."""
 
 
