@@ -17,6 +17,7 @@ from streamlake.clock import monotonic
 from streamlake.commit.receipt import CommitReceipt
 from streamlake.errors import TableNotFoundError
 from streamlake.pipeline.checkpoint_table import CheckpointTable
+from streamlake.pipeline.commit_queue import CommitQueue
 from streamlake.pipeline.direct_reader import row_decoder
 from streamlake.pipeline.micro_batch import finish, receipt_if_known
 from streamlake.pipeline.record_screen import RecordScreen, reject_rules
@@ -51,6 +52,7 @@ class RejectingStream:
         *,
         pipeline: str = "p",
         most: int | None = None,
+        queue: CommitQueue | None = None,
     ) -> None:
         self._batches = batches
         self._source = KafkaSource("h:1", TOPIC, schema=ddl)
@@ -64,6 +66,7 @@ class RejectingStream:
             branch="main",
             mode="append",
             max_continuous_empty_commits=10,
+            queue=queue,
         )
         self.rejects = RejectsRun(
             str(location), None, most, job_id=job_id, run_id="run", patience=self.run.patience

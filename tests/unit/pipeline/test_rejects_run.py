@@ -14,6 +14,7 @@ from streamlake.failpoints import REGISTERED, FailpointError
 from streamlake.pipeline.rejects import require_policy, require_records
 from streamlake.pipeline.rejects_table import open_rejects, rejects_name
 from tests.helpers.invariants import check_table
+from tests.helpers.local_appends import LateQueue
 from tests.helpers.local_rejects import RejectingStream, rejected_rows_of
 from tests.helpers.tables import make_table
 
@@ -94,6 +95,28 @@ def test_a_driver_that_dies_while_it_recovers(tmp_path):
         location = tmp_path / f"{deaths.index(first)}-{second}"
         make_table(location, DDL)
         assert drive(location, [first, f"{second}=raise,nth=1"]) >= 1
+        check(location)
+
+
+def test_checkpoints_that_are_written_ahead_of_their_commits(tmp_path):
+    for nth in range(1, 8):
+        location = tmp_path / str(nth)
+        make_table(location, DDL)
+        failpoints.arm(f"before-swap=raise,nth={nth}")
+        receipts, deaths = [], 0
+        while deaths < 3:
+            queue = LateQueue(3, receipts.append)
+            try:
+                stream = RejectingStream(location, BATCHES, DDL, queue=queue)
+                for number in range(len(BATCHES)):
+                    stream.checkpoint(number)
+                if queue.drain() is None:
+                    break
+            except (FailpointError, StreamlakeError):
+                pass
+            failpoints.arm("")
+            deaths += 1
+        failpoints.arm("")
         check(location)
 
 
