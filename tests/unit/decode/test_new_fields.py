@@ -251,3 +251,40 @@ def test_what_is_lacking_is_told_with_what_it_is_in():
     assert [part.name for part in found[1].type.fields] == ["z"]
     assert [part.name for part in found[2].type.value_type.fields] == ["v", "w"]
     assert [part.name for part in lacking(known, stream, Watch(taken=frozenset({"b"})))] == ["s", "m"]
+
+
+def envelope(*fields):
+    """Debezium's Avro schema for a table with these columns."""
+    row = {"type": "record", "name": "Value", "namespace": "s", "fields": list(fields)}
+    of_source = {
+        "type": "record",
+        "name": "Source",
+        "fields": [{"name": "connector", "type": "string"}, {"name": "lsn", "type": "long"}],
+    }
+    return record(
+        ("before", ["null", row], {"default": None}),
+        ("after", ["null", "s.Value"], {"default": None}),
+        ("source", of_source, {}),
+        ("op", "string", {}),
+        ("ts_ms", "long", {}),
+    )
+
+
+@pytest.mark.parametrize("count", [1, 100])
+def test_schemas_of_debezium_in_avro(registry, count):
+    decimal = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}
+    columns = [{"name": "id", "type": "long"}, {"name": "name", "type": ["null", "string"]}]
+    schemas = [envelope(*columns), envelope(*columns, {"name": "price", "type": ["null", decimal]})]
+    ids = [registry.register("t-value", schema) for schema in schemas]
+
+    def event(at, **row):
+        event = {"before": None, "after": row, "source": {"connector": "postgresql", "lsn": 1}, "op": "c"}
+        return {"value": framed(ids[at], avro(schemas[at], {**event, "ts_ms": 1}))}
+
+    options = {"schema-registry.url": registry.url}
+    decoder = row_decoder(source("debezium-avro", CHANGES, options=options), ["id"], Watch())
+    rows = [event(0, id=at, name="n") for at in range(count)]
+    assert decoder.decode(raw_batch(rows)).rows.num_rows == count
+    assert (
+        wanted(decoder, raw_batch([*rows, event(1, id=1, name=None, price=None)])) == "price decimal(10, 2)"
+    )
