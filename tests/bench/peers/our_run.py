@@ -15,8 +15,8 @@ from typing import Any
 STARTED = time.time()
 
 from streamlake import IcebergSink, KafkaSource, load_table  # noqa: E402
+from streamlake.pipeline.session import LEAN_JVM, spark_session  # noqa: E402
 from tests.bench.peers import SCHEMA, micro_batches  # noqa: E402
-from tests.helpers.spark import build_session  # noqa: E402
 
 FORMATS = {"append": "json", "upsert": "json", "debezium": "debezium-json"}
 
@@ -24,7 +24,19 @@ FORMATS = {"append": "json", "upsert": "json", "debezium": "debezium-json"}
 def main() -> None:
     servers, topic, name, location, batch = sys.argv[1:6]
     mode, _, version = name.partition("-v")
-    spark = build_session(Path.cwd(), extra={"spark.driver.memory": "1g"})
+    # As `streamlake run` starts it.
+    home = Path.cwd()
+    spark = spark_session(
+        "kafka-peers",
+        master="local[2]",
+        config={
+            "spark.driver.memory": "1g",
+            "spark.local.dir": str(home / "spark-local"),
+            "spark.sql.warehouse.dir": str(home / "spark-warehouse"),
+            "spark.sql.streaming.numRecentProgressUpdates": "1000",
+        },
+        java_options=LEAN_JVM,
+    )
     session_seconds = time.time() - STARTED
     options = {"starting-offsets": "earliest", "max-offsets-per-trigger": batch}
     if mode == "debezium":
