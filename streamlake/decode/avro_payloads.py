@@ -68,6 +68,7 @@ class AvroPayloads:
 
     records: Records
     writer: _Writer
+    complete = True
 
     @property
     def connect(self) -> ConnectSchema:

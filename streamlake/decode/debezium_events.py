@@ -177,7 +177,9 @@ class DebeziumEvents:
         taken = kinds == RowKind.DELETE
         has_before = before.is_valid().to_numpy(zero_copy_only=False)
         has_after = after.is_valid().to_numpy(zero_copy_only=False)
-        others = (kinds == _OTHER) | np.where(taken, ~has_before, ~has_after | reader.unclear(after))
+        others = (kinds == _OTHER) | np.where(taken, ~has_before, ~has_after)
+        if not payloads.complete:
+            others |= ~taken & reader.unclear(after)
         brought = ~taken & ~others
         moved = np.flatnonzero(brought & has_before & (kinds == RowKind.UPDATE_AFTER))
         if len(moved):

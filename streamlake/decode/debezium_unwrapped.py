@@ -129,7 +129,8 @@ class DebeziumUnwrapped:
             fields=list(arrow_type(source_fields)),
         )
         kinds = _kind_codes(columns[_OP], columns[_DELETED])
-        kinds = np.where((kinds != RowKind.DELETE) & reader.unclear(images), -1, kinds)
+        if not payloads.complete:
+            kinds = np.where((kinds != RowKind.DELETE) & reader.unclear(images), -1, kinds)
         parts = reader.parts(images, kinds, position.column(source), records.places)
         others = np.flatnonzero(kinds < 0)
         if len(others):

@@ -43,6 +43,7 @@ class JsonPayloads:
     values: pa.Array
     connect: ConnectSchema | None
     identity: bytes
+    complete = False
 
     def samples(self) -> list[dict[str, Any]]:
         """See Payloads.samples."""

@@ -32,6 +32,11 @@ class Payloads(Protocol):
     @property
     def identity(self) -> Hashable: ...
 
+    @property
+    def complete(self) -> bool:
+        """Whether each record has all fields of the schema, so that null never means that a field is not there."""
+        ...
+
     def samples(self) -> list[dict[str, Any]]:
         """A few payloads, as `PayloadForm.payload` gives them; those that are no objects are left out."""
         ...

@@ -332,6 +332,30 @@ def test_a_registry_that_does_not_answer_is_no_reject(writer):
         decoder.decode(raw_batch([{"value": value}]), keep_rejects=True)
 
 
+@pytest.mark.parametrize("format", [FORMAT, "debezium-unwrapped-avro"])
+def test_with_partial_updates_what_the_schema_lacks_is_unset_and_null_is_null(
+    server, writer, format, monkeypatch
+):
+    row = {"id": 1, "name": None}
+    found = event("u", after=row, lsn=1)
+    if format != FORMAT:
+        columns = [part("id", "int64", optional=False), part("name", "string")]
+        found = {"schema": {"type": "struct", "name": "partial", "fields": columns}, "payload": row}
+    table = parse_ddl("id long not null, name string, more string")
+    decoder = opened(server, table, format=format, partial_update=True)
+    batch = batch_of(writer, *[found] * 20)
+    monkeypatch.setattr(type(decoder._envelope), "one", None)
+    changes = decoder.decode(batch)
+    assert changes.rows.column("name").null_count == 20
+    assert set(changes.unset) == {"more"}
+    assert changes.unset["more"].all()
+    monkeypatch.undo()
+    monkeypatch.setattr(envelope_decoder, "_ALONE", 1 << 30)
+    alone = decoder.decode(batch)
+    assert alone.rows.equals(changes.rows)
+    assert set(alone.unset) == {"more"}
+
+
 def test_options_are_those_of_both(server):
     with pytest.raises(InvalidOptionError, match=r"schema-registry\.url is missing"):
         open_decoder(FORMAT, PLAIN_TABLE, [], {})
