@@ -36,7 +36,7 @@ _KEYS = 5
 class LocalUpsertRun(UpsertRun):
     """An UpsertRun that is given a checkpoint's changes as an Arrow table."""
 
-    def write(self, frame: Any, identity: CheckpointIdentity, read: Any) -> list[WriteResult]:
+    def write(self, frame: Any, identity: CheckpointIdentity) -> list[WriteResult]:
         return self.resolve(
             identity, lambda target: bucketed_results(target, frame, self.table.schema, self._options)
         )

@@ -19,7 +19,9 @@ from streamlake.errors import InvalidOptionError, StreamlakeError
         ("lake.{topic}", {"tables": {"lake.a": {"mode": "upsrt"}}}, "'upsrt'"),
     ],
 )
-def test_arguments_that_make_no_sense_are_refused(table: str, arguments: dict[str, Any], message: str) -> None:
+def test_arguments_that_make_no_sense_are_refused(
+    table: str, arguments: dict[str, Any], message: str
+) -> None:
     with pytest.raises(InvalidOptionError, match=message):
         IcebergTables(table, **arguments)
 
