@@ -70,6 +70,7 @@ source:
 sink:
   table: {home}/tables/{{table}}
   mode: upsert
+  sequence-by: [_row_sequence]
   schema-evolution: full
   tables:
     {home}/tables/orders: {{partition-by: [category]}}

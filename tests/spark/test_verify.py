@@ -341,7 +341,7 @@ def test_wrong_usage_is_exit_code_2(
     command: Any, location: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command(location) == 2
-    assert "--against SOURCE or --pipeline" in capsys.readouterr().err
+    assert "give --against SOURCE, --pipeline FILE.yaml or --postgres DSN" in capsys.readouterr().err
     assert command(location, "--against", str(tmp_path / "none")) == 2
     assert "neither a table nor a file" in capsys.readouterr().err
     assert command(str(tmp_path / "none"), "--against", location) == 2
