@@ -70,6 +70,16 @@ SEQUENCE = "sequence"
 """The part of a record of a change stream that says its place in the database's log, as far as the envelope tells it."""
 
 
+def place_text(topic: str, partition: int, offset: int) -> str:
+    """How a record is named in errors."""
+    return f"{topic}-{partition} offset {offset}"
+
+
+def record_place(raw: pa.RecordBatch, at: int) -> str:
+    """The same for the record at place `at` of a batch of schema RAW_RECORDS."""
+    return place_text(*(raw.column(name)[at].as_py() for name in ("topic", "partition", "offset")))
+
+
 class RowKind(IntEnum):
     """What a change does to its key. -U and -D take a row out, +I and +U bring one in."""
 

@@ -11,7 +11,7 @@ from streamlake.decode.avro_payloads import AvroPayloadForm
 from streamlake.decode.debezium_options import DebeziumOptions
 from streamlake.decode.json_payloads import JsonPayloadForm
 from streamlake.decode.payloads import PayloadForm
-from streamlake.decode.registry_options import PREFIX, RegistryOptions
+from streamlake.decode.registry_options import RegistryOptions, without_registry
 from streamlake.decode.schema_registry import schema_registry
 
 
@@ -22,6 +22,5 @@ def debezium_parts(format: str, options: Mapping[str, str]) -> tuple[DebeziumOpt
     """
     if not format.endswith("-avro"):
         return DebeziumOptions.parse(options), JsonPayloadForm()
-    registry = {name: value for name, value in options.items() if name.startswith(PREFIX)}
-    own = {name: value for name, value in options.items() if name not in registry}
+    own, registry = without_registry(options)
     return DebeziumOptions.parse(own), AvroPayloadForm(schema_registry(RegistryOptions.parse(registry)))

@@ -20,6 +20,7 @@ from streamlake.decode.envelope import Changes, Envelope, KeyMove, Outcome, Reco
 from streamlake.decode.json_columns import blocks
 from streamlake.decode.text_columns import NotBulkError
 from streamlake.errors import DecodeError
+from streamlake.records import record_place
 from streamlake.spec.schema import Schema
 
 _BLOCK_BYTES = 64 << 20
@@ -54,7 +55,7 @@ class EnvelopeDecoder:
             changes = joined(parts, self.schema)
         except NotBulkError as error:
             raise DecodeError(
-                f"{_place(raw, 0)}: the batch mixes records of databases whose positions cannot be compared; give each "
+                f"{record_place(raw, 0)}: the batch mixes records of databases whose positions cannot be compared; give each "
                 "connector topics of its own"
             ) from error
         if changes.rejects and not keep_rejects:
@@ -115,13 +116,8 @@ def record_error(raw: pa.RecordBatch, at: int, reason: str) -> DecodeError:
     value = raw.column("value")[at].as_py() or b""
     shown = value[:_SHOWN].decode("utf-8", "replace") + ("..." if len(value) > _SHOWN else "")
     return DecodeError(
-        f"{_place(raw, at)}: {reason}. Correct the schema or the producer; the record is {shown!r}"
+        f"{record_place(raw, at)}: {reason}. Correct the schema or the producer; the record is {shown!r}"
     )
-
-
-def _place(raw: pa.RecordBatch, at: int) -> str:
-    topic, partition, offset = (raw.column(name)[at].as_py() for name in ("topic", "partition", "offset"))
-    return f"{topic}-{partition} offset {offset}"
 
 
 def _split(low: int, high: int, error: Exception) -> Sequence[tuple[int, int]]:

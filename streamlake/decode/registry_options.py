@@ -104,3 +104,9 @@ def _count(given: Mapping[str, str], name: str, default: int, *, least: int) -> 
     if not text.strip().isdigit() or int(text) < least:
         raise InvalidOptionError(f"{PREFIX}{name} is '{text}'; it must be a whole number of at least {least}")
     return int(text)
+
+
+def without_registry(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """(a format's own options, those of the registry)."""
+    registry = {name: value for name, value in options.items() if name.startswith(PREFIX)}
+    return {name: value for name, value in options.items() if name not in registry}, registry

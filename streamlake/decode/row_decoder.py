@@ -8,7 +8,6 @@ their neighbours, not over the batch.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +19,7 @@ from streamlake.decode.value_formats import value_decoder
 from streamlake.errors import DecodeError
 from streamlake.formats.arrow_schema import schema_to_arrow
 from streamlake.formats.sifting import SpanError, sifted
+from streamlake.records import record_place
 from streamlake.spec.schema import Schema
 
 _SHOWN = 200
@@ -102,14 +102,10 @@ class _Failure:
 
     def __call__(self, at: int, reason: str) -> DecodeError:
         self.at, self.reason = at, reason
-        record: dict[str, Any] = {
-            name: self._raw.column(name)[at].as_py() for name in ("topic", "partition", "offset", "value")
-        }
-        value = record["value"]
+        value = self._raw.column("value")[at].as_py()
         shown = _shown(value[:_SHOWN]) + ("..." if len(value) > _SHOWN else "")
         return DecodeError(
-            f"{record['topic']}-{record['partition']} offset {record['offset']}: {reason}. Correct the schema or the "
-            f"producer; the record is {shown}"
+            f"{record_place(self._raw, at)}: {reason}. Correct the schema or the producer; the record is {shown}"
         )
 
 

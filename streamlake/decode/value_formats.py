@@ -19,7 +19,7 @@ from streamlake.decode.json_decoder import JsonDecoder
 from streamlake.decode.json_options import NOTICE, JsonOptions
 from streamlake.decode.json_schema import schema_from_json_schema
 from streamlake.decode.new_fields import Watch
-from streamlake.decode.registry_options import PREFIX, RegistryOptions
+from streamlake.decode.registry_options import PREFIX, RegistryOptions, without_registry
 from streamlake.decode.schema_registry import SchemaRegistry, UnknownSchemaError, schema_registry
 from streamlake.errors import InvalidOptionError, SchemaMismatchError
 from streamlake.options import check_option_names
@@ -49,14 +49,14 @@ def value_decoder(
     if format == "json":
         return JsonDecoder(schema, _json_options(options, watch))
     if format == "confluent-json":
-        plain, registry = _split(options)
+        plain, registry = without_registry(options)
         if registry:
             RegistryOptions.parse(registry)
         return ConfluentJsonDecoder(schema, _json_options(plain, watch))
     if format == "avro":
         return AvroDecoder(schema, _given_avro(options), where=f"the option {AVRO_SCHEMA}")
     if format == "confluent-avro":
-        plain, registry = _split(options)
+        plain, registry = without_registry(options)
         reader = _given_avro(plain) if plain else None
         return ConfluentAvroDecoder(schema, _registry(registry), reader, watch)
     check_option_names(options, (), f"the format '{format}'")
@@ -79,10 +79,10 @@ def declared_schema(
     SchemaMismatchError when those of several topics differ, SourceError when it does not answer.
     """
     if format == "avro" or (format == "confluent-avro" and AVRO_SCHEMA in options):
-        return schema_from_avro(_given_avro(_split(options)[0]), f"the option {AVRO_SCHEMA}")
+        return schema_from_avro(_given_avro(without_registry(options)[0]), f"the option {AVRO_SCHEMA}")
     if format not in ("confluent-avro", "confluent-json"):
         return None
-    registry = _registry(_split(options)[1])
+    registry = _registry(without_registry(options)[1])
     found: dict[str, Schema] = {topic: _latest(format, topic, registry) for topic in topics()}
     if not found:
         raise InvalidOptionError("there is no topic yet whose schema could be looked up; pass a schema")
@@ -121,9 +121,3 @@ def _given_avro(options: Mapping[str, str]) -> AvroType:
 
 def _registry(options: Mapping[str, str]) -> SchemaRegistry:
     return schema_registry(RegistryOptions.parse(options))
-
-
-def _split(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """(the format's own options, those of the registry)."""
-    registry = {name: value for name, value in options.items() if name.startswith(PREFIX)}
-    return {name: value for name, value in options.items() if name not in registry}, registry

@@ -5,13 +5,13 @@ One call reads the ranges of one Arrow batch in order; calling it again for the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from streamlake.decode.change_rows import ChangeRows
-from streamlake.decode.decoded import Decoder
+from streamlake.decode.decoded import Decoded, Decoder
 from streamlake.decode.new_fields import Watch
 from streamlake.decode.row_decoder import RowDecoder
 from streamlake.decode.watched_records import watching_decoder
@@ -69,9 +69,7 @@ class RangeReader:
         """The rows of one range that fit the table, and beside them the records that gave none, as rows of the rejects table
         (None: there are none). Raises SourceError, DataLossError, TooManyRejectsError."""
         screen = RecordScreen(row_decoder(self.source, self.key, self.watch), rules)
-        for raw in fetch_range(self.source, piece, RAW_RECORDS.names):
-            decoded = screen.decode(raw)
-            see(raw, decoded.rows)
+        for decoded in _decoded(self.source, screen.decode, piece, RAW_RECORDS.names, see):
             yield decoded.rows, screen.rejects_of(decoded)
             truncated = decoded.truncated()
             if truncated is not None:
@@ -118,14 +116,26 @@ def read_range(
     source: KafkaSource, decoder: Decoder, piece: OffsetRange, see: See = not_seen
 ) -> Iterator[pa.RecordBatch]:
     """The rows of one range. Raises SourceError, DataLossError, DecodeError."""
-    for raw in fetch_range(source, piece, parts_read(source)):
-        decoded = decoder.decode(raw)
-        see(raw, decoded.rows)
+    for decoded in _decoded(source, decoder.decode, piece, parts_read(source), see):
         if decoded.rows.num_rows:
             yield decoded.rows
         truncated = decoded.truncated()
         if truncated is not None:
             yield truncated
+
+
+def _decoded(
+    source: KafkaSource,
+    decode: Callable[[pa.RecordBatch], Decoded],
+    piece: OffsetRange,
+    parts: Collection[str],
+    see: See,
+) -> Iterator[Decoded]:
+    """The raw batches of a range, decoded; `see` is called with each."""
+    for raw in fetch_range(source, piece, parts):
+        decoded = decode(raw)
+        see(raw, decoded.rows)
+        yield decoded
 
 
 def parts_read(source: KafkaSource) -> set[str]:

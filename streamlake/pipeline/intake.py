@@ -26,9 +26,9 @@ from streamlake.pipeline.worker_memory import keep_freed_memory
 from streamlake.pipeline.worker_paths import keep_archive_directories
 from streamlake.records import ROW_KIND, ROW_ORDER, TRUNCATE_BELOW
 from streamlake.source.offsets import OffsetRange
+from streamlake.write.task import TaskContext
 
 Batches = Iterator[pa.RecordBatch]
-TaskContext = Callable[[], tuple[int, int, int]]
 
 _ORDER_BITS = 33
 ANY_TOPIC = ""

@@ -19,7 +19,7 @@ from streamlake.decode.rejected_records import RejectStamp, rejected_rows
 from streamlake.decode.row_kinds import known_row_kinds
 from streamlake.errors import NoRejectsTableError, SchemaMismatchError, TooManyRejectsError
 from streamlake.formats.unset_cells import unset_masks
-from streamlake.records import UNSET, RowKind
+from streamlake.records import UNSET, RowKind, place_text, record_place
 from streamlake.spec.schema import Schema
 from streamlake.write.misfits import MisfitCheck
 from streamlake.write.target import WriteTarget
@@ -86,7 +86,7 @@ class RecordScreen:
         decoded = self._without_misfits(self._decoder.decode(raw, keep_rejects=True))
         self.rejected += len(decoded.rejects)
         if self._rules.most is not None and self.rejected > self._rules.most:
-            told = [(_place(raw, reject.record), reject.reason) for reject in decoded.rejects]
+            told = [(record_place(raw, reject.record), reject.reason) for reject in decoded.rejects]
             raise too_many_rejects(self._rules.table, self.rejected, self._rules.most, told, or_more=True)
         return decoded
 
@@ -144,12 +144,3 @@ def no_rejects_table(rows: pa.RecordBatch) -> NoRejectsTableError:
     first = rows.slice(0, 1).to_pylist()[0]
     place = place_text(first["topic"], first["partition"], first["offset"])
     return NoRejectsTableError(f"{place}: {first['error_message']}")
-
-
-def place_text(topic: str, partition: int, offset: int) -> str:
-    """How a record is named in errors."""
-    return f"{topic}-{partition} offset {offset}"
-
-
-def _place(raw: pa.RecordBatch, at: int) -> str:
-    return place_text(*(raw.column(name)[at].as_py() for name in ("topic", "partition", "offset")))

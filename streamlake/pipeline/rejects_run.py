@@ -25,9 +25,10 @@ from streamlake.decode.rejected_records import RejectStamp
 from streamlake.formats.readers import read_data_file
 from streamlake.pipeline.checkpoint_table import CheckpointTable
 from streamlake.pipeline.patience import Patience
-from streamlake.pipeline.record_screen import SHOWN, place_text, too_many_rejects
+from streamlake.pipeline.record_screen import SHOWN, too_many_rejects
 from streamlake.pipeline.rejects_table import open_rejects, require_rejects
 from streamlake.pipeline.sink_run import SinkRun
+from streamlake.records import place_text
 from streamlake.spec.snapshot import MAIN_BRANCH
 from streamlake.write.result import WriteResult
 from streamlake.write.target import WriteTarget

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from streamlake.errors import StreamlakeError
 from streamlake.failpoints import failpoint
-from streamlake.pipeline.intake import Batches, Intake, TaskContext, intake_of
+from streamlake.pipeline.intake import Batches, Intake, intake_of
 from streamlake.pipeline.newest_times import NewestTimes, together
 from streamlake.pipeline.parcels import Parcel, unpacked
 from streamlake.pipeline.record_screen import no_rejects_table
@@ -29,7 +29,7 @@ from streamlake.source.offsets import OffsetRange
 from streamlake.write.result import WriteResult
 from streamlake.write.side_writer import SideWriter
 from streamlake.write.target import WriteTarget
-from streamlake.write.task import write_rows
+from streamlake.write.task import TaskContext, write_rows
 from streamlake.write.upsert_target import UpsertTarget
 from streamlake.write.upsert_task import write_changes
 
