@@ -22,13 +22,12 @@ from pyspark.sql import DataFrame, SparkSession
 from streamlake import clock
 from streamlake.errors import InvalidOptionError, SourceError
 from streamlake.pipeline.checkpoint_offsets import last_offsets_of
-from streamlake.pipeline.offset_range_source import RANGES_FORMAT, TASKS, OffsetRangeSource
+from streamlake.pipeline.offset_range_source import RANGES_FORMAT, OffsetRangeSource
 from streamlake.pipeline.offset_stream import stream_options
+from streamlake.pipeline.range_frame import DirectRanges
 from streamlake.pipeline.task_outcome import raised_on_executor
-from streamlake.source.cluster import KafkaCluster
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.source.offsets import SourceOffsets
-from streamlake.source.planner import OffsetPlanner
 
 _POLL_SECONDS = 0.05
 _REPORTS_KEPT = 2
@@ -37,14 +36,16 @@ _REPORTS_KEPT = 2
 
 @dataclass(frozen=True)
 class DirectStream:
-    """A streaming DataFrame of offset ranges (one Spark partition each), and how to run it.
+    """A streaming DataFrame without rows, whose offsets are a source's, and how to run it.
 
-    `trigger` is what the query must be started with; `target` is where it ends, None for a query without end.
+    `trigger` is what the query must be started with; `target` is where it ends, None for a query without end; `ranges`
+    says what each of its micro-batches reads.
     """
 
     frame: DataFrame
     trigger: Mapping[str, Any] | None
     target: SourceOffsets | None
+    ranges: DirectRanges
 
 
 def direct_stream(
@@ -53,7 +54,7 @@ def direct_stream(
     checkpoint_location: str,
     trigger: Mapping[str, Any] | None = None,
 ) -> DirectStream:
-    """The offset ranges of `source` as a stream that goes on where the checkpoint stands.
+    """The offsets of `source` as a stream that goes on where the checkpoint stands.
 
     Raises SourceError when Kafka does not answer, DataLossError when it no longer has what the checkpoint needs.
     """
@@ -63,8 +64,9 @@ def direct_stream(
         )
     known = last_offsets_of(spark, checkpoint_location)
     start = target = None
-    with KafkaCluster(source) as cluster:
-        planner = OffsetPlanner(source, cluster)
+    ranges = DirectRanges(source)
+    planner = ranges.planner
+    try:
         if known is None:
             start = planner.initial()
         if trigger and trigger.get("availableNow"):
@@ -73,11 +75,12 @@ def direct_stream(
             here = known or start
             stepwise = here is not None and not here.reaches(target)
             trigger = {"processingTime": "0 seconds"} if stepwise else trigger
+    finally:
+        ranges.close()
     spark.dataSource.register(OffsetRangeSource)
     options = stream_options(source, start=start, known=known, target=target)
-    options[TASKS] = str(max(spark.sparkContext.defaultParallelism, 1))
     frame = spark.readStream.format(RANGES_FORMAT).options(**options).load()
-    return DirectStream(frame, trigger, target)
+    return DirectStream(frame, trigger, target, ranges)
 
 
 class DirectQuery:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from functools import partial
 from typing import Protocol
 
 from pyspark.sql import DataFrame
@@ -17,10 +16,12 @@ from streamlake.errors import StreamlakeError
 from streamlake.pipeline.direct_reader import range_reader
 from streamlake.pipeline.micro_batch import run_micro_batches
 from streamlake.pipeline.parallel import Ending, in_parallel
+from streamlake.pipeline.range_frame import DirectRanges
 from streamlake.pipeline.sink_run import SinkRun
 from streamlake.pipeline.table_writes import TableWrite, write_tables
 from streamlake.pipeline.turns import turn
 from streamlake.source.kafka_source import KafkaSource
+from streamlake.source.offsets import OffsetRange
 from streamlake.spec.schema import Schema
 
 
@@ -53,10 +54,16 @@ class DirectTable:
 
 
 def write_direct(
-    tables: Sequence[DirectTable], frame: DataFrame, identity: CheckpointIdentity
+    tables: Sequence[DirectTable],
+    frame: DataFrame,
+    identity: CheckpointIdentity,
+    ranges: DirectRanges,
+    missed: Sequence[OffsetRange] = (),
 ) -> list[Ending]:
-    """Bring the records of `frame`, offset ranges, into the tables; how that ended for each of them. `identity` is still
-    without the pipeline's name.
+    """Bring the records of a checkpoint into the tables, after those of `missed`; how that ended for each of them.
+
+    `frame` is the micro-batch as Spark gives it, `identity` still without the pipeline's name. Kafka is asked for `ranges`
+    only where something is to be written: a replay of what the tables have needs nothing of it.
 
     Raises what ends the micro-batch for all.
     """
@@ -70,7 +77,10 @@ def write_direct(
     with ExitStack() as turns:
         for each in writes.values():
             turns.enter_context(turn(each.run, each.identity, frame))
-        found = run_micro_batches(list(writes.values()), partial(write_tables, frame))
+        found = run_micro_batches(
+            list(writes.values()),
+            lambda due: write_tables(ranges.frame(frame.sparkSession, identity, missed), due),
+        )
     for at, ending in zip(writes, found, strict=True):
         endings[at] = ending
     return endings

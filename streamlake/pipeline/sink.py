@@ -32,6 +32,7 @@ from streamlake.pipeline.lineage_check import binding_note
 from streamlake.pipeline.micro_batch import run_micro_batch
 from streamlake.pipeline.patience import Patience
 from streamlake.pipeline.query_identity import QueryRun, checkpoint_identity, query_run
+from streamlake.pipeline.range_frame import DirectRanges
 from streamlake.pipeline.rejects import FAIL, REJECT, require_policy, require_records
 from streamlake.pipeline.rejects_run import RejectsRun
 from streamlake.pipeline.sampled_schema import changed_rows, with_inferred_schema
@@ -140,6 +141,7 @@ class IcebergSink:
         self._on_commit = on_commit
         self._runs: dict[str, SinkRun] = {}
         self._opening: dict[str, Patience] = {}
+        self._ranges: DirectRanges | None = None
 
     def __call__(self, frame: DataFrame, checkpoint_id: int) -> None:
         """What Spark calls per micro-batch. Raises the errors of `streamlake.errors`; `error` keeps the last
@@ -190,8 +192,9 @@ class IcebergSink:
         known = self.prepared(source)
         table = DirectTable(self, known)
         stream = direct_stream(SparkSession.builder.getOrCreate(), known, str(checkpoint_location), trigger)
+        self._ranges = stream.ranges
         query = start_query(
-            lambda frame, at: self._write_direct(table, frame, at),
+            lambda frame, at: self._write_direct(table, stream.ranges, frame, at),
             stream.frame,
             checkpoint_location=checkpoint_location,
             trigger=stream.trigger,
@@ -248,9 +251,11 @@ class IcebergSink:
             return source.with_schema(with_row_kind(table.schema, self.row_kind))
         return with_inferred_schema(source) if sample is None else source.with_schema(sample.schema)
 
-    def _write_direct(self, table: DirectTable, frame: DataFrame, checkpoint_id: int) -> None:
+    def _write_direct(
+        self, table: DirectTable, ranges: DirectRanges, frame: DataFrame, checkpoint_id: int
+    ) -> None:
         with self._keeping_errors():
-            ending = write_direct([table], frame, checkpoint_identity(frame, checkpoint_id))[0]
+            ending = write_direct([table], frame, checkpoint_identity(frame, checkpoint_id), ranges)[0]
             if isinstance(ending, StreamlakeError):
                 raise ending
         if ending is not None:
@@ -291,6 +296,8 @@ class IcebergSink:
 
     def finish(self, job_id: str) -> BaseException | None:
         """See SinkState."""
+        if self._ranges is not None:
+            self._ranges.close()
         run = self._runs.get(job_id)
         error = None if run is None or run.queue is None else run.queue.drain()
         if error is None or isinstance(error, MicroBatchInterruptedError):

@@ -33,6 +33,7 @@ from streamlake.pipeline.key_routing import repartition_by_bucket
 from streamlake.pipeline.newest_times import merged
 from streamlake.pipeline.parallel import in_parallel
 from streamlake.pipeline.parcels import PARCELS_DDL
+from streamlake.pipeline.range_frame import RangeFrame
 from streamlake.pipeline.record_screen import RejectRules, reject_rules
 from streamlake.pipeline.refused_changes import not_kept, refused_changes, write_refused
 from streamlake.pipeline.rejects import Rejects
@@ -62,8 +63,8 @@ class TableWrite:
     topics: tuple[str, ...] | None = None
 
 
-def write_tables(frame: DataFrame, writes: Sequence[TableWrite]) -> list[Written]:
-    """Write the records of `frame`, offset ranges, to the tables; one entry for each of `writes`.
+def write_tables(frame: RangeFrame, writes: Sequence[TableWrite]) -> list[Written]:
+    """Write the records of `frame` to the tables; one entry for each of `writes`.
 
     A table whose index turns out to be damaged is written once more with a rebuilt one, one that turns out to need a
     rejects table once more with it, and one whose schema follows the stream as often as tasks meet what it lacks. Raises what ends Spark's job.
@@ -162,7 +163,7 @@ def _answer(run: SinkRun, errors: Sequence[StreamlakeError]) -> StreamlakeError 
 class _Job:
     """Tables that are written by one Spark job."""
 
-    frame: DataFrame
+    frame: RangeFrame
     intakes: dict[str, Intake] = field(default_factory=dict)
     appends: dict[int, WriteTarget] = field(default_factory=dict)
     upserts: dict[int, UpsertTarget] = field(default_factory=dict)
@@ -234,17 +235,15 @@ class _Job:
             return ()
         intakes = {topic: each for topic, each in self.intakes.items() if each.route is None}
         return collected(
-            self.frame.mapInArrow(
-                AppendTask(intakes, {**self.appends, **self.rejects}, task_ids).__call__, OUTCOMES_DDL
-            )
+            self.frame.tasks(AppendTask(intakes, {**self.appends, **self.rejects}, task_ids), OUTCOMES_DDL)
         )
 
     def _upserted(self) -> Sequence[tuple[Any, ...]]:
         if not self.upserts:
             return ()
-        bound_by_parcels(self.frame.sparkSession)
+        bound_by_parcels(self.frame.session)
         intakes = {topic: each for topic, each in self.intakes.items() if each.route is not None}
-        parcels = self.frame.mapInArrow(ParcelTask(intakes, task_ids).__call__, PARCELS_DDL)
+        parcels = self.frame.tasks(ParcelTask(intakes, task_ids), PARCELS_DDL)
         routed = _by_slot(parcels, len(self.slots))
         task = ChangeTask(tuple(self.slots), {**self.upserts, **self.rejects}, task_ids)
         return collected(routed.mapInArrow(task.__call__, OUTCOMES_DDL))

@@ -25,7 +25,6 @@ from streamlake.pipeline.checkpoint_file import CheckpointFile
 from streamlake.pipeline.direct_query import DirectQuery, direct_stream
 from streamlake.pipeline.direct_tables import DirectTable, write_direct
 from streamlake.pipeline.interruption import short_interruptions
-from streamlake.pipeline.offset_range_source import RANGES_DDL
 from streamlake.pipeline.parallel import Ending, in_parallel
 from streamlake.pipeline.quarantine import (
     QUARANTINE_PATH,
@@ -35,6 +34,7 @@ from streamlake.pipeline.quarantine import (
     quarantined,
 )
 from streamlake.pipeline.query_identity import checkpoint_identity, query_run
+from streamlake.pipeline.range_frame import DirectRanges
 from streamlake.pipeline.sink import RECEIPTS_KEPT, IcebergSink
 from streamlake.pipeline.start import start_query
 from streamlake.pipeline.table_names import TableNames, is_template
@@ -91,6 +91,7 @@ class IcebergTables:
         self._names: TableNames | None = None
         self._is_first = True
         self._aside: _Quarantine | None = None
+        self._ranges: DirectRanges | None = None
         self.receipts: deque[CommitReceipt] = deque(maxlen=RECEIPTS_KEPT)
         self.error: BaseException | None = None
         for name in (table, *self._own_settings):
@@ -122,8 +123,9 @@ class IcebergTables:
         if source.topics is not None:
             self._require_own_tables_used(tuple(source.topics))
         stream = direct_stream(SparkSession.builder.getOrCreate(), source, str(checkpoint_location), trigger)
+        self._ranges = stream.ranges
         query = start_query(
-            lambda frame, at: self._write(source, frame, at),
+            lambda frame, at: self._write(source, stream.ranges, frame, at),
             stream.frame,
             checkpoint_location=checkpoint_location,
             trigger=stream.trigger,
@@ -140,6 +142,8 @@ class IcebergTables:
 
     def finish(self, job_id: str) -> BaseException | None:
         """See SinkState."""
+        if self._ranges is not None:
+            self._ranges.close()
         errors = [member.sink.finish(job_id) for member in list(self._members.values())]
         first = next((error for error in errors if error is not None), None)
         self.error = first or self.error
@@ -150,7 +154,7 @@ class IcebergTables:
         """The tables that are set aside, by name."""
         return {} if self._aside is None else dict(self._aside.entries)
 
-    def _write(self, source: KafkaSource, frame: DataFrame, checkpoint_id: int) -> None:
+    def _write(self, source: KafkaSource, ranges: DirectRanges, frame: DataFrame, checkpoint_id: int) -> None:
         try:
             with short_interruptions():
                 identity = checkpoint_identity(frame, checkpoint_id)
@@ -159,8 +163,9 @@ class IcebergTables:
                 names = self._due(step, aside)
                 members = self._met(source, names)
                 due = [member for member in members if not isinstance(member, StreamlakeError)]
-                ranges = aside.with_missed(frame, due, identity, step)
-                written = iter(write_direct([member.table for member in due], ranges, identity))
+                missed = aside.missed(frame, due, identity, step)
+                tables = [member.table for member in due]
+                written = iter(write_direct(tables, frame, identity, ranges, missed))
             endings = [member if isinstance(member, StreamlakeError) else next(written) for member in members]
             self._is_first = False
             self._deliver(names, endings, identity, step)
@@ -293,10 +298,10 @@ class _Quarantine:
         where = f"{checkpoint.toString()}/{QUARANTINE_PATH}"
         return _Quarantine(file, {} if text is None else quarantine_from_text(text, where))
 
-    def with_missed(
+    def missed(
         self, frame: DataFrame, members: Sequence[_Member], identity: CheckpointIdentity, step: _Step
-    ) -> DataFrame:
-        """The frame's ranges behind those that the members in quarantine lack."""
+    ) -> list[OffsetRange]:
+        """What the members in quarantine lack of earlier checkpoints."""
         entries = dict(self.entries)
         missed: list[OffsetRange] = []
         for member in members:
@@ -307,10 +312,7 @@ class _Quarantine:
             entries[member.name] = replace(entry, retried_at=identity.checkpoint_id)
             missed += entry.missed(step.begin)
         self.keep(entries)
-        if not missed:
-            return frame
-        rows = [(piece.topic, piece.partition, piece.start, piece.until) for piece in missed]
-        return frame.sparkSession.createDataFrame(rows, RANGES_DDL).union(frame)
+        return missed
 
     def pass_over(self, step: _Step, topics: Mapping[str, Iterable[str]]) -> None:
         """The checkpoint goes on without the tables that are set aside; `topics` are those of each table."""
