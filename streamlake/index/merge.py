@@ -6,7 +6,7 @@ bounded by the slice, and a lookup finds the same rows and guards before and aft
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -52,23 +52,75 @@ def merge_runs(
     IndexDamagedError when the runs are of different kinds; then nothing is left behind.
     """
     rule = _Rule(is_oldest, drop_tombstones_before_ms)
+    sink: _Sink | None = None
     try:
         merged = MergeInput(runs, live, hashes, keep_own=keep_own)
-        used = _UsedFiles(merged.paths)
-        pending: list[Entries] = []
-        count = 0
+        sink = _Sink(writer, merged.paths)
         for part in merged.slices():
-            pending.append(used.renumbered(rule.kept(part)))
-            count += len(pending[-1])
-            if count >= SLICE_ENTRIES:
-                writer.append(concat_entries(pending))
-                pending, count = [], 0
-        if pending:
-            writer.append(concat_entries(pending))
+            sink.add(rule.kept(part))
+        sink.flush()
     except BaseException:
         writer.abort()
         raise
-    return writer.close(used.paths)
+    return writer.close(sink.paths)
+
+
+def split_runs(
+    runs: Sequence[Run | Entries],
+    live: Live,
+    split: Callable[[Entries], Sequence[Entries]],
+    new_writer: Callable[[int], RunWriter],
+    *,
+    drop_tombstones_before_ms: int | None = None,
+) -> list[RunRef]:
+    """Merge `runs`, newest first and all that there are, into one run for each part that `split` makes of entries, without files
+    of their own: their rows are now spread over the parts. `new_writer` gives the writer of part i; one without entries gets no
+    run. Arguments and errors otherwise as of `merge_runs`."""
+    rule = _Rule(True, drop_tombstones_before_ms)
+    sinks: dict[int, _Sink] = {}
+    try:
+        merged = MergeInput(runs, live, (0, HIGHEST_HASH), keep_own=False)
+        for slice_ in merged.slices():
+            for number, part in enumerate(split(rule.kept(slice_))):
+                if len(part):
+                    if number not in sinks:
+                        sinks[number] = _Sink(new_writer(number), merged.paths)
+                    sinks[number].add(part)
+        for sink in sinks.values():
+            sink.flush()
+    except BaseException:
+        for sink in sinks.values():
+            sink.writer.abort()
+        raise
+    return [sinks[number].writer.close(sinks[number].paths) for number in sorted(sinks)]
+
+
+class _Sink:
+    """A run that is being written, slice by slice."""
+
+    def __init__(self, writer: RunWriter, paths: Sequence[RunFile]) -> None:
+        self.writer = writer
+        self._used = _UsedFiles(paths)
+        self._pending: list[Entries] = []
+        self._count = 0
+
+    @property
+    def paths(self) -> tuple[RunFile, ...]:
+        """The files of what was written."""
+        return self._used.paths
+
+    def add(self, entries: Entries) -> None:
+        """Take the next entries in hash order."""
+        self._pending.append(self._used.renumbered(entries))
+        self._count += len(entries)
+        if self._count >= SLICE_ENTRIES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is waiting."""
+        if self._pending:
+            self.writer.append(concat_entries(self._pending))
+        self._pending, self._count = [], 0
 
 
 class _UsedFiles:

@@ -29,7 +29,8 @@ class IndexState:
     `sequence_types` the spec's names of their types: an index over others is of no use. `runs` are newest first within
     each of the `buckets`. `base_snapshot_id` is the snapshot that the checkpoint was resolved against, None for an
     empty table; `created_ms` is in epoch milliseconds. `truncated_below` is the place in the database's log of the last
-    truncate: older changes come too late.
+    truncate: older changes come too late. `message_key` says which bucket a key is in, see `Bucketing`; `shuffled_until` is
+    (how often rows were not where it says, the first checkpoint that relies on it again).
     """
 
     table_uuid: str
@@ -42,6 +43,8 @@ class IndexState:
     key_types: tuple[str, ...] = ()
     sequence_types: tuple[str, ...] = ()
     truncated_below: int | str | None = None
+    message_key: str = ""
+    shuffled_until: tuple[int, int] = (0, 0)
     format: int = FORMAT
 
     def runs_of(self, bucket: int) -> tuple[RunRef, ...]:
@@ -86,7 +89,8 @@ class IndexState:
         try:
             content = json.loads(body)
             content["runs"] = tuple(RunRef(**run) for run in content["runs"])
-            for name in ("key_ids", "sequence_ids", "key_types", "sequence_types"):
+            content.setdefault("shuffled_until", (0, 0))
+            for name in ("key_ids", "sequence_ids", "key_types", "sequence_types", "shuffled_until"):
                 content[name] = tuple(content[name])
             state = IndexState(**content)
         except (ValueError, KeyError, TypeError) as cause:

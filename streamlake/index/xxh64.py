@@ -21,6 +21,8 @@ _P5 = np.uint64(0x27D4EB2F165667C5)
 _BLOCK_ROWS = 1 << 14
 _STRIPE = 32
 _MASK = 0xFFFFFFFFFFFFFFFF
+_INVERSE = {each: np.uint64(pow(int(each), -1, 1 << 64)) for each in (_P1, _P2, _P3)}
+"""By which to multiply to take a multiplication back."""
 _ROTATIONS = (1, 7, 12, 18)
 _LANE_STARTS: Array = np.array(
     [[(int(_P1) + int(_P2)) & _MASK], [_P2], [0], [-int(_P1) & _MASK]], dtype=np.uint64
@@ -52,6 +54,21 @@ def hash_longs(values: Array, seeds: Array) -> Array:
         _absorb_long(h, words[start : start + _BLOCK_ROWS].copy(), scratch[: len(h)])
         _finish(h, scratch[: len(h)])
     return hashes
+
+
+def int_of_hash(hashes: Array, seed: int) -> Array:
+    """The values whose `hash_ints` with one seed are these; (n,) uint64 -> (n,) int32."""
+    k = _before_finish(hashes) - _P3
+    k = _turned_back(k * _INVERSE[_P2], 23) ^ (np.uint64(seed) + _offset(4))
+    return (k * _INVERSE[_P1]).astype(np.uint32).view(np.int32)
+
+
+def long_of_hash(hashes: Array, seed: int) -> Array:
+    """The values whose `hash_longs` with one seed are these; (n,) uint64 -> (n,) int64."""
+    k = (_before_finish(hashes) - _P4) * _INVERSE[_P1]
+    k = _turned_back(k, 27) ^ (np.uint64(seed) + _offset(8))
+    k = _turned_back(k * _INVERSE[_P1], 31)
+    return np.asarray(k * _INVERSE[_P2]).view(np.int64)
 
 
 def hash_bytes(data: Array, starts: Array, lengths: Array, seeds: Array) -> Array:
@@ -186,3 +203,17 @@ def _finish(h: Array, scratch: Array) -> None:
         np.multiply(h, factor, out=h)
     np.right_shift(h, np.uint64(32), out=scratch)
     np.bitwise_xor(h, scratch, out=h)
+
+
+def _before_finish(hashes: Array) -> Array:
+    """What `_finish` has made these of."""
+    h = hashes ^ (hashes >> np.uint64(32))
+    h = h * _INVERSE[_P3]
+    h ^= (h >> np.uint64(29)) ^ (h >> np.uint64(58))
+    h *= _INVERSE[_P2]
+    h ^= h >> np.uint64(33)
+    return h
+
+
+def _turned_back(h: Array, bits: int) -> Array:
+    return (h >> np.uint64(bits)) | (h << np.uint64(64 - bits))

@@ -29,9 +29,24 @@ STATE = IndexState(
 )
 
 
-@pytest.mark.parametrize("state", [STATE, replace(STATE, runs=(), base_snapshot_id=None, sequence_ids=())])
+@pytest.mark.parametrize(
+    "state",
+    [
+        STATE,
+        replace(STATE, runs=(), base_snapshot_id=None, sequence_ids=()),
+        replace(STATE, message_key='{"partitioner":"murmur2","parts":[]}', shuffled_until=(2, 17)),
+    ],
+)
 def test_a_state_comes_back(state):
     assert IndexState.from_bytes(state.to_bytes(), "/s") == state
+
+
+def test_a_state_from_before_there_were_message_keys_can_be_read():
+    body = STATE.to_bytes().partition(b"\n")[2]
+    body = body.replace(b'"message_key":"","shuffled_until":[0,0],', b"")
+    header = f"streamlake index state 1, {len(body)} bytes, crc32 {zlib.crc32(body):08x}\n".encode()
+    assert b"shuffled" not in body
+    assert IndexState.from_bytes(header + body, "/s") == STATE
 
 
 def test_runs_by_bucket():
