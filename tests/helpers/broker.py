@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import shutil
-import subprocess
 import time
 import uuid
 from collections.abc import Iterable, Sequence
@@ -14,19 +12,18 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewPartitions, NewTopic
 from kafka.errors import KafkaError
 
-from tests.helpers.jars import KAFKA_BROKER, jars
-from tests.helpers.processes import free_ports, is_listening, stop, tail
-from tests.helpers.rings import PartUnavailableError
+from tests.helpers.jars import KAFKA_BROKER
+from tests.helpers.java_server import JavaServer, on_class_path
+from tests.helpers.processes import free_ports, is_listening, wait_until
 
 Record = tuple[bytes | None, bytes | None] | bytes
 """A value, or a (key, value) pair."""
 
-_START_TIMEOUT_SECONDS = 60
 _PROPERTIES = """\
-process.roles=broker,controller
-node.id=1
+process.roles={roles}
+node.id={node}
 controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+listeners={listeners}
 advertised.listeners=PLAINTEXT://127.0.0.1:{port}
 controller.listener.names=CONTROLLER
 listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
@@ -46,17 +43,21 @@ log.cleaner.dedupe.buffer.size=2097152
 
 
 class KafkaBroker:
-    """A running broker. `bootstrap_servers` is what clients connect to; `log` is its log file.
+    """A running broker. `bootstrap_servers` is what clients connect to; its log is `home`/broker.log.
 
-    One in the `home` of a former one has its data and its ports.
+    One in the `home` of a former one has its data and its ports. One that is `beside` another belongs to its cluster, as a
+    second broker, node 2; the first, node 1, is also the controller.
     """
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, beside: KafkaBroker | None = None) -> None:
         self.home = home
-        self.log = home / "broker.log"
+        self.node = 1 if beside is None else 2
+        self._beside = beside
         self._config = home / "server.properties"
-        self._process: subprocess.Popen[bytes] | None = None
-        self._port, self._controller_port = _ports_of(self._config) or free_ports(2)
+        self._server = JavaServer("the Kafka broker", home, home / "broker.log")
+        self._port, self._controller_port = _ports_of(self._config) or (
+            free_ports(2) if beside is None else (*free_ports(1), beside._controller_port)
+        )
 
     @property
     def bootstrap_servers(self) -> str:
@@ -64,47 +65,17 @@ class KafkaBroker:
 
     def start(self) -> None:
         """Format the storage on first use, start the process, return when clients can list topics."""
-        java, class_path = _java(), ":".join(map(str, jars(KAFKA_BROKER)))
         self.home.mkdir(parents=True, exist_ok=True)
-        flags = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-        flags += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", class_path]
-        with open(self.log, "ab") as log:
-            if not self._config.exists():
-                self._config.write_text(
-                    _PROPERTIES.format(
-                        port=self._port, controller=self._controller_port, data=self.home / "data"
-                    )
-                )
-                cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-                command = [
-                    java,
-                    *flags,
-                    "kafka.tools.StorageTool",
-                    "format",
-                    "-t",
-                    cluster,
-                    "-c",
-                    str(self._config),
-                ]
-                subprocess.run(command, check=True, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-            self._process = subprocess.Popen(
-                [java, *flags, "kafka.Kafka", str(self._config)],
-                stdout=log,
-                stderr=log,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-        try:
-            self._wait_until_ready()
-        except PartUnavailableError:
-            self.stop()
-            raise
+        options = on_class_path(KAFKA_BROKER)
+        if not self._config.exists():
+            self._config.write_text(self._properties())
+            formatting = ["kafka.tools.StorageTool", "format", "-t", self._cluster(), "-c", str(self._config)]
+            self._server.run([*options, *formatting])
+        self._server.start([*options, "kafka.Kafka", str(self._config)], self._is_ready)
 
     def stop(self) -> None:
         """End the process; the data stays, so `start` brings the same broker back on the same port."""
-        if self._process is not None:
-            stop(self._process)
-            self._process = None
+        self._server.stop()
 
     def __enter__(self) -> KafkaBroker:
         self.start()
@@ -116,14 +87,23 @@ class KafkaBroker:
     def create_topic(
         self, topic: str | None = None, partitions: int = 1, config: dict[str, str] | None = None
     ) -> str:
-        """Create `topic` (a fresh name when None) and return its name."""
+        """Create `topic` (a fresh name when None), all of it on this broker, and return its name."""
         topic = topic or f"topic-{uuid.uuid4().hex[:8]}"
+        places = {partition: [self.node] for partition in range(partitions)}
         with self.admin() as admin:
-            admin.create_topics(
-                [NewTopic(topic, num_partitions=partitions, replication_factor=1, topic_configs=config or {})]
-            )
+            admin.create_topics([NewTopic(topic, replica_assignments=places, topic_configs=config or {})])
         self._wait_for_partitions(topic, partitions)
         return topic
+
+    def take_over(self, topic: str, partition: int = 0) -> None:
+        """Make this broker of a cluster the one that has the partition; returns when the others have let it go."""
+        moved = TopicPartition(topic, partition)
+        with self.admin() as admin:
+            refused = admin.alter_partition_reassignments({moved: [self.node]})
+            assert refused == {moved: None}, refused
+            wait_until(
+                lambda: not admin.list_partition_reassignments([moved]), 30, f"{moved} on node {self.node}"
+            )
 
     def add_partitions(self, topic: str, total: int) -> None:
         """Grow `topic` to `total` partitions."""
@@ -198,22 +178,35 @@ class KafkaBroker:
         """An admin client as a context manager."""
         return _Admin(self.bootstrap_servers)
 
-    def _wait_until_ready(self) -> None:
-        deadline = time.monotonic() + _START_TIMEOUT_SECONDS
-        while time.monotonic() < deadline:
-            assert self._process is not None
-            if self._process.poll() is not None:
-                break
-            if not is_listening(self._port):
-                time.sleep(0.05)
-                continue
-            try:
-                with self.admin() as admin:
-                    admin.list_topics()
-                return
-            except (KafkaError, OSError):
-                time.sleep(0.2)
-        raise PartUnavailableError(f"the Kafka broker did not start; the end of its log:\n{tail(self.log)}")
+    def _is_ready(self) -> bool:
+        if not is_listening(self._port):
+            return False
+        try:
+            with self.admin() as admin:
+                admin.list_topics()
+        except (KafkaError, OSError):
+            return False
+        return True
+
+    def _properties(self) -> str:
+        listeners = [f"PLAINTEXT://127.0.0.1:{self._port}"]
+        if self._beside is None:
+            listeners.append(f"CONTROLLER://127.0.0.1:{self._controller_port}")
+        return _PROPERTIES.format(
+            roles="broker,controller" if self._beside is None else "broker",
+            node=self.node,
+            port=self._port,
+            controller=self._controller_port,
+            listeners=",".join(listeners),
+            data=self.home / "data",
+        )
+
+    def _cluster(self) -> str:
+        """The id of the cluster that this broker makes, or joins."""
+        if self._beside is None:
+            return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        written = (self._beside.home / "data" / "meta.properties").read_text().splitlines()
+        return next(line.partition("=")[2] for line in written if line.startswith("cluster.id="))
 
     def _wait_for_partitions(self, topic: str, partitions: int) -> None:
         consumer = KafkaConsumer(bootstrap_servers=self.bootstrap_servers, group_id=None)
@@ -244,13 +237,6 @@ class _Admin:
 def _ports_of(config: Path) -> tuple[int, int] | None:
     if not config.exists():
         return None
-    listeners = next(line for line in config.read_text().splitlines() if line.startswith("listeners="))
-    port, controller = (int(each.rpartition(":")[2]) for each in listeners.split(","))
-    return port, controller
-
-
-def _java() -> str:
-    java = shutil.which("java")
-    if java is None:
-        raise PartUnavailableError("there is no java on the PATH: install a JDK or JRE, version 17 or newer")
-    return java
+    settings = dict(line.split("=", 1) for line in config.read_text().splitlines())
+    port = settings["listeners"].split(",")[0].rpartition(":")[2]
+    return int(port), int(settings["controller.quorum.voters"].rpartition(":")[2])

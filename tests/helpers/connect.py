@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
-import subprocess
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -14,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.helpers.jars import DEBEZIUM_POSTGRES, KAFKA_CONNECT, jars
+from tests.helpers.java_server import JavaServer, on_class_path
 from tests.helpers.postgres import PostgresServer
-from tests.helpers.processes import free_ports, stop, tail, wait_until
-from tests.helpers.rings import PartUnavailableError
+from tests.helpers.processes import free_ports, wait_until
 
-_START_TIMEOUT_SECONDS = 90
 _PROPERTIES = """\
 bootstrap.servers={bootstrap}
 listeners=http://127.0.0.1:{port}
@@ -39,18 +35,11 @@ class KafkaConnect:
     def __init__(self, home: Path, bootstrap_servers: str) -> None:
         self._home = home
         self._bootstrap_servers = bootstrap_servers
-        self._process: subprocess.Popen[bytes] | None = None
+        self._server = JavaServer("Kafka Connect", home, home / "connect.log")
         (self._port,) = free_ports(1)
-        self.log = home / "connect.log"
 
     def __enter__(self) -> KafkaConnect:
-        java = shutil.which("java")
-        if java is None:
-            raise PartUnavailableError(
-                "there is no java on the PATH: install a JDK or JRE, version 17 or newer"
-            )
         plugin = jars(DEBEZIUM_POSTGRES)[0].parent
-        class_path = ":".join(map(str, jars(KAFKA_CONNECT)))
         plugins = self._home / "plugins"
         plugins.mkdir(parents=True)
         (plugins / "debezium").symlink_to(plugin)
@@ -63,28 +52,12 @@ class KafkaConnect:
                 offsets=self._home / "offsets",
             )
         )
-        flags = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-        flags += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", class_path]
-        with open(self.log, "ab") as log:
-            self._process = subprocess.Popen(
-                [java, *flags, "org.apache.kafka.connect.cli.ConnectStandalone", str(worker)],
-                stdout=log,
-                stderr=log,
-                stdin=subprocess.DEVNULL,
-                cwd=self._home,
-                start_new_session=True,
-            )
-        try:
-            self._wait_until_ready()
-        except PartUnavailableError:
-            self.__exit__()
-            raise
+        program = "org.apache.kafka.connect.cli.ConnectStandalone"
+        self._server.start([*on_class_path(KAFKA_CONNECT), program, str(worker)], self._is_ready)
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._process is not None:
-            stop(self._process)
-            self._process = None
+        self._server.stop()
 
     @contextlib.contextmanager
     def connector(
@@ -153,15 +126,9 @@ class KafkaConnect:
                 raise AssertionError(f"{method} {path}: {error.code} {error.read().decode()}") from None
         return json.loads(text) if text else None
 
-    def _wait_until_ready(self) -> None:
-        deadline = time.monotonic() + _START_TIMEOUT_SECONDS
-        while time.monotonic() < deadline:
-            assert self._process is not None
-            if self._process.poll() is not None:
-                break
-            try:
-                self._ask("/connectors")
-                return
-            except (OSError, AssertionError):
-                time.sleep(0.1)
-        raise PartUnavailableError(f"Kafka Connect did not start; the end of its log:\n{tail(self.log)}")
+    def _is_ready(self) -> bool:
+        try:
+            self._ask("/connectors")
+        except (OSError, AssertionError):
+            return False
+        return True

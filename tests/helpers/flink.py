@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from py4j.java_gateway import GatewayParameters, JavaGateway
 from py4j.protocol import Py4JError
 
 from tests.helpers.jars import Artifact, Part, jars, pyspark_jars
+from tests.helpers.jvm import java_program
 from tests.helpers.processes import kill_group, tail, wait_until
 from tests.helpers.rings import PartUnavailableError
 
@@ -112,18 +112,18 @@ class FlinkEngine:
 
     def start(self) -> None:
         """Start the JVM and the environment. Raises PartUnavailableError with the reason."""
-        java = shutil.which("java")
-        if java is None:
-            raise PartUnavailableError(
-                "there is no java on the PATH: install a JDK or JRE, version 17 or newer"
-            )
         found = [*jars(FLINK), *pyspark_jars("hadoop-client-api"), *pyspark_jars("hadoop-client-runtime")]
         for folder in ("tmp", CATALOG):
             (self.home / folder).mkdir(parents=True, exist_ok=True)
         options = [f"-Xmx{self._memory}", *self._jvm_options, "-Duser.timezone=UTC"]
         options += [f"-Djava.io.tmpdir={self.home / 'tmp'}", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
         options += [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
-        command = [java, *options, "-cp", os.pathsep.join(map(str, [*pyspark_jars("py4j"), *found]))]
+        command = [
+            java_program(),
+            *options,
+            "-cp",
+            os.pathsep.join(map(str, [*pyspark_jars("py4j"), *found])),
+        ]
         command += ["py4j.GatewayServer", "--die-on-broken-pipe", "--enable-auth", "0"]
         answer = self.home / "gateway"
         with open(answer, "wb") as out, open(self.log, "ab") as err:

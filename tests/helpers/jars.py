@@ -20,6 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
+from tests.helpers.jvm import java_program
 from tests.helpers.rings import PartUnavailableError
 
 FETCH_TIMEOUT_SECONDS = 900
@@ -145,9 +146,7 @@ def _locked(home: Path) -> Iterator[None]:
 
 
 def _fetch(part: Part, home: Path) -> None:
-    java = shutil.which("java")
-    if java is None:
-        raise PartUnavailableError("there is no java on the PATH: install a JDK or JRE, version 17 or newer")
+    java = java_program()
     with tempfile.TemporaryDirectory(dir=home.parent, prefix=f".{home.name}-") as work:
         request, target = Path(work, "ivy.xml"), Path(work, "jars")
         request.write_text(ivy_file(part))

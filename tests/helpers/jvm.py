@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+from tests.helpers.rings import PartUnavailableError
 
 ARCHIVE_HOME = "STREAMLAKE_TEST_CLASSES"
 """Environment: where the archive is, or will be. Without it there is none."""
@@ -19,6 +22,14 @@ OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto -Xlog:cds*=off"
 """The first compiler alone, one thread that collects garbage, and no complaint about an archive that does not fit."""
 _MAKER = Path(__file__).with_name("class_archive.py")
 _MAKER_SECONDS = 150
+
+
+def java_program() -> str:
+    """The Java that is on the PATH. Raises PartUnavailableError where there is none."""
+    java = shutil.which("java")
+    if java is None:
+        raise PartUnavailableError("there is no java on the PATH: install a JDK or JRE, version 17 or newer")
+    return java
 
 
 def quick_jvms() -> dict[str, str]:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.peers.measured import measured
-from tests.bench.peers.parts import class_path, java
+from tests.bench.peers.parts import class_path
+from tests.helpers.jvm import java_program
 from tests.helpers.spark import spark_environment
 
 HERE = Path(__file__).parent
@@ -61,4 +62,4 @@ def _flink(servers: str, topic: str, job: str, home: Path, pace: Pace) -> list[s
     options += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
     options += [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
     options += ["-cp", os.pathsep.join(map(str, class_path())), "FlinkPeer"]
-    return [java(), *options, servers, topic, job, str(location(home)), str(pace.checkpoint_ms)]
+    return [java_program(), *options, servers, topic, job, str(location(home)), str(pace.checkpoint_ms)]

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 
 from tests.helpers.flink import FLINK
 from tests.helpers.jars import KAFKA_BROKER, Artifact, Part, cache_root, jars, pyspark_jars
+from tests.helpers.jvm import java_program
 from tests.helpers.rings import PartUnavailableError
 
 PROGRAMS = Path(__file__).with_name("java")
@@ -46,14 +46,6 @@ def class_path() -> list[Path]:
     return [_compiled(found), *found]
 
 
-def java() -> str:
-    """The Java that is on the PATH."""
-    found = shutil.which("java")
-    if found is None:
-        raise PartUnavailableError("there is no java on the PATH: install a JDK or JRE, version 17 or newer")
-    return found
-
-
 def _compiled(on: list[Path]) -> Path:
     sources = sorted(PROGRAMS.rglob("*.java"))
     digest = hashlib.sha256()
@@ -64,7 +56,7 @@ def _compiled(on: list[Path]) -> Path:
         return home
     with tempfile.TemporaryDirectory(dir=cache_root(), prefix=".peers-") as work:
         classes = Path(work, "classes")
-        command = [java(), "-jar", str(jars(COMPILER)[0]), "--release", "17", "-nowarn", "-g"]
+        command = [java_program(), "-jar", str(jars(COMPILER)[0]), "--release", "17", "-nowarn", "-g"]
         command += ["-cp", os.pathsep.join(map(str, on)), "-d", str(classes), *map(str, sources)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120)
         if done.returncode != 0:

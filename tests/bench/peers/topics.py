@@ -8,8 +8,9 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from tests.bench.peers.parts import class_path, java
+from tests.bench.peers.parts import class_path
 from tests.helpers.broker import KafkaBroker
+from tests.helpers.jvm import java_program
 
 PARTITIONS = 2
 
@@ -40,7 +41,7 @@ class Topics:
             return known.pop("topic"), known
         topic = self._broker.create_topic(f"{kind}-{messages}-{os.getpid()}", partitions=PARTITIONS)
         print(f"  filling {topic} ...", end="", flush=True)
-        command = [java(), "-Xmx2g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
+        command = [java_program(), "-Xmx2g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
         command += ["-cp", os.pathsep.join(map(str, class_path())), "FillTopic"]
         command += [self.servers, topic, kind, str(messages), str(self._keys)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=500)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -55,18 +56,22 @@ def test_figures_are_medians_and_the_steady_rate_is_that_of_what_the_whole_has_m
     assert len(raw["kafka_peers"]["append/flink/whole"]) == 3
 
 
-def test_the_first_micro_batch_is_no_part_of_the_steady_rate() -> None:
+def test_the_first_micro_batch_is_no_part_of_the_steady_rate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    home = tmp_path / "checkpoint"
+    for log in ("offsets", "streamlake/offsets"):
+        (home / log).mkdir(parents=True)
+    (home / "metadata").write_text('{"id": "job"}')
+    for number, ends in enumerate(({"0": 10, "1": 20}, {"0": 50, "1": 80})):
+        tick = json.dumps({"offset": number + 1, "timestamp": 0})
+        (home / "offsets" / str(number)).write_text(f"v1\n{{}}\n{tick}")
+        entry = json.dumps({"offsets": {"t": ends}})
+        (home / "streamlake" / "offsets" / str(number)).write_text(f"v1\n{entry}\n")
     durations = [{"triggerExecution": 4000, "addBatch": 3000}, {"triggerExecution": 500, "addBatch": 400}]
-    offsets = [None, "{'offsets': {'t': {'0': 10, '1': 20}}}", "{'offsets': {'t': {'0': 50, '1': 80}}}"]
-    reports = [
-        {
-            "timestamp": "",
-            "durationMs": spent,
-            "sources": [{"startOffset": offsets[at], "endOffset": offsets[at + 1]}],
-        }
-        for at, spent in enumerate(durations)
-    ]
-    sizes = [messages_of(report) for report in reports]
+    reports = [{"timestamp": "", "durationMs": spent} for spent in durations]
+    sizes = [messages_of(number) for number in range(2)]
     assert sizes == [30, 100]
     found = figures(reports, sizes)
     assert found["steady_rate"] == 200
@@ -75,6 +80,6 @@ def test_the_first_micro_batch_is_no_part_of_the_steady_rate() -> None:
 
 def test_a_broker_in_the_home_of_a_former_one_has_its_ports(tmp_path: Path) -> None:
     (tmp_path / "server.properties").write_text(
-        "node.id=1\nlisteners=PLAINTEXT://127.0.0.1:19093,CONTROLLER://127.0.0.1:19094\n"
+        "controller.quorum.voters=1@127.0.0.1:19094\nlisteners=PLAINTEXT://127.0.0.1:19093,CONTROLLER://127.0.0.1:19094\n"
     )
     assert KafkaBroker(tmp_path).bootstrap_servers == "127.0.0.1:19093"
