@@ -1,7 +1,8 @@
 """What the driver asks the brokers: which partitions there are, and where their offsets begin and end.
 
 Every question is one request per broker, through kafka-python's admin client. A broker that cannot be reached, or an
-answer that does not come in time, is a SourceError that names the servers; nothing is cached but the connection.
+answer that does not come in time, is a SourceError that names the servers; nothing is cached but the connection. While
+brokers answer, a partition whose leader is away is waited for as long as a first connection is.
 """
 
 from __future__ import annotations
@@ -14,7 +15,15 @@ from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
 from kafka import KafkaAdminClient, TopicPartition
-from kafka.errors import KafkaError, TopicAuthorizationFailedError, UnknownTopicOrPartitionError
+from kafka.errors import (
+    KafkaConnectionError,
+    KafkaError,
+    LeaderNotAvailableError,
+    NotLeaderForPartitionError,
+    TopicAuthorizationFailedError,
+    UnknownBrokerIdError,
+    UnknownTopicOrPartitionError,
+)
 from kafka.protocol.consumer import IsolationLevel, OffsetSpec
 
 from streamlake import clock
@@ -26,6 +35,9 @@ _Answer = TypeVar("_Answer")
 _UNKNOWN_TOPIC = 3
 _TRANSIENT = frozenset({5, 6, 7, 9, 14, 15, 41, 72, 74, 75})
 _ATTEMPTS = 5
+_NO_LEADER = (LeaderNotAvailableError, NotLeaderForPartitionError, UnknownBrokerIdError)
+"""What the client says of a partition without a leader; the last one, as it takes -1 for the leader's id."""
+_LOOK_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -157,7 +169,24 @@ class KafkaCluster:
                 yield name, part["partition_index"]
 
     def _ask(self, question: Callable[[KafkaAdminClient], _Answer]) -> _Answer:
-        """One question; after a broken connection it is asked once more on a new one.
+        """One question, asked again while the broker that knows the answer is away and others are not."""
+        name = "bootstrap_timeout_ms"
+        patience = admin_arguments(self._source).get(name, KafkaAdminClient.DEFAULT_CONFIG[name]) / 1000
+        deadline = clock.monotonic() + patience
+        while True:
+            try:
+                return self._ask_once(question)
+            except _LeaderAway as away:
+                if clock.monotonic() > deadline:
+                    raise SourceError(
+                        f"Kafka at {self._source.bootstrap_servers} answers, but for {patience:g} s not the leader of a "
+                        f"partition ({type(away.__cause__).__name__}: {away.__cause__}); bring its broker back, or wait "
+                        "longer with kafka.bootstrap.timeout.ms"
+                    ) from away.__cause__
+                clock.sleep(_LOOK_SECONDS)
+
+    def _ask_once(self, question: Callable[[KafkaAdminClient], _Answer]) -> _Answer:
+        """One question; after a broken connection it is asked once more on a new one. Raises _LeaderAway.
 
         A connection that cannot be made has had its bootstrap time-out to try, and is not tried again.
         """
@@ -170,12 +199,17 @@ class KafkaCluster:
                 return question(self._admin)
             except UnknownTopicOrPartitionError:
                 raise
+            except _NO_LEADER as error:
+                self.close()  # which forgets the brokers that it knew
+                raise _LeaderAway from error
             except TopicAuthorizationFailedError as error:
                 raise SourceError(
                     f"Kafka at {self._source.bootstrap_servers} does not let this user read {error}"
                 ) from error
             except (KafkaError, OSError, ValueError, AssertionError) as error:
                 self.close()
+                if attempt == 2 and connected and isinstance(error, KafkaConnectionError):
+                    raise _LeaderAway from error
                 if attempt == 2 or not connected or not getattr(error, "retriable", False):
                     raise SourceError(
                         f"Kafka at {self._source.bootstrap_servers} cannot be asked: {type(error).__name__}: {error}; "
@@ -183,6 +217,10 @@ class KafkaCluster:
                         "kafka.security options"
                     ) from error
         raise AssertionError("unreachable")
+
+
+class _LeaderAway(Exception):
+    """Brokers answer, but not the one that leads a partition: it has none, or it is not to be reached. The cause says which."""
 
 
 def admin_arguments(source: KafkaSource) -> dict[str, Any]:

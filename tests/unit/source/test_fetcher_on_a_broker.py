@@ -1,10 +1,12 @@
-"""The fetcher on a real broker, without Spark: what brokers and producers do to a log, and what must be read of it."""
+"""The source on real brokers, without Spark: what brokers and producers do to a log, and what must be read of it."""
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
@@ -23,12 +25,20 @@ from tests.helpers.processes import wait_until
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 MEGABYTE = 1 << 20
+LEADER_NOT_AVAILABLE = 5
 
 
 @pytest.fixture
 def broker(kafka_broker: KafkaBroker) -> Iterator[KafkaBroker]:
     yield kafka_broker
     consumers.close_idle_consumers()
+
+
+@pytest.fixture(scope="module")
+def second(kafka_broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    """Another broker in the cluster of the first."""
+    with KafkaBroker(tmp_path_factory.mktemp("second"), beside=kafka_broker) as broker:
+        yield broker
 
 
 def source_of(broker: KafkaBroker, topic: str, **options: object) -> KafkaSource:
@@ -196,17 +206,78 @@ def test_who_stops_reading_early_leaves_nothing_behind(broker: KafkaBroker) -> N
     assert read(source, topic, 0, 5_000).num_rows == 5_000
 
 
+def in_small_fetches(broker: KafkaBroker, topic: str, **options: object) -> KafkaSource:
+    """A source whose fetches bring few records each, so that most of a range is still with the broker."""
+    few = {"kafka.max.partition.fetch.bytes": 4_000, "kafka.fetch.max.bytes": 4_000}
+    return source_of(broker, topic, **few, **options)
+
+
 def test_the_broker_is_restarted_within_a_range(broker: KafkaBroker) -> None:
     topic = broker.create_topic()
     broker.produce(topic, [b"%d" % at for at in range(20_000)])
-    # Fetches of a few records each, so that most of the range is still with the broker when it goes.
-    source = source_of(
-        broker, topic, **{"kafka.max.partition.fetch.bytes": 4_000, "kafka.fetch.max.bytes": 4_000}
-    )
+    source = in_small_fetches(broker, topic)
     chunks = fetch_range(source, OffsetRange(topic, 0, 0, 20_000), ("value",), chunk_records=500)
     values = next(chunks)["value"].to_pylist()
     broker.stop()
     broker.start()
     for chunk in chunks:
         values += chunk["value"].to_pylist()
+    assert values == [b"%d" % at for at in range(20_000)]
+
+
+def state_of(broker: KafkaBroker, topic: str) -> tuple[int, int]:
+    """Leader of the topic's partition (-1: none) and error code, as `broker` tells its clients."""
+    with broker.admin() as admin:
+        (partition,) = admin.describe_topics([topic])[0]["partitions"]
+    return partition["leader_id"], partition["error_code"]
+
+
+def test_the_leader_goes_away_and_comes_back(
+    broker: KafkaBroker, second: KafkaBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetcher, "_CHECK_SECONDS", 0.2)
+    topic = second.create_topic()
+    broker.produce(topic, [b"%d" % at for at in range(20_000)])
+    source = in_small_fetches(broker, topic)
+    chunks = fetch_range(source, OffsetRange(topic, 0, 0, 20_000), ("value",), chunk_records=500)
+    values = next(chunks)["value"].to_pylist()
+    with KafkaCluster(source) as cluster, ThreadPoolExecutor(2) as aside:
+        assert cluster.latest([(topic, 0)]) == {(topic, 0): 20_000}
+        second.stop()
+        wait_until(
+            lambda: state_of(broker, topic) == (-1, LEADER_NOT_AVAILABLE), 20, "a partition without leader"
+        )
+        rest = aside.submit(lambda: [value for chunk in chunks for value in chunk["value"].to_pylist()])
+        ends = aside.submit(cluster.latest, [(topic, 0)])
+        impatient = source_of(broker, topic, fetch_timeout_ms=1_000)
+        with pytest.raises(SourceError, match=f"sent nothing of {topic}-0.*leader is down"):
+            read(impatient, topic, 10_000, 10_001)
+        hasty = source_of(broker, topic, **{"kafka.bootstrap.timeout.ms": 500})
+        with pytest.raises(SourceError, match=r"answers, but for 0\.5 s not the leader of a partition"):
+            log_end(hasty, topic)
+        assert not rest.done()
+        assert not ends.done()
+        second.start()
+        assert ends.result(30) == {(topic, 0): 20_000}
+        values += rest.result(30)
+    assert values == [b"%d" % at for at in range(20_000)]
+
+
+def test_another_broker_becomes_the_leader_within_a_range(
+    broker: KafkaBroker, second: KafkaBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = second.create_topic()
+    broker.produce(topic, [b"%d" % at for at in range(20_000)])
+    source = in_small_fetches(broker, topic)
+    chunks = fetch_range(source, OffsetRange(topic, 0, 0, 20_000), ("value",), chunk_records=500)
+    values = next(chunks)["value"].to_pylist()
+    with KafkaCluster(source) as cluster:
+        assert cluster.latest([(topic, 0)]) == {(topic, 0): 20_000}
+        broker.take_over(topic)
+        wait_until(lambda: state_of(second, topic) == (broker.node, 0), 20, "the new leader")
+        with caplog.at_level(logging.DEBUG, "kafka.consumer.fetcher"):
+            for chunk in chunks:
+                values += chunk["value"].to_pylist()
+        assert cluster.latest([(topic, 0)]) == {(topic, 0): 20_000}
+    assert "NotLeaderForPartitionError" in caplog.text
     assert values == [b"%d" % at for at in range(20_000)]
