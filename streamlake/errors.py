@@ -8,6 +8,7 @@ StreamlakeError
   DecodeError                 this record goes to the rejects
     NoRejectsTableError         it would, if there were a rejects table: the driver makes it
   TooManyRejectsError         more records were rejected than is allowed: find out why, then let them through or mend them
+  MisplacedKeyError           rows of one key may come through several partitions: the driver shuffles them by their key
   SourceError                 the stream cannot be read
     DataLossError               records that were due are gone from the source: choose what to do
   StorageError                may be retried
@@ -69,6 +70,11 @@ class NoRejectsTableError(DecodeError):
 
 class TooManyRejectsError(StreamlakeError):
     """More records of a checkpoint were rejected than `max_rejects` allows; nothing of it was committed."""
+
+
+class MisplacedKeyError(StreamlakeError):
+    """A row came through another partition than its key says, so that other tasks may have rows of the same key. The driver lets
+    the checkpoint be shuffled by the rows' keys where it may."""
 
 
 class SourceError(StreamlakeError):

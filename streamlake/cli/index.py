@@ -12,6 +12,7 @@ from streamlake.cli.index_views import check_view, check_words, status_view
 from streamlake.cli.inspect import parse_catalog
 from streamlake.cli.rendering import json_text, terminal
 from streamlake.errors import IndexDamagedError, InvalidOptionError
+from streamlake.index.bucketing import Bucketing
 from streamlake.options import int_property
 from streamlake.pipeline.index_check import IndexCheck, check_index
 from streamlake.pipeline.index_rebuild import rebuild_index
@@ -121,8 +122,8 @@ def _rebuild(table: Table, branch: str, status: IndexStatus, as_json: bool) -> i
     if needs_spark(tasks):
         session = spark_session(f"streamlake index rebuild {table.location}")
     try:
-        buckets = status.state.buckets if status.state is not None else _buckets(table)
-        rebuild_index(table, branch, status.key, buckets, session)
+        bucketing = status.state.bucketing if status.state is not None else Bucketing(_buckets(table))
+        rebuild_index(table, branch, status.key, bucketing, session)
     finally:
         if session is not None:
             session.stop()

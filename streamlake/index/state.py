@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from streamlake.errors import IndexDamagedError
+from streamlake.index.bucketing import Bucketing
 from streamlake.index.run_format import ADVICE
 from streamlake.index.run_writer import RunRef
 
@@ -46,6 +47,11 @@ class IndexState:
     message_key: str = ""
     shuffled_until: tuple[int, int] = (0, 0)
     format: int = FORMAT
+
+    @property
+    def bucketing(self) -> Bucketing:
+        """Which bucket each key is in."""
+        return Bucketing.named(self.buckets, self.message_key)
 
     def runs_of(self, bucket: int) -> tuple[RunRef, ...]:
         """The runs of one bucket, newest first."""
@@ -97,6 +103,7 @@ class IndexState:
             raise IndexDamagedError(
                 f"{where}: the state of the key index cannot be read ({cause!r}); {ADVICE}"
             ) from cause
+        Bucketing.named(state.buckets, state.message_key)
         if any(run.buckets != state.buckets or not 0 <= run.bucket < state.buckets for run in state.runs):
             raise IndexDamagedError(f"{where}: the state of the key index contradicts itself; {ADVICE}")
         return state

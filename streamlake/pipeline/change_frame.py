@@ -9,6 +9,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from streamlake.index.bucketing import Bucketing
 from streamlake.pipeline.arrow_batches import bound_by_rows
 from streamlake.pipeline.column_names import quoted
 from streamlake.pipeline.key_routing import route_by_key
@@ -31,9 +32,9 @@ class ChangeFrame:
         self._table = table
         self._key = options.key
 
-    def by_bucket(self, buckets: int) -> DataFrame:
-        """The changes in `buckets` partitions, the keys of bucket i in partition i, with the columns ROW_ORDER and,
-        where the stream has row kinds, ROW_KIND."""
+    def by_bucket(self, bucketing: Bucketing) -> DataFrame:
+        """The changes in as many partitions as there are buckets, the keys of bucket i in partition i, with the columns ROW_ORDER
+        and, where the stream has row kinds, ROW_KIND."""
         frame = self._frame
         bound_by_rows(frame.sparkSession)
         if self._kind is not None:
@@ -41,7 +42,7 @@ class ChangeFrame:
             if self._kind not in self._table.schema.column_names and self._kind != ROW_KIND:
                 frame = frame.drop(self._kind)
         frame = frame.withColumn(ROW_ORDER, F.monotonically_increasing_id())
-        return route_by_key(frame, self._key.columns, self._key.codec, buckets, self._table.location)
+        return route_by_key(frame, self._key.columns, self._key.codec, bucketing, self._table.location)
 
     def reading(self, task: Task) -> Task:
         """The task, with the spellings of row kinds read before it."""

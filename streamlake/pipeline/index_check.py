@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamlake.index.key_codec import bucket_of
 from streamlake.index.lookup import KeyIndex
 from streamlake.index.run import open_run
 from streamlake.pipeline.index_status import IndexStatus
@@ -60,12 +59,13 @@ def check_index(table: Table, status: IndexStatus, examples: int = 5) -> IndexCh
         for bucket in range(state.buckets)
     ]
     found = 0
-    reader = IndexedRows.of(table, key, state.buckets).reader((*key.columns, _POSITION))
+    bucketing = state.bucketing
+    reader = IndexedRows.of(table, key, bucketing).reader((*key.columns, _POSITION))
     for task in status.files_below:
         for batch in reader.read(task):
             keys = key.codec.encode([batch.column(name) for name in key.columns])
             positions = batch.column(_POSITION).to_numpy(zero_copy_only=False)
-            bucket = bucket_of(keys.hashes, state.buckets)
+            bucket = bucketing.of_keys(keys, key.codec)
             result.rows += batch.num_rows
             for number in np.unique(bucket).tolist():
                 rows = np.flatnonzero(bucket == number)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 
 from streamlake.errors import InvalidOptionError
+from streamlake.index.bucketing import Bucketing
 from streamlake.index.state import IndexState
 from streamlake.pipeline.index_states import rebuilt_property
 from streamlake.pipeline.table_index import TableIndex
@@ -18,11 +19,11 @@ from streamlake.write.upsert_key import UpsertKey
 
 
 def rebuild_index(
-    table: Table, branch: str, key: UpsertKey, buckets: int, session: SparkSession | None
+    table: Table, branch: str, key: UpsertKey, bucketing: Bucketing, session: SparkSession | None
 ) -> IndexState:
     """Build, store and name the index; by Spark where a session is given and rows are many. Raises
     InvalidOptionError when the branch has no snapshot."""
-    index = TableIndex(table, branch, key, buckets)
+    index = TableIndex(table, branch, key, bucketing)
     indexed = index.refresh(session, rebuild=True)
     if indexed.snapshot_id is None:
         raise InvalidOptionError(

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from streamlake import ids
 from streamlake.errors import StorageError
 from streamlake.formats.name_mapping import NAME_MAPPING_PROPERTY, NameMapping
-from streamlake.index.buckets import split_by_bucket
+from streamlake.index.bucketing import Bucketing
 from streamlake.index.entries import NO_GUARD, RunFile, sort_entries
 from streamlake.index.guards import GuardCodec, Guards, concat_guards
 from streamlake.index.keys import Keys, concat_keys
@@ -55,10 +55,10 @@ class IndexedRows:
     schemas: tuple[Schema, ...]
     name_mapping: str | None
     key: UpsertKey
-    buckets: int
+    bucketing: Bucketing
 
     @staticmethod
-    def of(table: Table, key: UpsertKey, buckets: int) -> IndexedRows:
+    def of(table: Table, key: UpsertKey, bucketing: Bucketing) -> IndexedRows:
         others = sorted(table.schemas.values(), key=lambda each: -each.schema_id)
         return IndexedRows(
             table.io,
@@ -66,7 +66,7 @@ class IndexedRows:
             (table.schema, *others),
             table.properties.get(NAME_MAPPING_PROPERTY),
             key,
-            buckets,
+            bucketing,
         )
 
     def index(self, session: SparkSession | None, tasks: Sequence[FileScanTask]) -> list[RunRef]:
@@ -77,7 +77,7 @@ class IndexedRows:
         workers = max(session.sparkContext.defaultParallelism, 1)
         parts = file_parts(tasks, min(_ROWS_PER_PART, -(-rows // workers)))
         refs = [ref for found in run_parts(session, self.index_part, parts) for ref in found]
-        by_bucket = [[ref for ref in refs if ref.bucket == bucket] for bucket in range(self.buckets)]
+        by_bucket = [[ref for ref in refs if ref.bucket == bucket] for bucket in range(self.bucketing.count)]
         several = [found for found in by_bucket if len(found) > 1]
         merged = [found[0] for found in by_bucket if len(found) == 1]
         merged += run_parts(session, self.merge_bucket, several)
@@ -100,7 +100,7 @@ class IndexedRows:
     def merge_bucket(self, refs: Sequence[RunRef]) -> RunRef:
         """One run with all entries of some runs of a bucket."""
         runs = [open_run(self.io, ref) for ref in refs]
-        sink = RunWriter(self.io, self.new_run(), refs[0].bucket, self.buckets)
+        sink = RunWriter(self.io, self.new_run(), refs[0].bucket, self.bucketing.count)
         return merge_runs(runs, _all_live, sink, is_oldest=True)
 
     def reader(self, columns: Sequence[str]) -> FileRows:
@@ -160,9 +160,10 @@ class EntryCollector:
             guards=concat_guards(self._guards) if self._guards else None,
         )
         rows = self._rows
+        buckets = rows.bucketing
         return [
-            write_run(rows.io, rows.new_run(), part, bucket, rows.buckets)
-            for bucket, part in enumerate(split_by_bucket(entries, rows.buckets))
+            write_run(rows.io, rows.new_run(), part, bucket, buckets.count)
+            for bucket, part in enumerate(buckets.split(entries, rows.key.codec))
             if len(part)
         ]
 

@@ -10,12 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from streamlake.decode.row_kinds import row_kinds
+from streamlake.errors import MisplacedKeyError
+from streamlake.index.bucketing import Bucketing
 from streamlake.index.key_codec import KeyCodec
+from streamlake.index.message_key import MessageKey
 from streamlake.pipeline.direct_reader import RangeReader
 from streamlake.pipeline.key_buckets import key_buckets
 from streamlake.pipeline.newest_times import NewestTimes
@@ -28,6 +32,7 @@ from streamlake.records import ROW_KIND, ROW_ORDER, TRUNCATE_BELOW
 from streamlake.source.offsets import OffsetRange
 from streamlake.write.task import TaskContext
 
+Array = Any  # numpy array
 Batches = Iterator[pa.RecordBatch]
 
 _ORDER_BITS = 33
@@ -37,7 +42,8 @@ ANY_TOPIC = ""
 
 @dataclass(frozen=True)
 class KeyRoute:
-    """Where changes of a table go: bucket i to slot `first_slot` + i. `columns` are the key's, in the codec's order.
+    """Where changes of a table go: bucket i to slot `first_slot` + i. `columns` are the key's, in the codec's order;
+    `message_key`: see Bucketing.
 
     `row_kind` is the column with row kinds (None: there is none), which is taken out of the rows unless `keeps_kind`;
     `where` names it in errors.
@@ -50,6 +56,7 @@ class KeyRoute:
     row_kind: str | None
     keeps_kind: bool
     where: str
+    message_key: MessageKey | None = None
 
     def parcels(self, rows: pa.RecordBatch, order: int) -> Batches:
         """Parcels of rows whose first has the place `order` in the source; truncates go to all buckets.
@@ -59,10 +66,31 @@ class KeyRoute:
             for bucket in range(self.buckets):
                 yield from packed(self.first_slot + bucket, order, rows)
             return
-        columns = [rows.column(name) for name in self.columns]
-        found = key_buckets(columns, self.codec, self.buckets)
-        for bucket, part in by_bucket(self._placed(rows, order), found):
+        for bucket, part in by_bucket(self._placed(rows, order), self._buckets(rows)):
             yield from packed(self.first_slot + bucket, order, part)
+
+    def owned(self, rows: pa.RecordBatch, order: int, bucket: int) -> pa.RecordBatch:
+        """Rows that came through a partition whose keys are all in `bucket`, for whoever writes that bucket; otherwise as `parcels`
+        takes them.
+
+        Raises MisplacedKeyError where one is of another bucket, DecodeError for an unknown row kind."""
+        if TRUNCATE_BELOW in rows.schema.names:
+            if self.buckets > 1:
+                raise MisplacedKeyError(f"{self.where}: a truncate concerns all partitions")
+            return rows
+        if self.buckets > 1:
+            astray = np.flatnonzero(self._buckets(rows) != bucket)
+            if len(astray):
+                shown = {name: rows.column(name)[int(astray[0])].as_py() for name in self.columns}
+                raise MisplacedKeyError(
+                    f"{self.where}: the row with the key {shown} is not where its message's key leads to"
+                )
+        return self._placed(rows, order)
+
+    def _buckets(self, rows: pa.RecordBatch) -> Array:
+        """(n,) int32: the bucket of each row."""
+        columns = [rows.column(name) for name in self.columns]
+        return key_buckets(columns, self.codec, Bucketing(self.buckets, self.message_key))
 
     def _placed(self, rows: pa.RecordBatch, order: int) -> pa.RecordBatch:
         columns = dict(zip(rows.schema.names, rows.columns, strict=True))

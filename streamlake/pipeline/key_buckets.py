@@ -13,14 +13,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamlake.index.key_codec import KeyCodec, bucket_of
+from streamlake.index.bucketing import Bucketing
+from streamlake.index.key_codec import KeyCodec
 from streamlake.write.conversion import NotConvertibleError, converted
 
 Array = Any  # numpy array
 
 
-def key_buckets(columns: Sequence[pa.Array], codec: KeyCodec, buckets: int) -> Array:
-    """(n,) int32 below `buckets`, for the n values of each of the codec's columns."""
+def key_buckets(columns: Sequence[pa.Array], codec: KeyCodec, bucketing: Bucketing) -> Array:
+    """(n,) int32 below the number of buckets, for the n values of each of the codec's columns."""
     try:
         values = [
             converted(column, part.type, part.name)
@@ -28,5 +29,4 @@ def key_buckets(columns: Sequence[pa.Array], codec: KeyCodec, buckets: int) -> A
         ]
     except NotConvertibleError:
         return np.zeros(len(columns[0]), dtype=np.int32)
-    found: Array = bucket_of(codec.encode(values).hashes, buckets)
-    return found
+    return bucketing.of_columns(values, codec)

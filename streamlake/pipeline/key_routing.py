@@ -21,6 +21,7 @@ from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.pandas.types import to_arrow_type
 
 from streamlake.errors import SchemaMismatchError
+from streamlake.index.bucketing import Bucketing
 from streamlake.index.key_codec import KeyCodec
 from streamlake.options import suggestion
 from streamlake.pipeline.column_names import quoted
@@ -62,18 +63,18 @@ _SPARK_TYPES: dict[type[IcebergType], T.DataType] = {
 
 
 def route_by_key(
-    frame: DataFrame, key: Sequence[str], codec: KeyCodec, buckets: int, table: str
+    frame: DataFrame, key: Sequence[str], codec: KeyCodec, bucketing: Bucketing, table: str
 ) -> DataFrame:
-    """The frame in `buckets` partitions, those of bucket i of the key in partition i; the columns stay the same.
+    """The frame in as many partitions as there are buckets, those of bucket i in partition i; the columns stay the same.
 
     `key` are the names of the codec's fields in the frame, with dots for parts of structs. Raises SchemaMismatchError,
     which names `table`, for a key column that the frame lacks or that never fits the table's type.
     """
-    bucket = bucket_column(frame, key, codec, buckets, table)
-    if bucket is not None:
-        return repartition_by_bucket(frame, bucket, buckets)
-    prepared = _with_helper(frame, key, codec, buckets)
-    routed = repartition_by_bucket(prepared, F.col(_BUCKET), buckets)
+    bucket = bucket_column(frame, key, codec, bucketing.count, table)
+    if bucket is not None and bucketing.message_key is None:
+        return repartition_by_bucket(frame, bucket, bucketing.count)
+    prepared = _with_helper(frame, key, codec, bucketing)
+    routed = repartition_by_bucket(prepared, F.col(_BUCKET), bucketing.count)
     return routed.select(*map(quoted, frame.columns))
 
 
@@ -182,17 +183,17 @@ def _table_value(column: Column, spark_type: T.DataType, type_: IcebergType) -> 
     return column if spark_type == target else column.try_cast(target)
 
 
-def _with_helper(frame: DataFrame, key: Sequence[str], codec: KeyCodec, buckets: int) -> DataFrame:
+def _with_helper(frame: DataFrame, key: Sequence[str], codec: KeyCodec, bucketing: Bucketing) -> DataFrame:
     schema = T.StructType([*frame.schema.fields, T.StructField(_BUCKET, T.IntegerType(), False)])
     paths = []
     for name in key:
         first, *inner = name.split(".")
         paths.append((frame.columns.index(first), inner))
-    return frame.mapInArrow(_helper_column(paths, codec, buckets), schema)
+    return frame.mapInArrow(_helper_column(paths, codec, bucketing), schema)
 
 
 def _helper_column(
-    paths: list[tuple[int, list[str]]], codec: KeyCodec, buckets: int
+    paths: list[tuple[int, list[str]]], codec: KeyCodec, bucketing: Bucketing
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def with_buckets(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -201,7 +202,7 @@ def _helper_column(
                 pc.struct_field(column, inner) if inner else column
                 for column, (_, inner) in zip(columns, paths, strict=True)
             ]
-            found = pa.array(key_buckets(columns, codec, buckets))
+            found = pa.array(key_buckets(columns, codec, bucketing))
             yield batch.append_column(pa.field(_BUCKET, pa.int32(), nullable=False), found)
 
     return with_buckets

@@ -286,6 +286,7 @@ class _Replay:
             kind,
             kind is not None and kind in target.table.schema.column_names,
             f"{target.table.location}: column '{kind}'",
+            target.message_key,
         )
         by_bucket: dict[int, list[pa.RecordBatch]] = {}
         for order, batch in rows:

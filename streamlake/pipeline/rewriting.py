@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from streamlake.failpoints import failpoint
 from streamlake.formats.lineage_columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
+from streamlake.index.bucketing import Bucketing
 from streamlake.index.entries import RunFile
 from streamlake.index.run_writer import RunRef
 from streamlake.pipeline.indexed_rows import IndexedRows
@@ -98,7 +99,7 @@ def rewritten(
     table: Table,
     target: WriteTarget,
     key: UpsertKey,
-    buckets: int,
+    bucketing: Bucketing,
     deleted: Mapping[str, Array],
     indexed: Indexed,
 ) -> Rewritten:
@@ -109,13 +110,13 @@ def rewritten(
     tasks = live_tasks(table, head)
     workers = 1 if session is None else max(session.sparkContext.defaultParallelism, 1)
     paths = sorted(deleted, key=lambda path: -tasks[path].data_file.file_size_in_bytes)
-    numbers = count(buckets)
+    numbers = count(bucketing.count)
     parts = [
         _Part(number, tuple((tasks[path], deleted[path].tobytes()) for path in some))
         for number, some in zip(numbers, (paths[at::workers] for at in range(workers)), strict=False)
         if some
     ]
-    rewriter = _Rewriter(target, IndexedRows.of(table, key, buckets))
+    rewriter = _Rewriter(target, IndexedRows.of(table, key, bucketing))
     found: Sequence[Rewritten] = run_parts(session, rewriter.rewrite, parts)
     failpoint("files-rewritten")
     return Rewritten(

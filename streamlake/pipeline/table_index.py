@@ -16,6 +16,11 @@ from pyspark.sql import SparkSession
 from streamlake import clock
 from streamlake.errors import IndexDamagedError, MissingFileError
 from streamlake.failpoints import failpoint
+from streamlake.index.bucketing import Bucketing
+from streamlake.index.entries import Entries
+from streamlake.index.merge import split_runs
+from streamlake.index.run import open_run
+from streamlake.index.run_writer import RunWriter
 from streamlake.index.state import IndexState
 from streamlake.pipeline.index_files import IndexFiles
 from streamlake.pipeline.index_states import columns_text, named_states, property_name
@@ -43,13 +48,13 @@ class Indexed:
 
 
 class TableIndex:
-    """Keeps `Indexed` for the head of `branch`. `buckets` is for an index that is built anew."""
+    """Keeps `Indexed` for the head of `branch`. `bucketing` is for an index that is built anew."""
 
-    def __init__(self, table: Table, branch: str, key: UpsertKey, buckets: int) -> None:
+    def __init__(self, table: Table, branch: str, key: UpsertKey, bucketing: Bucketing) -> None:
         self._table = table
         self._branch = branch
         self._key = key
-        self._buckets = buckets
+        self._bucketing = bucketing
         self._indexed: Indexed | None = None
         self._rows_indexed = 0
         self.files = IndexFiles(table, branch, columns_text(key.key_ids, key.sequence_ids))
@@ -67,13 +72,15 @@ class TableIndex:
         return self._indexed
 
     def refresh(
-        self, session: SparkSession | None, *, rebuild: bool = False, buckets: int | None = None
+        self, session: SparkSession | None, *, rebuild: bool = False, bucketing: Bucketing | None = None
     ) -> Indexed:
         """The index of the branch's head, which the refreshed table shows. Reads data files only where other writers
         added some, or where there is no index that can be used; by Spark where they are many. `rebuild`: from the
-        table alone; `buckets`: with so many, and from the table alone where it has others."""
-        if buckets is not None and (rebuild or self.refresh(session).state.buckets != buckets):
-            self._buckets, rebuild = buckets, True
+        table alone; `bucketing`: in these buckets, whatever it has."""
+        if bucketing is not None:
+            if not rebuild:
+                return self._in_buckets(self.refresh(session), bucketing, session)
+            self._bucketing = bucketing
         if not self._started:
             self._started = True
             self._told = self._rebuilt_property()
@@ -90,7 +97,7 @@ class TableIndex:
         known, covered = (self._empty(), {}) if rebuild else self._known(head, tasks, told)
         added = [task for path, task in tasks.items() if path not in covered]
         if added:
-            rows = IndexedRows.of(self._table, self._key, known.buckets)
+            rows = IndexedRows.of(self._table, self._key, known.bucketing)
             failpoint("before-indexing")
             known = known.with_runs(rows.index(session, added))
             failpoint("after-indexing")
@@ -98,6 +105,37 @@ class TableIndex:
         live = {path: _live_file(task) for path, task in tasks.items()}
         self._indexed = Indexed(head_id, replace(known, base_snapshot_id=head_id), live)
         self._told = now_told  # not before: a refresh that failed is tried again
+        return self._indexed
+
+    def _in_buckets(self, indexed: Indexed, bucketing: Bucketing, session: SparkSession | None) -> Indexed:
+        """The index with its entries in other buckets; nothing is forgotten by that."""
+        state, codec = indexed.state, self._key.codec
+        if state.bucketing == bucketing:
+            return indexed
+        self._bucketing = bucketing
+
+        def split(entries: Entries) -> list[Entries]:
+            return bucketing.split(entries, codec)
+
+        rows = IndexedRows.of(self._table, self._key, bucketing)
+        try:
+            runs = split_runs(
+                [open_run(self._table.io, ref) for ref in state.runs],
+                indexed.live_files,
+                split,
+                lambda bucket: RunWriter(self._table.io, rows.new_run(), bucket, bucketing.count),
+            )
+        except (IndexDamagedError, MissingFileError) as error:
+            _LOG.warning("the key index of %s is built anew from the table: %s", self._table.location, error)
+            return self.refresh(session, rebuild=True)
+        fresh = replace(
+            state,
+            buckets=bucketing.count,
+            message_key=bucketing.name,
+            runs=tuple(runs),
+            shuffled_until=(0, 0),
+        )
+        self._indexed = replace(indexed, state=fresh)
         return self._indexed
 
     def advance(self, indexed: Indexed) -> None:
@@ -158,7 +196,8 @@ class TableIndex:
             table_uuid=self._table.uuid,
             key_ids=key.key_ids,
             sequence_ids=key.sequence_ids,
-            buckets=self._buckets,
+            buckets=self._bucketing.count,
+            message_key=self._bucketing.name,
             runs=(),
             created_ms=clock.now_ms(),
             base_snapshot_id=None,

@@ -28,15 +28,19 @@ from streamlake.errors import (
 from streamlake.pipeline.arrow_batches import bound_by_parcels
 from streamlake.pipeline.direct_reader import RangeReader
 from streamlake.pipeline.evolution import MAX_CHANGES
-from streamlake.pipeline.intake import ANY_TOPIC, Intake, KeyRoute, ParcelTask
+from streamlake.pipeline.intake import ANY_TOPIC, Intake, KeyRoute
 from streamlake.pipeline.key_routing import repartition_by_bucket
 from streamlake.pipeline.newest_times import merged
 from streamlake.pipeline.parallel import in_parallel
+from streamlake.pipeline.parcel_task import ParcelTask
 from streamlake.pipeline.parcels import PARCELS_DDL
 from streamlake.pipeline.range_frame import RangeFrame
 from streamlake.pipeline.record_screen import RejectRules, reject_rules
 from streamlake.pipeline.refused_changes import not_kept, refused_changes, write_refused
 from streamlake.pipeline.rejects import Rejects
+from streamlake.pipeline.routed_intake import RoutedIntake
+from streamlake.pipeline.routed_job import RoutedJob
+from streamlake.pipeline.row_families import FamilyWrite, RowPart
 from streamlake.pipeline.sink_run import SinkRun, check_columns
 from streamlake.pipeline.table_tasks import OUTCOMES_DDL, AppendTask, ChangeTask, rejects_of
 from streamlake.pipeline.task_outcome import collected, lasting_error, task_ids
@@ -54,17 +58,21 @@ _TASKS_PER_CORE = 4
 class TableWrite:
     """One table's part in a micro-batch: its run, the checkpoint's identity there, and what reads its records.
 
-    `topics` None: of every topic that no other table reads.
+    `topics` None: of every topic that no other table reads. With a `part` it shares its topics with others of a family.
     """
 
     run: SinkRun
     identity: CheckpointIdentity
     reader: RangeReader
     topics: tuple[str, ...] | None = None
+    part: RowPart | None = None
 
 
-def write_tables(frame: RangeFrame, writes: Sequence[TableWrite]) -> list[Written]:
-    """Write the records of `frame` to the tables; one entry for each of `writes`.
+def write_tables(
+    frame: RangeFrame, writes: Sequence[TableWrite], families: Sequence[FamilyWrite] = ()
+) -> list[Written]:
+    """Write the records of `frame` to the tables; one entry for each of `writes`. `families` are those that the tables with a
+    part are in, and others whose tables nobody knows yet; what is found out about them is told there.
 
     A table whose index turns out to be damaged is written once more with a rebuilt one, one that turns out to need a
     rejects table once more with it, and one whose schema follows the stream as often as tasks meet what it lacks. Raises what ends Spark's job.
@@ -73,9 +81,10 @@ def write_tables(frame: RangeFrame, writes: Sequence[TableWrite]) -> list[Writte
     due = dict.fromkeys(range(len(writes)), False)
     made: set[int] = set()
     changes: Counter[int] = Counter()
-    while due:
+    routed = RoutedJob(writes, families)
+    while due or routed.is_due:
         ready = in_parallel(list(due.items()), lambda part: _ready(writes[part[0]], rebuild=part[1]))
-        job = _Job(frame)
+        job = _Job(frame, routed=routed)
         for number, each in zip(due, ready, strict=True):
             try:
                 if isinstance(each, StreamlakeError):
@@ -85,7 +94,12 @@ def write_tables(frame: RangeFrame, writes: Sequence[TableWrite]) -> list[Writte
                 found[number] = error
         again = {}
         outcomes = job.run()
-        for number in (number for number in outcomes if number >= 0):
+        for number, left in routed.settled(outcomes, due).items():
+            if left is None:
+                again[number] = due[number]
+            else:
+                found[number] = left
+        for number in (number for number in outcomes if 0 <= number < len(writes)):
             results, errors = outcomes[number]
             rejected, beside = outcomes.get(rejects_of(number), ([], []))
             errors = [*errors, *beside]
@@ -99,7 +113,7 @@ def write_tables(frame: RangeFrame, writes: Sequence[TableWrite]) -> list[Writte
                     errors = [error]
             if not errors:
                 found[number] = results
-                run.newest = merged(job.newest.get(number, ()))
+                run.newest = merged(job.newest.get(routed.told_by(number), ()))
                 continue
             run.discard(path for result in results for path in result.paths)
             if rejects is not None:
@@ -142,6 +156,11 @@ def _ready(write: TableWrite, *, rebuild: bool) -> tuple[TableWrite, WriteTarget
     """The write with a reader for the columns that the table has by now, and the target."""
     run = write.run
     follower = run.follower
+    if write.part is not None:
+        family = write.part.family
+        if follower.is_on and family.is_given:
+            follower.follow_declared(lambda: run.columns_for_table(family.source.table_schema))
+        return write, run.target(write.identity, rebuild=rebuild)
     if follower.is_on:
         follower.follow_declared(lambda: run.columns_for_table(write.reader.source.table_schema))
         target = run.target(write.identity, rebuild=rebuild)
@@ -164,6 +183,7 @@ class _Job:
     """Tables that are written by one Spark job."""
 
     frame: RangeFrame
+    routed: RoutedJob
     intakes: dict[str, Intake] = field(default_factory=dict)
     appends: dict[int, WriteTarget] = field(default_factory=dict)
     upserts: dict[int, UpsertTarget] = field(default_factory=dict)
@@ -173,9 +193,9 @@ class _Job:
 
     def add(self, number: int, write: TableWrite, target: WriteTarget | UpsertTarget) -> None:
         route = self._route(number, target, write)
-        check_columns(
-            write.reader.schema.names, write.run.table, beside=() if route is None else _needed(route, target)
-        )
+        beside = () if route is None else _needed(route, target)
+        if write.part is None:
+            check_columns(write.reader.schema.names, write.run.table, beside=beside)
         if isinstance(target, UpsertTarget):
             self.upserts[number] = target
         else:
@@ -183,6 +203,9 @@ class _Job:
         rules = slot = None
         if write.run.rejects is not None:
             rules, slot = self._rejecting(number, write, write.run.rejects, target)
+        if write.part is not None:
+            self.routed.add(number, target, route, rules, slot, beside)
+            return
         for topic in (ANY_TOPIC,) if write.topics is None else write.topics:
             self.intakes[topic] = Intake(number, write.reader, route, rules, slot)
 
@@ -215,11 +238,13 @@ class _Job:
             kind,
             kind is not None and kind in target.table.schema.column_names,
             f"{target.table.location}: column '{kind}'",
+            target.message_key,
         )
 
     def run(self) -> Mapping[int, tuple[list[WriteResult], list[StreamlakeError]]]:
         found: dict[int, tuple[list[WriteResult], list[StreamlakeError]]] = {
-            number: ([], []) for number in (*self.appends, *self.upserts, *self.rejects)
+            number: ([], [])
+            for number in (*self.appends, *self.upserts, *self.rejects, *self.routed.numbers)
         }
         for table, result, error, newest in (*self._appended(), *self._upserted()):
             results, errors = found[table]
@@ -231,18 +256,25 @@ class _Job:
         return found
 
     def _appended(self) -> Sequence[tuple[Any, ...]]:
-        if not self.appends:
+        intakes: dict[str, Intake | RoutedIntake] = {
+            topic: each for topic, each in self.intakes.items() if each.route is None
+        }
+        intakes.update(self.routed.appending())
+        if not intakes:
             return ()
-        intakes = {topic: each for topic, each in self.intakes.items() if each.route is None}
         return collected(
             self.frame.tasks(AppendTask(intakes, {**self.appends, **self.rejects}, task_ids), OUTCOMES_DDL)
         )
 
     def _upserted(self) -> Sequence[tuple[Any, ...]]:
+        parted = self.routed.upserting(self.slots)
         if not self.upserts:
             return ()
         bound_by_parcels(self.frame.session)
-        intakes = {topic: each for topic, each in self.intakes.items() if each.route is not None}
+        intakes: dict[str, Intake | RoutedIntake] = {
+            topic: each for topic, each in self.intakes.items() if each.route is not None
+        }
+        intakes.update(parted)
         parcels = self.frame.tasks(ParcelTask(intakes, task_ids), PARCELS_DDL)
         routed = _by_slot(parcels, len(self.slots))
         task = ChangeTask(tuple(self.slots), {**self.upserts, **self.rejects}, task_ids)

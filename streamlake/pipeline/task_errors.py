@@ -9,6 +9,7 @@ from streamlake.errors import (
     DecodeError,
     FeatureUnsupportedError,
     InvalidOptionError,
+    MisplacedKeyError,
     SchemaMismatchError,
     TooManyRejectsError,
 )
@@ -19,6 +20,7 @@ FINAL_ERRORS = (
     DecodeError,
     FeatureUnsupportedError,
     InvalidOptionError,
+    MisplacedKeyError,
     SchemaMismatchError,
     TooManyRejectsError,
 )

@@ -28,6 +28,7 @@ from streamlake.commit.receipt import CommitReceipt, Outcome
 from streamlake.errors import CommitConflictError, HeadMovedError, IndexDamagedError
 from streamlake.failpoints import failpoint
 from streamlake.formats.position_deletes import merged_positions
+from streamlake.index.bucketing import Bucketing
 from streamlake.index.run_writer import RunRef
 from streamlake.index.state import IndexState
 from streamlake.pipeline.change_frame import ChangeFrame
@@ -62,6 +63,7 @@ _LOG = logging.getLogger(__name__)
 _RUNS = "index-runs"
 _REWRITTEN = "rewritten"
 _TRUNCATED = "truncated-below"
+_MESSAGE_KEY = "message-key"
 _SHOWN = 20
 
 
@@ -123,7 +125,7 @@ class UpsertRun(SinkRun):
         )
         self._session = session
         self._options = options
-        self._index = TableIndex(table, branch, options.key, options.buckets)
+        self._index = TableIndex(table, branch, options.key, Bucketing(options.buckets))
         self._changed: Changed | None = None
         self._superseded: set[str] = set()
         self._indexed: Indexed | None = None
@@ -144,7 +146,7 @@ class UpsertRun(SinkRun):
         changes = ChangeFrame(frame, self.table, self._options)
 
         def tasks(target: UpsertTarget) -> list[WriteResult]:
-            bucketed = changes.by_bucket(target.buckets)
+            bucketed = changes.by_bucket(target.bucketing)
             return self._outcomes(bucketed, changes.reading(upsert_task(target, task_ids)))
 
         return self.resolve(identity, tasks)
@@ -158,7 +160,7 @@ class UpsertRun(SinkRun):
             return
         self._options = replace(self._options, key=key)
         if (key.key_types, key.sequence_types) != (known.key_types, known.sequence_types):
-            self._index = TableIndex(table, self.branch, key, self._options.buckets)
+            self._index = TableIndex(table, self.branch, key, Bucketing(self._options.buckets))
 
     @property
     def index_runs(self) -> tuple[RunRef, ...]:
@@ -202,6 +204,7 @@ class UpsertRun(SinkRun):
         return replace(
             target,
             buckets=indexed.state.buckets,
+            message_key=indexed.state.bucketing.message_key,
             runs=indexed.state.runs_by_bucket(),
             live_files=indexed.live_files,
             tombstones_since_ms=clock.now_ms() - self._options.tombstone_retention_ms,
@@ -325,7 +328,7 @@ class UpsertRun(SinkRun):
         runs = own_runs
         if self._options.delete_mode == COPY_ON_WRITE:
             new = rewritten(
-                self._session, self.table, target, self._options.key, older.buckets, deleted, self._indexed
+                self._session, self.table, target, self._options.key, older.bucketing, deleted, self._indexed
             )
             data_files, merged = new.data_files, MergedDeletes(removed=new.removed)
             runs = (*own_runs, *new.runs)
@@ -360,6 +363,7 @@ class UpsertRun(SinkRun):
                     _RUNS: [asdict(ref) for ref in changed.own_runs],
                     _REWRITTEN: [file.file_path for file in changed.rewritten],
                     _TRUNCATED: changed.truncated_below,
+                    _MESSAGE_KEY: changed.state.message_key,
                 },
             )
         return self._recorded(replace(committable, removed=changed.removed))
@@ -371,13 +375,15 @@ class UpsertRun(SinkRun):
         require_same_index(self.table, self._index, self._options.key, committable)
         own_runs = tuple(RunRef(**ref) for ref in committable.extra[_RUNS])
         files = self.patience.through(lambda: self.committer.files(committable))
-        # A key's own entry and its older ones are in the same bucket only where there are as many buckets.
-        buckets = next((ref.buckets for ref in own_runs), None)
-        indexed = self._indexed = self._refreshed(buckets=buckets)
+        # A key's own entry and its older ones are in the same bucket only where the buckets are the same.
+        bucketing = next(
+            (Bucketing.named(ref.buckets, committable.extra.get(_MESSAGE_KEY, "")) for ref in own_runs), None
+        )
+        indexed = self._indexed = self._refreshed(bucketing=bucketing)
         try:
             deleted = self._resolved(own_runs, indexed)
         except IndexDamagedError:
-            indexed = self._indexed = self._refreshed(rebuild=True, buckets=buckets)
+            indexed = self._indexed = self._refreshed(rebuild=True, bucketing=bucketing)
             deleted = self._resolved(own_runs, indexed)
         again = set(committable.extra[_REWRITTEN])
         written = tuple(file for file in files if file.is_data and file.file_path not in again)
@@ -405,9 +411,9 @@ class UpsertRun(SinkRun):
         self._supersede(manifest.manifest_path for manifest in committable.manifests)
         return recorded, changed
 
-    def _refreshed(self, *, rebuild: bool = False, buckets: int | None = None) -> Indexed:
+    def _refreshed(self, *, rebuild: bool = False, bucketing: Bucketing | None = None) -> Indexed:
         return self.patience.through(
-            lambda: self._index.refresh(self._session, rebuild=rebuild, buckets=buckets)
+            lambda: self._index.refresh(self._session, rebuild=rebuild, bucketing=bucketing)
         )
 
     def _resolved(self, own_runs: Sequence[RunRef], indexed: Indexed) -> dict[str, Array]:

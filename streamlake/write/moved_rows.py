@@ -21,10 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamlake.formats.unset_cells import unset_masks
-from streamlake.index.buckets import split_by_bucket
 from streamlake.index.entries import SUPERSEDES, RunFile, sort_entries
 from streamlake.index.guards import Guards
-from streamlake.index.keys import Keys, bucket_of
+from streamlake.index.keys import Keys
 from streamlake.index.lookup import Found, KeyIndex
 from streamlake.index.run import RunRef, open_run, write_run
 from streamlake.records import MOVED, PLACE, ROW_SEQUENCE, UNSET
@@ -83,7 +82,7 @@ def write_moved_rows(target: UpsertTarget, results: Iterable[WriteResult]) -> Mo
         )
         runs = tuple(
             write_run(table.io, output.new_run(), part, bucket, target.buckets)
-            for bucket, part in enumerate(split_by_bucket(entries, target.buckets))
+            for bucket, part in enumerate(target.bucketing.split(entries, target.key.codec))
             if len(part)
         )
     except BaseException:
@@ -224,7 +223,7 @@ class _Resolution:
         else before it was deleted, as far as the index still knows."""
         target = self._target
         places: list[tuple[str, int] | None] = [None] * len(keys)
-        buckets = bucket_of(keys.hashes, target.buckets)
+        buckets = target.bucketing.of_keys(keys, target.key.codec)
         for bucket in np.unique(buckets).tolist():
             older = [open_run(target.table.io, ref) for ref in target.runs.get(bucket, ())]
             own = self._own.get(bucket)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from streamlake.index.bucketing import Bucketing
+from streamlake.index.message_key import MessageKey
 from streamlake.index.run import RunRef
 from streamlake.spec.partition_spec import UNPARTITIONED, PartitionSpec
 from streamlake.write.live_file import LiveFile
@@ -38,7 +40,8 @@ class UpsertTarget:
     than `tombstones_since_ms` (epoch milliseconds) may be forgotten; None: none is kept longer than needed.
     `equality_spec` is the partition spec that equality deletes are written for; with `whole_row` they hold all
     columns, not the key alone. `unset_values` is one of UNSET_POLICIES. Changes
-    from before `truncated_below`, the place of the last truncate in the database's log, come too late.
+    from before `truncated_below`, the place of the last truncate in the database's log, come too late. `message_key`: see
+    Bucketing.
     """
 
     table: WriteTarget
@@ -53,6 +56,12 @@ class UpsertTarget:
     whole_row: bool = False
     unset_values: str = FAIL
     truncated_below: int | str | None = None
+    message_key: MessageKey | None = None
+
+    @property
+    def bucketing(self) -> Bucketing:
+        """Which bucket each key is in."""
+        return Bucketing(self.buckets, self.message_key)
 
     @property
     def uses_index(self) -> bool:

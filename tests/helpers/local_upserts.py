@@ -17,7 +17,6 @@ from streamlake.checkpoint.committable import Committable
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.commit.receipt import CommitReceipt
 from streamlake.formats.arrow_schema import schema_to_arrow
-from streamlake.index.key_codec import bucket_of
 from streamlake.pipeline.checkpoint_table import CheckpointTable
 from streamlake.pipeline.key_lineage import require_same_key
 from streamlake.pipeline.upsert_options import UpsertOptions
@@ -182,7 +181,7 @@ def bucketed_results(
     arrow_schema = schema_to_arrow(schema, field_ids=False)
     columns = [changes.column(name).cast(arrow_schema.field(name).type) for name in target.key.columns]
     keys = target.key.codec.encode([column.combine_chunks() for column in columns])
-    buckets = pa.array(bucket_of(keys.hashes, target.buckets))
+    buckets = pa.array(target.bucketing.of_keys(keys, target.key.codec))
     results = []
     for bucket in range(target.buckets):
         part = changes.filter(pc.equal(buckets, bucket))

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 from streamlake.errors import SchemaMismatchError
 from streamlake.formats.arrow_schema import arrow_type
+from streamlake.index.bucketing import Bucketing
 from streamlake.index.key_codec import KeyCodec, bucket_of
 from streamlake.pipeline.key_routing import (
     _numbers_per_partition,
@@ -95,7 +96,7 @@ def test_partition_i_holds_bucket_i(sample_frame: DataFrame, samples: dict[Icebe
                 for at, (name, type_) in enumerate(zip(names, key, strict=True), 1)
             )
         )
-        routed = route_by_key(sample_frame, names, codec, _BUCKETS, "t")
+        routed = route_by_key(sample_frame, names, codec, Bucketing(_BUCKETS), "t")
         assert routed.columns == sample_frame.columns
         assert routed.rdd.getNumPartitions() == _BUCKETS
         rows = _with_partitions(routed)
@@ -138,7 +139,7 @@ def test_the_bucket_is_that_of_the_stored_value(spark: SparkSession, tmp_path: P
         codec = KeyCodec((NestedField(1, "k", type_),))
         computed = bucket_column(frame, ["k"], codec, _BUCKETS, "t")
         assert (computed is None) == (case == "timestamp as nanoseconds"), case
-        rows = _with_partitions(route_by_key(frame, ["k"], codec, _BUCKETS, "t"))
+        rows = _with_partitions(route_by_key(frame, ["k"], codec, Bucketing(_BUCKETS), "t"))
         assert rows.column_names == ["k", "partition"]
         assert rows.num_rows == len(column), case
         stored = converted(rows.column("k").combine_chunks(), type_, "k")
@@ -156,7 +157,7 @@ def test_values_that_will_be_refused_end_in_some_bucket(spark: SparkSession, tmp
     ]
     for at, (type_, column) in enumerate(cases):
         frame = _frame(spark, tmp_path / str(at), {"k": column})
-        routed = route_by_key(frame, ["k"], KeyCodec((NestedField(1, "k", type_),)), _BUCKETS, "t")
+        routed = route_by_key(frame, ["k"], KeyCodec((NestedField(1, "k", type_),)), Bucketing(_BUCKETS), "t")
         assert sorted(map(str, routed.toArrow().column("k").to_pylist())) == sorted(
             map(str, column.to_pylist())
         )
@@ -168,12 +169,12 @@ def test_keys_inside_structs(spark: SparkSession, tmp_path: Path) -> None:
     frame = _frame(spark, tmp_path, {"a": inner, "b": pa.array([f"n{number % 3}" for number in range(51)])})
     ids = NestedField(1, "id", LongType())
     codec = KeyCodec((ids, NestedField(2, "b", StringType())))
-    rows = _with_partitions(route_by_key(frame, ["a.id", "b"], codec, _BUCKETS, "t"))
+    rows = _with_partitions(route_by_key(frame, ["a.id", "b"], codec, Bucketing(_BUCKETS), "t"))
     columns = [_inner_ids(rows), rows.column("b")]
     assert rows.column("partition").to_pylist() == bucket_of(codec.encode(columns).hashes, _BUCKETS).tolist()
 
     codec = KeyCodec((ids, NestedField(3, "at", TimestampNsType())))
-    rows = _with_partitions(route_by_key(frame, ["a.id", "a.at"], codec, _BUCKETS, "t"))
+    rows = _with_partitions(route_by_key(frame, ["a.id", "a.at"], codec, Bucketing(_BUCKETS), "t"))
     assert rows.column_names == ["a", "b", "partition"]
     columns = [_inner_ids(rows), pa.nulls(51, pa.timestamp("ns"))]
     assert rows.column("partition").to_pylist() == bucket_of(codec.encode(columns).hashes, _BUCKETS).tolist()
@@ -215,7 +216,7 @@ def test_a_key_that_does_not_fit_is_refused(
 ) -> None:
     frame = spark.range(1).select("id", F.lit("text").alias("s"))
     with pytest.raises(SchemaMismatchError, match=message):
-        route_by_key(frame, [name], KeyCodec((NestedField(1, name, type_),)), 2, "lake/t")
+        route_by_key(frame, [name], KeyCodec((NestedField(1, name, type_),)), Bucketing(2), "lake/t")
 
 
 def test_intervals_are_refused(spark: SparkSession) -> None:
@@ -223,7 +224,7 @@ def test_intervals_are_refused(spark: SparkSession) -> None:
     with pytest.raises(
         SchemaMismatchError, match=r"the key column 'k' has the type interval, the table's is long"
     ):
-        route_by_key(frame, ["k"], KeyCodec((NestedField(1, "k", LongType()),)), 2, "lake/t")
+        route_by_key(frame, ["k"], KeyCodec((NestedField(1, "k", LongType()),)), Bucketing(2), "lake/t")
 
 
 def test_collated_text_goes_by_its_bytes(spark: SparkSession) -> None:
@@ -231,7 +232,7 @@ def test_collated_text_goes_by_its_bytes(spark: SparkSession) -> None:
         "SELECT CAST(c AS STRING COLLATE UTF8_LCASE) AS k FROM VALUES ('a'), ('A'), ('b'), ('B') AS t(c)"
     )
     codec = KeyCodec((NestedField(1, "k", StringType()),))
-    rows = _with_partitions(route_by_key(frame, ["k"], codec, 64, "t"))
+    rows = _with_partitions(route_by_key(frame, ["k"], codec, Bucketing(64), "t"))
     assert (
         rows.column("partition").to_pylist()
         == bucket_of(codec.encode([rows.column("k")]).hashes, 64).tolist()

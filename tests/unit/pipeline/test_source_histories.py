@@ -80,7 +80,7 @@ class Follower:
     def _of_bucket(self, batch, bucket, target):  # type: ignore[no-untyped-def]
         if ROW_ORDER not in batch.schema.names:
             return batch
-        found = key_buckets([batch.column("id")], target.key.codec, target.buckets)
+        found = key_buckets([batch.column("id")], target.key.codec, target.bucketing)
         return batch.filter(pa.array(found == bucket))
 
     def check(self) -> None:
