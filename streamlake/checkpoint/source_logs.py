@@ -1,8 +1,9 @@
-"""What a file source's offset stands for: the files, not only the number that Spark gives to their batch.
+"""What an offset stands for that is only a counter: the files of a file source's batch, the Kafka offsets of a tick.
 
 Spark's offset of a directory of files is a counter, `{"logOffset": 7}`; which files batch 7 has is in the source's own log
 in the checkpoint directory. A directory that was restored from a copy counts on with the same numbers and other files, so
-the files belong into what a checkpoint is recognised by. Invariant: a batch is described alike while its log entry is a
+the files belong into what a checkpoint is recognised by. So it is with the direct path's ticks and the log of
+`offset_entries`. Invariant: a batch is described alike while its log entry is a
 file of its own and when Spark has compacted it with others (`9.compact`), which keeps every entry.
 """
 
@@ -12,6 +13,8 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 
+from streamlake.checkpoint.identity import canonical_offset
+from streamlake.checkpoint.offset_entries import entry_from_text, entry_path, tick_of
 from streamlake.errors import MissingFileError
 from streamlake.storage.file_io import FileIO
 
@@ -34,12 +37,26 @@ def reader(io: FileIO) -> Read:
     return read
 
 
-def with_files(read: Read, checkpoint: str, offsets: Sequence[str]) -> tuple[str, ...]:
-    """Canonical offsets, one per source, with a digest of the files in those of file sources.
+def in_full(read: Read, checkpoint: str, offsets: Sequence[str]) -> tuple[str, ...]:
+    """Canonical offsets, one per source: with a digest of the files in those of file sources, Kafka's in place of a tick.
 
     An offset whose log entry cannot be found is left as it is. Raises what `read` raises.
     """
-    return tuple(_with_files(read, f"{checkpoint}/sources/{at}", text) for at, text in enumerate(offsets))
+    return tuple(_in_full(read, checkpoint, at, text) for at, text in enumerate(offsets))
+
+
+def is_counter(offset: str) -> bool:
+    """Whether a canonical offset may stand for something that is in a log of its own."""
+    return _COUNTER in offset or tick_of(offset) is not None
+
+
+def _in_full(read: Read, checkpoint: str, source: int, text: str) -> str:
+    tick = tick_of(text)
+    if tick is None:
+        return _with_files(read, f"{checkpoint}/sources/{source}", text)
+    path = f"{checkpoint}/{entry_path(tick)}"
+    entry = read(path)
+    return text if entry is None else canonical_offset(entry_from_text(entry, path))
 
 
 def _with_files(read: Read, log: str, text: str) -> str:

@@ -2,7 +2,7 @@
 
 For the commands that compare it with a table or put it back to an earlier checkpoint; a running query reads its logs
 through Spark. Layout: `metadata` holds the query id, `offsets/N` what checkpoint N covers, `commits/N` that Spark has
-finished it, `state/` what stateful operators keep. Invariant: nothing but the named methods changes the directory, and
+finished it, `state/` what stateful operators keep, `streamlake/` what is ours. Invariant: nothing but the named methods changes the directory, and
 what they remove is removed newest first, the commit log before the offset log, so that a crash in between leaves a
 directory that Spark can start from.
 """
@@ -13,7 +13,8 @@ import json
 
 from streamlake import ids
 from streamlake.checkpoint.identity import canonical_offset
-from streamlake.checkpoint.source_logs import reader, with_files
+from streamlake.checkpoint.offset_entries import entry_path, tick_of
+from streamlake.checkpoint.source_logs import in_full, reader
 from streamlake.checkpoint.table_note import NO_CHECKPOINT, Noted, note_from_text, note_path, note_to_bytes
 from streamlake.errors import DataInvalidError, FeatureUnsupportedError, InvalidOptionError, MissingFileError
 from streamlake.storage.file_io import FileIO, file_io_for
@@ -44,8 +45,9 @@ class SparkDirectory:
 
     @property
     def planned(self) -> list[int]:
-        """The checkpoints in the offset log, ascending."""
-        return self._numbers("offsets")
+        """The checkpoints in the offset log, ascending, without a tick that still waits for its offsets."""
+        numbers = self._numbers("offsets")
+        return numbers[:-1] if numbers and self._waits(numbers[-1]) else numbers
 
     @property
     def completed(self) -> list[int]:
@@ -76,7 +78,7 @@ class SparkDirectory:
                 f"{path} is an offset log of version {lines[0][:20]!r}; {_VERSION} is the one that is known here"
             )
         offsets = ["" if line == _NO_OFFSET else canonical_offset(line) for line in lines[2:]]
-        return with_files(reader(self._io), self.location, offsets)
+        return in_full(reader(self._io), self.location, offsets)
 
     def text(self, name: str) -> str | None:
         """The text of a file of ours below the directory; None when there is none."""
@@ -98,6 +100,8 @@ class SparkDirectory:
         for log in ("commits", "offsets"):
             for number in reversed(self._numbers(log)):
                 if number > checkpoint_id:
+                    if log == "offsets":
+                        self._io.delete(self._path(entry_path(number)))
                     self._io.delete(self._path(f"{log}/{number}"))
         if checkpoint_id == NO_CHECKPOINT:
             for info in list(self._io.list_prefix(self._path("state"))):
@@ -110,6 +114,11 @@ class SparkDirectory:
         obj["id"] = self.job_id = ids.new_uuid()
         self._io.write_bytes(path, json.dumps(obj).encode())
         return self.job_id
+
+    def _waits(self, checkpoint_id: int) -> bool:
+        """Whether the direct path has not said yet where a checkpoint ends, so that nothing of it was read."""
+        offsets = self.end_offsets(checkpoint_id) or ()
+        return len(offsets) == 1 and tick_of(offsets[0]) == checkpoint_id
 
     def _numbers(self, log: str) -> list[int]:
         directory = self._path(log)

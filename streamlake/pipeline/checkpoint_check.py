@@ -14,11 +14,13 @@ from typing import Any
 
 from streamlake import clock
 from streamlake.catalog.open import CatalogOption
+from streamlake.checkpoint.offset_entries import DIRECTORY as OFFSET_ENTRIES
+from streamlake.checkpoint.offset_entries import entry_from_text
 from streamlake.checkpoint.spark_directory import SparkDirectory
 from streamlake.checkpoint.table_note import note_from_text
 from streamlake.commit.lineage import Finding, RecoverCommand
 from streamlake.commit.marker import JOB_ID, PIPELINE, PROPERTY_PREFIX
-from streamlake.errors import DataInvalidError, InvalidOptionError, MissingFileError
+from streamlake.errors import DataInvalidError, InvalidOptionError, MissingFileError, StreamlakeError
 from streamlake.maintain.finding import Findings
 from streamlake.maintain.reachable_files import is_temporary
 from streamlake.pipeline.index_states import branches
@@ -81,6 +83,8 @@ def _read(io: FileIO, directory: _Directory, paths: set[str], findings: Findings
             fix = f"delete {path}; it is written again at the next start"
             note = _json(io, path, findings, "which table the directory writes", fix)
             directory.notes += [note] if isinstance(note, dict) else []
+        if path.startswith(f"{root}/{OFFSET_ENTRIES}/") and path.rpartition("/")[2].isdigit():
+            _check_entry(io, path, findings)
         if not name.isdigit():
             continue
         if log == "offsets":
@@ -141,6 +145,13 @@ def _check_commit(io: FileIO, path: str, number: int, findings: Findings) -> Non
             f"the entry of the commit log is damaged or cut short ({error}): Spark cannot start from it",
             f"delete {path}: Spark runs checkpoint {number} again, and the table knows that it holds it",
         )
+
+
+def _check_entry(io: FileIO, path: str, findings: Findings) -> None:
+    try:
+        entry_from_text("\n".join(_lines(io, path)), path)
+    except StreamlakeError as error:
+        findings.error("checkpoint-torn", path, str(error), _RESTORE)
 
 
 def _check_order(directory: _Directory, findings: Findings) -> None:

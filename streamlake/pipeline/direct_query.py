@@ -1,16 +1,14 @@
-"""The direct path's query: a stream of offset ranges, and an end that Spark's available-now trigger cannot give.
+"""The direct path's query: Spark's ticks, and an end that Spark's available-now trigger cannot give.
 
-Under `availableNow` a Python source that limits itself ends after its first micro-batch. So the end offsets are fixed
-here, once, when the query starts; the query runs on a processing-time trigger in steps of max-offsets-per-trigger; and
-a watcher stops it when the checkpoint has reached them. Invariant: the query is stopped only after Spark has reported
-a micro-batch that ends at the target, when nothing is left that it could be doing; a session that keeps no reports is
-asked for what it has committed.
+Spark keeps checkpoints, retries and scheduling; that a micro-batch is due it is told by its own source of ticks, in the JVM,
+and what is in it by `direct_offsets`, so that a query needs no Python process but its driver and its workers. Under
+`availableNow` the end is fixed once, when the query starts; it runs in steps of max-offsets-per-trigger, and a watcher stops
+it when Spark has finished the micro-batch that ends there. Invariant: a query is only stopped there while it plans nothing.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,31 +19,27 @@ from pyspark.sql import DataFrame, SparkSession
 
 from streamlake import clock
 from streamlake.errors import InvalidOptionError, SourceError
-from streamlake.pipeline.checkpoint_offsets import last_offsets_of
-from streamlake.pipeline.offset_range_source import RANGES_FORMAT, OffsetRangeSource
-from streamlake.pipeline.offset_stream import stream_options
-from streamlake.pipeline.range_frame import DirectRanges
-from streamlake.pipeline.task_outcome import raised_on_executor
+from streamlake.pipeline.direct_offsets import DirectOffsets
+from streamlake.pipeline.offset_log import OffsetLog
 from streamlake.source.kafka_source import KafkaSource
-from streamlake.source.offsets import SourceOffsets
 
+_TICKS = "rate-micro-batch"
 _POLL_SECONDS = 0.05
-_REPORTS_KEPT = 2
-"""From this `spark.sql.streaming.numRecentProgressUpdates` on Spark has a last report; below, it drops each at once."""
+_ALWAYS = {"processingTime": "0 seconds"}
+_UNKNOWN = ("continuous", "realTime")
+_BOUNDED = ("availableNow", "once")
 
 
 @dataclass(frozen=True)
 class DirectStream:
-    """A streaming DataFrame without rows, whose offsets are a source's, and how to run it.
+    """A streaming DataFrame of ticks, and what they stand for.
 
-    `trigger` is what the query must be started with; `target` is where it ends, None for a query without end; `ranges`
-    says what each of its micro-batches reads.
+    `trigger` is what the query must be started with.
     """
 
     frame: DataFrame
-    trigger: Mapping[str, Any] | None
-    target: SourceOffsets | None
-    ranges: DirectRanges
+    trigger: Mapping[str, Any]
+    offsets: DirectOffsets
 
 
 def direct_stream(
@@ -54,52 +48,60 @@ def direct_stream(
     checkpoint_location: str,
     trigger: Mapping[str, Any] | None = None,
 ) -> DirectStream:
-    """The offsets of `source` as a stream that goes on where the checkpoint stands.
+    """The micro-batches of `source`, going on where the checkpoint stands.
 
     Raises SourceError when Kafka does not answer, DataLossError when it no longer has what the checkpoint needs.
     """
-    if trigger and "continuous" in trigger:
+    trigger = trigger or _ALWAYS
+    if any(name in trigger for name in _UNKNOWN):
         raise InvalidOptionError(
-            "the continuous trigger has no micro-batches; use processingTime or availableNow"
+            f"the {next(iter(trigger))} trigger has no micro-batches; use processingTime or availableNow"
         )
-    known = last_offsets_of(spark, checkpoint_location)
-    start = target = None
-    ranges = DirectRanges(source)
-    planner = ranges.planner
-    try:
-        if known is None:
-            start = planner.initial()
-        if trigger and trigger.get("availableNow"):
-            target = planner.latest(known or start)
-            # With nothing left but perhaps a micro-batch to run again, Spark's own trigger ends by itself.
-            here = known or start
-            stepwise = here is not None and not here.reaches(target)
-            trigger = {"processingTime": "0 seconds"} if stepwise else trigger
-    finally:
-        ranges.close()
-    spark.dataSource.register(OffsetRangeSource)
-    options = stream_options(source, start=start, known=known, target=target)
-    frame = spark.readStream.format(RANGES_FORMAT).options(**options).load()
-    return DirectStream(frame, trigger, target, ranges)
+    is_bounded = any(trigger.get(name) for name in _BOUNDED)
+    trigger = _ALWAYS if is_bounded else trigger
+    log = OffsetLog(spark, checkpoint_location)
+    offsets = DirectOffsets(source, log, _interval_ms(spark, trigger), is_bounded)
+    offsets.close()
+    frame = spark.readStream.format(_TICKS).option("rowsPerBatch", 1).option("numPartitions", 1).load()
+    return DirectStream(frame, trigger, offsets)
+
+
+def _interval_ms(spark: SparkSession, trigger: Mapping[str, Any]) -> int:
+    jvm: Any = spark._jvm
+    parsed = jvm.org.apache.spark.sql.streaming.Trigger.ProcessingTime(str(trigger["processingTime"]).strip())
+    return int(parsed.intervalMs())
 
 
 class DirectQuery:
-    """A SinkQuery that ends at `target`; without one it is the query itself.
+    """A SinkQuery whose end is that of its offsets; for offsets without a target it is the query itself.
 
-    Everything but the end is asked of the Spark query: id, runId, name, isActive, status, lastProgress,
-    recentProgress, processAllAvailable, stop, explain. A failure is raised as the streamlake error that caused it.
+    What has to do with the end is told here, everything else is asked of the Spark query: id, runId, name, isActive, status,
+    lastProgress, recentProgress, explain.
     """
 
-    def __init__(self, query: Any, target: SourceOffsets | None) -> None:
+    def __init__(self, query: Any, offsets: DirectOffsets) -> None:
         self._query = query
-        self._target = target
-        self._reached = threading.Event()
+        self._offsets = offsets
         self._watch_error: Exception | None = None
-        if target is not None:
+        if offsets.target is not None:
             threading.Thread(target=self._watch, name="streamlake-available-now", daemon=True).start()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._query, name)
+
+    def stop(self) -> None:
+        """See SinkQuery."""
+        self._query.stop()
+        self._offsets.close()
+
+    def processAllAvailable(self) -> None:  # noqa: N802
+        """Wait until what is in Kafka now has been written. Raises the error that ends the query before."""
+        target = self._offsets.now()
+        while self._offsets.done is None or not self._offsets.done.reaches(target):
+            if not self._query.isActive:
+                self.awaitTermination()
+                return
+            clock.sleep(_POLL_SECONDS)
 
     def awaitTermination(self, timeout: float | None = None) -> bool | None:  # noqa: N802
         """Wait for the end of the query: of the data when it has a target. Raises the error that ended it.
@@ -110,13 +112,12 @@ class DirectQuery:
             ended = (
                 self._query.awaitTermination() if timeout is None else self._query.awaitTermination(timeout)
             )
-        except StreamingQueryException as failure:
-            if not self._reached.is_set():
-                own = raised_on_executor(failure)
-                if own is None:
-                    raise
-                raise own from failure
+        except StreamingQueryException:
+            if not self._offsets.reached.is_set():
+                raise
             ended = None if timeout is None else True
+        if ended is not False:
+            self._offsets.close()
         if self._watch_error is not None:
             raise SourceError(
                 f"the query was stopped, because its progress could not be followed: {self._watch_error}"
@@ -125,37 +126,15 @@ class DirectQuery:
 
     def exception(self) -> Any:
         """The error that ended the query, or None; being stopped at the target is no error."""
-        return None if self._reached.is_set() else self._query.exception()
+        return None if self._offsets.reached.is_set() else self._query.exception()
 
     def _watch(self) -> None:
         try:
             while self._query.isActive:
-                if self._at_target():
-                    self._reached.set()
+                if self._offsets.reached.wait(_POLL_SECONDS):
                     self._query.end()
                     return
-                clock.sleep(_POLL_SECONDS)
         except Exception as error:  # the thread has nobody to raise to
             self._watch_error = error
             with contextlib.suppress(Exception):
                 self._query.stop()
-
-    def _at_target(self) -> bool:
-        text = self._reported_end()
-        if text is None or self._target is None:
-            return False
-        return SourceOffsets.from_json(json.loads(text)).reaches(self._target)
-
-    def _reported_end(self) -> str | None:
-        """Where the last micro-batch that is done has ended, in JSON; None before there is one."""
-        # PySpark's own progress object shows offsets as the text of a Python dict; the JVM has the JSON.
-        query = self._query._jsq
-        progress = query.lastProgress()
-        if progress is not None:
-            text = progress.sources()[0].endOffset()
-            return None if text in (None, "", "null") else str(text)
-        execution = query.streamingQuery()
-        if execution.sparkSession().sessionState().conf().streamingProgressRetention() >= _REPORTS_KEPT:
-            return None
-        done = execution.committedOffsets().values().headOption()
-        return str(done.get().json()) if done.isDefined() else None

@@ -82,5 +82,7 @@ class OffsetStreamReader(DataSourceStreamReader):
     def _offsets(self) -> OffsetCursor:
         if self._cursor is None:
             self._cluster = KafkaCluster(self.source)
-            self._cursor = OffsetCursor(OffsetPlanner(self.source, self._cluster), **self._state)
+            planner = OffsetPlanner(self.source, self._cluster)
+            start, known, target = map(self._state.get, ("start", "known", "target"))
+            self._cursor = OffsetCursor(planner, start=start, known=known, target=target)
         return self._cursor

@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from streamlake.checkpoint.identity import CheckpointIdentity, canonical_offset
-from streamlake.checkpoint.source_logs import Read, reader, with_files
+from streamlake.checkpoint.source_logs import Read, in_full, is_counter, reader
 from streamlake.errors import InvalidOptionError, SourceError
 from streamlake.storage.file_io import file_io_for, scheme_of
 
@@ -55,13 +55,13 @@ class LoggedOffsets:
         if not entry.isDefined():
             return None
         offsets = _offsets(entry)
-        if all("logOffset" not in text for text in offsets):
+        if not any(is_counter(text) for text in offsets):
             return offsets
         directory = self._log.metadataPath().getParent()
         location = str(directory.toString())
         local = scheme_of(location) in ("", "file")
         read = reader(file_io_for(location)) if local else self._reader(directory)
-        return with_files(read, location, offsets)
+        return in_full(read, location, offsets)
 
     def _reader(self, directory: Any) -> Read:
         """By Spark's own file systems: it reaches places that nobody told us the keys of."""

@@ -24,6 +24,8 @@ from streamlake.errors import (
 from streamlake.failpoints import failpoint
 from streamlake.pipeline.checkpoint_table import CheckpointTable
 from streamlake.pipeline.commit_queue import CommitQueue, queue_limit
+from streamlake.pipeline.default_sequence import named_sequence, sequence_columns
+from streamlake.pipeline.direct_offsets import DirectOffsets
 from streamlake.pipeline.direct_query import DirectQuery, direct_stream
 from streamlake.pipeline.direct_tables import DirectTable, write_direct
 from streamlake.pipeline.evolution import EvolutionOptions, renamed
@@ -32,7 +34,6 @@ from streamlake.pipeline.lineage_check import binding_note
 from streamlake.pipeline.micro_batch import run_micro_batch
 from streamlake.pipeline.patience import Patience
 from streamlake.pipeline.query_identity import QueryRun, checkpoint_identity, query_run
-from streamlake.pipeline.range_frame import DirectRanges
 from streamlake.pipeline.rejects import FAIL, REJECT, require_policy, require_records
 from streamlake.pipeline.rejects_run import RejectsRun
 from streamlake.pipeline.sampled_schema import changed_rows, with_inferred_schema
@@ -67,6 +68,8 @@ class IcebergSink:
 
     `table` is the location of a Hadoop table, or a "db.name" with `catalog`. `create` makes the table on the first
     micro-batch if there is none, with `partition_by`, `sort_by`, `format_version` (None: 2) and `properties`.
+    `sequence_by` names the columns that tell a newer change of a key from an older one, none of them ("none", or empty) for
+    the order of arrival (None: the place in the database's log for Debezium's changes, else the order of arrival).
     `pipeline` names the stream across checkpoint directories. `on_commit` is called on the driver with the receipt
     of every checkpoint; every `max_continuous_empty_commits`-th empty one in a row is committed too, so that the
     marker in the table moves. `max_pending_checkpoints` may be staged before they are committed (None: the table's
@@ -89,7 +92,7 @@ class IcebergSink:
         format_version: int | None = None,
         properties: Mapping[str, str] | None = None,
         key: Sequence[str] = (),
-        sequence_by: Sequence[str] = (),
+        sequence_by: Sequence[str] | None = None,
         row_kind: str | None = None,
         delete_mode: str | None = None,
         pipeline: str | None = None,
@@ -123,7 +126,8 @@ class IcebergSink:
         self.partition_by = tuple([partition_by] if isinstance(partition_by, str) else partition_by)
         self.sort_by = tuple([sort_by] if isinstance(sort_by, str) else sort_by)
         self.key = tuple([key] if isinstance(key, str) else key)
-        self.sequence_by = tuple([sequence_by] if isinstance(sequence_by, str) else sequence_by)
+        self._sequence_given = named_sequence(sequence_by)
+        self.sequence_by = self._sequence_given or ()
         self.row_kind = row_kind
         self.delete_mode = require_delete_mode(delete_mode or POSITION)
         self.format_version = format_version
@@ -141,7 +145,6 @@ class IcebergSink:
         self._on_commit = on_commit
         self._runs: dict[str, SinkRun] = {}
         self._opening: dict[str, Patience] = {}
-        self._ranges: DirectRanges | None = None
 
     def __call__(self, frame: DataFrame, checkpoint_id: int) -> None:
         """What Spark calls per micro-batch. Raises the errors of `streamlake.errors`; `error` keeps the last
@@ -192,9 +195,8 @@ class IcebergSink:
         known = self.prepared(source)
         table = DirectTable(self, known)
         stream = direct_stream(SparkSession.builder.getOrCreate(), known, str(checkpoint_location), trigger)
-        self._ranges = stream.ranges
         query = start_query(
-            lambda frame, at: self._write_direct(table, stream.ranges, frame, at),
+            lambda frame, at: self._write_direct(table, stream.offsets, frame, at),
             stream.frame,
             checkpoint_location=checkpoint_location,
             trigger=stream.trigger,
@@ -202,7 +204,7 @@ class IcebergSink:
             output_mode="append",
             sink=self,
         )
-        return DirectQuery(query, stream.target)
+        return DirectQuery(query, stream.offsets)
 
     def _require_changes(self, source: KafkaSource) -> None:
         """A source whose records say what each change does needs a mode that does it."""
@@ -225,6 +227,7 @@ class IcebergSink:
                 "'position' or 'copy-on-write'"
             )
         self.row_kind = ROW_KIND
+        self.sequence_by = sequence_columns(self._sequence_given, source, self.mode, self.delete_mode)
 
     def prepared(self, source: KafkaSource) -> KafkaSource:
         """The source with the schema it was given, else the table's, else one inferred from a sample; for a change stream
@@ -252,10 +255,11 @@ class IcebergSink:
         return with_inferred_schema(source) if sample is None else source.with_schema(sample.schema)
 
     def _write_direct(
-        self, table: DirectTable, ranges: DirectRanges, frame: DataFrame, checkpoint_id: int
+        self, table: DirectTable, offsets: DirectOffsets, frame: DataFrame, checkpoint_id: int
     ) -> None:
         with self._keeping_errors():
-            ending = write_direct([table], frame, checkpoint_identity(frame, checkpoint_id), ranges)[0]
+            offsets.plan(frame, checkpoint_id)
+            ending = write_direct([table], frame, checkpoint_identity(frame, checkpoint_id), offsets)[0]
             if isinstance(ending, StreamlakeError):
                 raise ending
         if ending is not None:
@@ -296,8 +300,6 @@ class IcebergSink:
 
     def finish(self, job_id: str) -> BaseException | None:
         """See SinkState."""
-        if self._ranges is not None:
-            self._ranges.close()
         run = self._runs.get(job_id)
         error = None if run is None or run.queue is None else run.queue.drain()
         if error is None or isinstance(error, MicroBatchInterruptedError):

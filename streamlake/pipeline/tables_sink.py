@@ -22,6 +22,7 @@ from streamlake.commit.receipt import CommitReceipt
 from streamlake.errors import InvalidOptionError, StreamlakeError
 from streamlake.options import suggestion
 from streamlake.pipeline.checkpoint_file import CheckpointFile
+from streamlake.pipeline.direct_offsets import DirectOffsets
 from streamlake.pipeline.direct_query import DirectQuery, direct_stream
 from streamlake.pipeline.direct_tables import DirectTable, write_direct
 from streamlake.pipeline.interruption import short_interruptions
@@ -34,7 +35,6 @@ from streamlake.pipeline.quarantine import (
     quarantined,
 )
 from streamlake.pipeline.query_identity import checkpoint_identity, query_run
-from streamlake.pipeline.range_frame import DirectRanges
 from streamlake.pipeline.sink import RECEIPTS_KEPT, IcebergSink
 from streamlake.pipeline.start import start_query
 from streamlake.pipeline.table_names import TableNames, is_template
@@ -91,7 +91,6 @@ class IcebergTables:
         self._names: TableNames | None = None
         self._is_first = True
         self._aside: _Quarantine | None = None
-        self._ranges: DirectRanges | None = None
         self.receipts: deque[CommitReceipt] = deque(maxlen=RECEIPTS_KEPT)
         self.error: BaseException | None = None
         for name in (table, *self._own_settings):
@@ -123,9 +122,8 @@ class IcebergTables:
         if source.topics is not None:
             self._require_own_tables_used(tuple(source.topics))
         stream = direct_stream(SparkSession.builder.getOrCreate(), source, str(checkpoint_location), trigger)
-        self._ranges = stream.ranges
         query = start_query(
-            lambda frame, at: self._write(source, stream.ranges, frame, at),
+            lambda frame, at: self._write(source, stream.offsets, frame, at),
             stream.frame,
             checkpoint_location=checkpoint_location,
             trigger=stream.trigger,
@@ -133,7 +131,7 @@ class IcebergTables:
             output_mode="append",
             sink=self,
         )
-        return DirectQuery(query, stream.target)
+        return DirectQuery(query, stream.offsets)
 
     def interrupt(self, job_id: str) -> None:
         """See SinkState."""
@@ -142,8 +140,6 @@ class IcebergTables:
 
     def finish(self, job_id: str) -> BaseException | None:
         """See SinkState."""
-        if self._ranges is not None:
-            self._ranges.close()
         errors = [member.sink.finish(job_id) for member in list(self._members.values())]
         first = next((error for error in errors if error is not None), None)
         self.error = first or self.error
@@ -154,9 +150,12 @@ class IcebergTables:
         """The tables that are set aside, by name."""
         return {} if self._aside is None else dict(self._aside.entries)
 
-    def _write(self, source: KafkaSource, ranges: DirectRanges, frame: DataFrame, checkpoint_id: int) -> None:
+    def _write(
+        self, source: KafkaSource, offsets: DirectOffsets, frame: DataFrame, checkpoint_id: int
+    ) -> None:
         try:
             with short_interruptions():
+                offsets.plan(frame, checkpoint_id)
                 identity = checkpoint_identity(frame, checkpoint_id)
                 step = _Step.of(identity)
                 aside = self._aside = self._aside or _Quarantine.of(frame, identity)
@@ -165,7 +164,7 @@ class IcebergTables:
                 due = [member for member in members if not isinstance(member, StreamlakeError)]
                 missed = aside.missed(frame, due, identity, step)
                 tables = [member.table for member in due]
-                written = iter(write_direct(tables, frame, identity, ranges, missed))
+                written = iter(write_direct(tables, frame, identity, offsets, missed))
             endings = [member if isinstance(member, StreamlakeError) else next(written) for member in members]
             self._is_first = False
             self._deliver(names, endings, identity, step)

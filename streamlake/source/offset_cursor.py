@@ -24,7 +24,8 @@ _NOTHING = SourceOffsets({})
 
 class OffsetCursor:
     """`start` is where a new checkpoint begins, when that was decided already; `known` is the last offset of the
-    checkpoint, when it is known; `target` is where the query shall end, None for never."""
+    checkpoint, when it is known; `target` is where the query shall end, None for never. While there is nothing new Kafka is
+    asked every `idle_seconds` at most."""
 
     def __init__(
         self,
@@ -33,11 +34,13 @@ class OffsetCursor:
         start: SourceOffsets | None = None,
         known: SourceOffsets | None = None,
         target: SourceOffsets | None = None,
+        idle_seconds: float = _IDLE_SECONDS,
     ) -> None:
         self._planner = planner
         self._start = start
         self._known = known
         self._target = target
+        self._idle_seconds = idle_seconds
         self._asked_at: float | None = None
 
     def initial(self) -> SourceOffsets:
@@ -68,4 +71,4 @@ class OffsetCursor:
         return self._planner.up_to(_NOTHING, replace(end, first={**end.first, **start.positions}))
 
     def _idle(self) -> bool:
-        return self._asked_at is not None and clock.monotonic() - self._asked_at < _IDLE_SECONDS
+        return self._asked_at is not None and clock.monotonic() - self._asked_at < self._idle_seconds

@@ -11,6 +11,7 @@ import pytest
 
 from streamlake import create_table, load_table
 from streamlake.catalog.open import open_table
+from streamlake.checkpoint.spark_directory import SparkDirectory
 from streamlake.commit.receipt import Outcome
 from streamlake.errors import DataLossError, DecodeError, InvalidOptionError, SourceError
 from tests.helpers.invariants import check_table
@@ -479,8 +480,8 @@ def test_a_watermark_of_a_column(stream: KafkaStream):
 
 
 def _forget_last_commit(stream: KafkaStream) -> None:
-    """Delete the end of Spark's commit log, so that the last micro-batch runs again."""
-    commits = Path(stream.checkpoint, "commits")
-    last = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
-    for name in (str(last), f".{last}.crc"):
-        (commits / name).unlink(missing_ok=True)
+    """Delete the end of Spark's commit log, and the tick behind it, so that the last micro-batch runs again."""
+    last = SparkDirectory(stream.checkpoint).last_completed
+    for log, number in (("commits", last), ("offsets", last + 1)):
+        for name in (str(number), f".{number}.crc"):
+            Path(stream.checkpoint, log, name).unlink(missing_ok=True)

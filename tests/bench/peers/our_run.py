@@ -5,16 +5,16 @@ MODE is append, upsert or debezium, with `-v2` behind it for a table of format v
 
 from __future__ import annotations
 
-import ast
 import json
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 STARTED = time.time()
 
 from streamlake import IcebergSink, KafkaSource, load_table  # noqa: E402
+from streamlake.checkpoint.spark_directory import SparkDirectory  # noqa: E402
+from streamlake.commit.offset_summary import source_offsets  # noqa: E402
 from streamlake.pipeline.session import LEAN_JVM, spark_session  # noqa: E402
 from tests.bench.peers import SCHEMA, micro_batches  # noqa: E402
 
@@ -53,7 +53,7 @@ def main() -> None:
     query_seconds = time.time() - STARTED
     query.awaitTermination()
     done_seconds = time.time() - STARTED
-    sizes = [messages_of(report) for report in query.recentProgress]
+    sizes = [messages_of(int(report["batchId"])) for report in query.recentProgress]
     result = {
         "session_seconds": round(session_seconds, 2),
         "query_seconds": round(query_seconds, 2),
@@ -66,17 +66,17 @@ def main() -> None:
     print(json.dumps(result))
 
 
-def messages_of(report: Any) -> int:
+def messages_of(checkpoint_id: int) -> int:
     """How many offsets a micro-batch has taken."""
-    return sum(_position(each["endOffset"]) - _position(each["startOffset"]) for each in report["sources"])
+    directory = SparkDirectory(str(Path("checkpoint").absolute()))
+    before = _position(directory.end_offsets(checkpoint_id - 1))
+    return _position(directory.end_offsets(checkpoint_id)) - before
 
 
-def _position(offset: object) -> int:
+def _position(offsets: tuple[str, ...] | None) -> int:
     """The sum of all partitions' offsets; there are none before the first micro-batch, which starts at 0."""
-    # PySpark shows an offset as the text of a Python dict.
-    parsed = ast.literal_eval(offset) if isinstance(offset, str) else offset
-    known = (parsed or {}).get("offsets") or {}
-    return sum(at for partitions in known.values() for at in partitions.values())
+    known = source_offsets(offsets or ())
+    return 0 if known is None else sum(known.positions.values())
 
 
 def totals(location: str) -> dict[str, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from streamlake.checkpoint.source_logs import reader, with_files
+from streamlake.checkpoint.source_logs import in_full, reader
 from streamlake.checkpoint.spark_directory import SparkDirectory
 from streamlake.storage.local import LocalFileIO
 
@@ -21,7 +21,7 @@ def log(home: Path, name: str, *entries: str) -> None:
 
 
 def of(home: Path, number: int) -> dict[str, object]:
-    [text] = with_files(reader(LocalFileIO()), str(home), [json.dumps({"logOffset": number})])
+    [text] = in_full(reader(LocalFileIO()), str(home), [json.dumps({"logOffset": number})])
     found: dict[str, object] = json.loads(text)
     return found
 
@@ -67,7 +67,7 @@ def test_what_has_no_files_is_left_alone(tmp_path: Path) -> None:
     counter = '{"logOffset": 3}'
     read = reader(LocalFileIO())
     texts = ["", kafka, counter, '{"logOffset": -1}', '{"logOffset": 3, "x": 1}', "logOffset"]
-    assert with_files(read, str(tmp_path), texts) == tuple(texts)
+    assert in_full(read, str(tmp_path), texts) == tuple(texts)
 
 
 def test_a_directory_tells_the_same(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from streamlake.catalog.open import open_table
 from streamlake.checkpoint.committable import Committable, committable_from_bytes, committable_to_bytes
 from streamlake.errors import FeatureUnsupportedError, InvalidOptionError, TableNotFoundError
 from streamlake.maintain.finding import Finding, Findings, Severity
-from streamlake.pipeline.checkpoint_offsets import parse_offset_log
 from streamlake.pipeline.diagnosis import Diagnosis, diagnose
+from streamlake.pipeline.offset_log import require_tick
 from streamlake.spec.data_file import DataFile
 from streamlake.spec.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile
 from streamlake.spec.snapshot import SnapshotLogEntry, SnapshotRef
@@ -557,7 +557,7 @@ class TestCheckpoint:
         assert violation.where == str(path)
         assert "delete nothing" in violation.fix
         with pytest.raises(FeatureUnsupportedError, match="version 'v2'"):
-            parse_offset_log(path.read_text(), str(path))
+            require_tick(path.read_text(), str(path))
 
     def test_an_empty_file(self, stream: LocalUpserts, checkpoint: Path) -> None:
         (checkpoint / "commits" / "1").write_bytes(b"")

@@ -1,0 +1,58 @@
+"""What a tick of the direct path's query stands for: Kafka offsets, in a log of ours beside Spark's.
+
+Spark runs the direct path on ticks, its own source `rate-micro-batch`: checkpoint N ends at tick N + 1, which says nothing of
+Kafka. Entry N of this log, `streamlake/offsets/N` in the checkpoint directory, says where checkpoint N ends there. It is
+written before anything of the checkpoint is read, and never again, so that a replay reads the same records. Invariant: a
+tick without an entry has read nothing; only the last one can be without.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from streamlake.errors import DataInvalidError, FeatureUnsupportedError
+
+DIRECTORY = "streamlake/offsets"
+_VERSION = "v1"
+_TICK = {"offset", "timestamp"}
+
+
+def entry_path(checkpoint_id: int) -> str:
+    """Where the entry lies, below the checkpoint directory."""
+    return f"{DIRECTORY}/{checkpoint_id}"
+
+
+def entry_to_bytes(offsets: str) -> bytes:
+    """The entry of a checkpoint that ends at `offsets`, a JSON object."""
+    return f"{_VERSION}\n{offsets}\n".encode()
+
+
+def entry_from_text(text: str, path: str) -> str:
+    """The inverse. Raises DataInvalidError, FeatureUnsupportedError for an entry of another version."""
+    version, _, offsets = text.partition("\n")
+    if version.strip() != _VERSION:
+        raise FeatureUnsupportedError(
+            f"{path} is a log of offsets of version {version[:20]!r}; {_VERSION} is the one that is known here: go on with the "
+            "version of streamlake that has written it, or start with a new checkpoint directory"
+        )
+    try:
+        json.loads(offsets)
+    except ValueError as error:
+        raise DataInvalidError(
+            f"{path} does not hold offsets in JSON: {offsets[:200]!r}; restore it from a copy"
+        ) from error
+    return offsets.strip()
+
+
+def tick_of(offset: str) -> int | None:
+    """The checkpoint that ends at `offset`, the text of an offset of Spark's log; None for that of another source."""
+    if '"timestamp"' not in offset:
+        return None
+    try:
+        value: Any = json.loads(offset)
+    except ValueError:
+        return None
+    if not isinstance(value, dict) or value.keys() != _TICK or not isinstance(value["offset"], int):
+        return None
+    return int(value["offset"]) - 1

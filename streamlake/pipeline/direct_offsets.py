@@ -1,0 +1,138 @@
+"""What each micro-batch of a query on the direct path reads, decided on the driver.
+
+Place in the flow: Spark ticks; at each tick this waits until Kafka has something new, logs where the micro-batch ends, and
+cuts what lies between into the ranges of its tasks. Waiting is a sleep in the JVM on the query's own thread, so that
+stopping the query interrupts it, however it is stopped. Invariants: a replay reads what the log says; a query whose target
+is reached plans nothing more, and waits to be stopped.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from streamlake import clock
+from streamlake.checkpoint.identity import CheckpointIdentity
+from streamlake.commit.offset_summary import source_offsets
+from streamlake.errors import InvalidOptionError
+from streamlake.pipeline.interruption import stopped_error
+from streamlake.pipeline.offset_log import OffsetLog
+from streamlake.pipeline.range_frame import RangeFrame
+from streamlake.source.cluster import KafkaCluster
+from streamlake.source.kafka_source import KafkaSource
+from streamlake.source.offset_cursor import OffsetCursor
+from streamlake.source.offsets import OffsetRange, SourceOffsets
+from streamlake.source.planner import OffsetPlanner
+
+_SHORTEST_MS = 5
+_LONGEST_MS = 100
+_REACHED_MS = 200
+
+
+class DirectOffsets:
+    """The offsets of one query. Raises SourceError when Kafka does not answer, DataLossError when it no longer has what the
+    checkpoint needs.
+
+    `interval_ms`: Kafka is looked at when the clock is at a multiple of it, 0: all the time. `is_bounded`: the query ends
+    with what is there now.
+    """
+
+    def __init__(self, source: KafkaSource, log: OffsetLog, interval_ms: int, is_bounded: bool) -> None:
+        self._source = source
+        self._log = log
+        self._interval_ms = interval_ms
+        self._cluster = KafkaCluster(source)
+        self._planner = OffsetPlanner(source, self._cluster)
+        self._at, self._end = log.last()
+        known = self._end
+        start = self._planner.initial() if known is None else None
+        self.target = self._planner.latest(known or start) if is_bounded else None
+        """Where the query ends; None for one without end."""
+        self._cursor = OffsetCursor(
+            self._planner, start=start, known=known, target=self.target, idle_seconds=0
+        )
+        self.done: SourceOffsets | None = None
+        """Where the last micro-batch ends that Spark has finished in this run."""
+        self.reached = threading.Event()
+        """Set when nothing up to `target` is left to do."""
+
+    def plan(self, frame: DataFrame, checkpoint_id: int) -> None:
+        """Make sure that it is logged where the micro-batch ends, which Spark has just begun. May take until there is
+        something in Kafka. Raises FencedError where another driver has logged it meanwhile."""
+        before, end = self._before(checkpoint_id), None
+        if checkpoint_id != self._at + 1:
+            end = self._log.read(checkpoint_id)
+        self.done = before
+        if end is None:
+            end = self._next(before, frame)
+            self._log.add(checkpoint_id, end)
+        self._at, self._end = checkpoint_id, end
+
+    def frame(
+        self, session: SparkSession, identity: CheckpointIdentity, before: Sequence[OffsetRange] = ()
+    ) -> RangeFrame:
+        """The ranges of a checkpoint, behind those of `before`. Raises InvalidOptionError for a checkpoint of another kind
+        of query."""
+        end = source_offsets(identity.end_offsets)
+        if end is None:
+            raise InvalidOptionError(
+                "the checkpoint was written by another kind of query; use another checkpoint location"
+            )
+        start = source_offsets(identity.start_offsets) or SourceOffsets({})
+        ranges = [*before, *self._planner.ranges(start, end)]
+        return RangeFrame(session, ranges, self._source.settings.min_partitions)
+
+    def now(self) -> SourceOffsets:
+        """The end of everything that can be read now, by a connection of its own: for other threads than the query's."""
+        with KafkaCluster(self._source) as cluster:
+            return OffsetPlanner(self._source, cluster).latest(self.done)
+
+    def close(self) -> None:
+        """Give the connection back; the next use opens another."""
+        self._cluster.close()
+
+    def _before(self, checkpoint_id: int) -> SourceOffsets | None:
+        return self._end if checkpoint_id == self._at + 1 else self._log.read(checkpoint_id - 1)
+
+    def _next(self, before: SourceOffsets | None, frame: DataFrame) -> SourceOffsets:
+        wait = _Wait(frame, self._interval_ms)
+        while True:
+            if before is not None and self.target is not None and before.reaches(self.target):
+                self.reached.set()
+                wait.sleep(_REACHED_MS)
+                continue
+            end = self._cursor.latest()
+            if end != before:
+                return end
+            wait.until_next()
+
+
+class _Wait:
+    """Sleeping in the JVM until it is time to look again. Raises the interruption of a query that is stopped."""
+
+    def __init__(self, frame: DataFrame, interval_ms: int) -> None:
+        session = frame.sparkSession
+        self._sleep: Any = session._jvm.java.lang.Thread.sleep
+        self._active: Any = session._jsparkSession.sharedState().activeStreamingQueries()
+        self._id: Any = session._jvm.java.util.UUID.fromString(
+            session.sparkContext.getLocalProperty("sql.streaming.queryId")
+        )
+        self._interval_ms = interval_ms
+        self._ms = _SHORTEST_MS
+
+    def until_next(self) -> None:
+        if self._interval_ms:
+            self.sleep(self._interval_ms - clock.now_ms() % self._interval_ms)
+        else:
+            self.sleep(self._ms)
+            self._ms = min(2 * self._ms, _LONGEST_MS)
+
+    def sleep(self, ms: int) -> None:
+        self._sleep(ms)
+        # Where Python's threads are not those of the JVM, a stop interrupts another thread than the one that sleeps.
+        execution = self._active.get(self._id)
+        if execution is None or not execution.isActive():
+            raise stopped_error()

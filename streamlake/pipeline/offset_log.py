@@ -1,0 +1,130 @@
+"""The log of Kafka offsets of a query on the direct path, through Spark's own file systems; see `checkpoint.offset_entries`.
+
+Written on the driver, once per micro-batch, between Spark's entry in its own log and the first read. Invariant: an entry
+that is there is never written over: of two drivers that plan the same checkpoint, the second one is fenced.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from streamlake.checkpoint.offset_entries import (
+    DIRECTORY,
+    entry_from_text,
+    entry_path,
+    entry_to_bytes,
+    tick_of,
+)
+from streamlake.checkpoint.table_note import NO_CHECKPOINT
+from streamlake.errors import FeatureUnsupportedError, FencedError, SourceError
+from streamlake.ids import new_uuid
+from streamlake.source.offsets import SourceOffsets
+
+_SPARK_LOG = "offsets"
+_SPARK_VERSION = "v1"
+_KEPT_CONF = "spark.sql.streaming.minBatchesToRetain"
+_KEPT_LONGER = 20
+"""Spark forgets its entries after a micro-batch, in the background: ours outlive them."""
+
+
+class OffsetLog:
+    """The log below the checkpoint directory `location`."""
+
+    def __init__(self, session: SparkSession, location: str) -> None:
+        jvm: Any = session._jvm
+        self._new_path = jvm.org.apache.hadoop.fs.Path
+        self._text = jvm.org.apache.commons.io.IOUtils.toString
+        self._location = self._new_path(location)
+        self._files = self._location.getFileSystem(session._jsparkSession.sessionState().newHadoopConf())
+        self._kept = int(str(session.conf.get(_KEPT_CONF, "100"))) + _KEPT_LONGER
+
+    def last(self) -> tuple[int, SourceOffsets | None]:
+        """The newest checkpoint that has an entry, and its end; NO_CHECKPOINT and None where there is none.
+
+        Raises SourceError when the directory is that of a query of another kind, or lacks the entry that it must have.
+        """
+        newest = self._newest(_SPARK_LOG)
+        if newest is None:
+            return NO_CHECKPOINT, None
+        path = f"{_SPARK_LOG}/{newest}"
+        require_tick(self._read(path) or "", f"{self._location.toString()}/{path}")
+        # The newest tick has no entry while its query waits for records.
+        for number in (newest, newest - 1):
+            found = self.read(number)
+            if found is not None:
+                return number, found
+        if newest == 0:
+            return NO_CHECKPOINT, None
+        raise SourceError(
+            f"{self._location.toString()}/{entry_path(newest - 1)} is missing, so that nobody knows how far this query has "
+            "read Kafka; restore the whole checkpoint directory from a copy, or start with a new one and starting-offsets "
+            "from the table's last commit (`streamlake status` shows them)"
+        )
+
+    def read(self, checkpoint_id: int) -> SourceOffsets | None:
+        """Where a checkpoint ends; None when it has no entry."""
+        path = entry_path(checkpoint_id)
+        text = self._read(path)
+        if text is None:
+            return None
+        return SourceOffsets.from_json(
+            json.loads(entry_from_text(text, f"{self._location.toString()}/{path}"))
+        )
+
+    def add(self, checkpoint_id: int, end: SourceOffsets) -> None:
+        """Write an entry, and forget one that Spark has forgotten. Raises FencedError when there is one already."""
+        path = self._path(entry_path(checkpoint_id))
+        draft = self._path(f"{DIRECTORY}/.{checkpoint_id}.{new_uuid()}.tmp")
+        stream = self._files.create(draft, True)
+        try:
+            stream.write(bytearray(entry_to_bytes(end.to_text())))
+        finally:
+            stream.close()
+        if self._files.exists(path) or not self._files.rename(draft, path):
+            self._files.delete(draft, False)
+            raise FencedError(
+                f"another driver runs the same checkpoint directory: {path.toString()} is there, which this driver was about "
+                "to write. This one stops, and has read nothing of the checkpoint; make sure that only one is started"
+            )
+        if checkpoint_id >= self._kept:
+            self._files.delete(self._path(entry_path(checkpoint_id - self._kept)), False)
+
+    def _newest(self, directory: str) -> int | None:
+        where = self._path(directory)
+        if not self._files.exists(where):
+            return None
+        names = [status.getPath().getName() for status in self._files.listStatus(where)]
+        return max((int(name) for name in names if name.isdigit()), default=None)
+
+    def _read(self, path: str) -> str | None:
+        where = self._path(path)
+        if not self._files.exists(where):
+            return None
+        stream = self._files.open(where)
+        try:
+            return str(self._text(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def _path(self, path: str) -> Any:
+        return self._new_path(self._location, path)
+
+
+def require_tick(text: str, path: str) -> None:
+    """Raises SourceError when `text`, an entry of Spark's log, is not of a query on the direct path;
+    FeatureUnsupportedError for a log of another version."""
+    lines = text.rstrip("\n").split("\n")
+    if lines[0].strip() != _SPARK_VERSION:
+        raise FeatureUnsupportedError(
+            f"{path} is an offset log of version {lines[0][:20]!r}; {_SPARK_VERSION} is the one that is known here: go on with "
+            "the version of Spark that has written the rest of this checkpoint directory, or start with a new one"
+        )
+    if len(lines) != 3 or tick_of(lines[2]) is None:
+        raise SourceError(
+            f"{path} is not the offset log of a query that reads Kafka directly; use a checkpoint location of its own for "
+            "each query, and start one that was started with another source (the DataFrame of streamlake-kafka too) with "
+            "that source"
+        )
