@@ -55,11 +55,12 @@ PLACE_TYPE = pa.struct(
 )
 
 ROW_SEQUENCE = "_row_sequence"
-"""The column of a change that holds its place in the database's log, an int64 or text: for `sequence_by` where the table
-does not keep that place. It is in no table."""
+"""The column of a change that holds its place in the database's log, an int64: for `sequence_by` where the table does not keep
+that place. Rows that a snapshot read at the place p have ~p, below 0: changes with a lower place may still follow, of
+transactions that were running then. It is in no table."""
 
 TRUNCATE_BELOW = "_truncate_below"
-"""The only column of a batch that tells of truncates: the place of each in the database's log, an int64 or text. All rows of
+"""The only column of a batch that tells of truncates: the place of each in the database's log, an int64. All rows of
 the table whose place is lower are gone. Every task of the table gets it, at any time among its changes."""
 
 MOVED = "_moved"

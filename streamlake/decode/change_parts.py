@@ -1,7 +1,7 @@
 """Parts of the changes of one raw batch: made of single outcomes, joined, put in order.
 
 Used by the decoders of envelopes, between their bulk way and their way record by record. Invariant: parts of one
-decoder have the same columns; their sequences have one type, or have no rows.
+decoder have the same columns.
 """
 
 from __future__ import annotations
@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from streamlake.decode.envelope import Array, Change, Changes, Outcome, Reject, Truncate
-from streamlake.decode.text_columns import NotBulkError
 from streamlake.formats.arrow_schema import schema_to_arrow
 from streamlake.records import ROW_KIND, RowKind
 from streamlake.spec.schema import Schema
@@ -52,10 +50,7 @@ def part_of(
 def part_of_outcomes(
     outcomes: Sequence[tuple[int, Outcome]], rejects: Sequence[Reject], schema: pa.Schema
 ) -> Changes:
-    """A part of (record's place, outcome) pairs in the order of the records.
-
-    Raises NotBulkError when their sequences have different types.
-    """
+    """A part of (record's place, outcome) pairs in the order of the records."""
     changes: list[tuple[int, Change]] = [
         (at, change) for at, outcome in outcomes for change in outcome.changes
     ]
@@ -69,7 +64,7 @@ def part_of_outcomes(
         columns,
         np.array([change.kind for _, change in changes], dtype=np.int8),
         schema,
-        _sequence(sequences),
+        pa.array(sequences, pa.int64()),
         np.array([at for at, _ in changes], dtype=np.int64),
         {name: np.array([name in change.unset for _, change in changes]) for name in names},
     )
@@ -84,24 +79,17 @@ def part_of_outcomes(
 
 
 def joined(parts: Sequence[Changes], schema: pa.Schema) -> Changes:
-    """One value of several parts, which are in the order of their records or interleave; rows are brought in order.
-
-    Raises NotBulkError when the parts' sequences have different types.
-    """
+    """One value of several parts, which are in the order of their records or interleave; rows are brought in order."""
     parts = [part for part in parts if _has_any(part)]
     if not parts:
         return part_of_outcomes((), (), schema)
     if len(parts) == 1:
         return parts[0]
     with_rows = [part for part in parts if part.rows.num_rows] or parts[:1]
-    typed = [part for part in with_rows if part.sequence.null_count < len(part.sequence)] or with_rows[:1]
-    if len({part.sequence.type for part in typed}) > 1:
-        raise NotBulkError
-    sequence_type = typed[0].sequence.type
     rows = pa.Table.from_batches([part.rows for part in with_rows], schema).combine_chunks()
     whole = Changes(
         rows=rows.to_batches()[0] if rows.num_rows else with_rows[0].rows,
-        sequence=pa.concat_arrays([_cast(part.sequence, sequence_type) for part in with_rows]),
+        sequence=pa.concat_arrays([part.sequence for part in with_rows]),
         records=np.concatenate([part.records for part in with_rows]),
         unset={
             name: np.concatenate(
@@ -139,14 +127,3 @@ def taken(changes: Changes, order: Array) -> Changes:
 
 def _has_any(part: Changes) -> bool:
     return bool(part.rows.num_rows or part.truncates or part.rejects or part.ignored)
-
-
-def _sequence(values: list[Any]) -> pa.Array:
-    kinds = {type(value) for value in values if value is not None}
-    if len(kinds) > 1:
-        raise NotBulkError
-    return pa.array(values, pa.string() if str in kinds else pa.int64())
-
-
-def _cast(array: pa.Array, type_: pa.DataType) -> pa.Array:
-    return array if array.type.equals(type_) else pa.nulls(len(array), type_)

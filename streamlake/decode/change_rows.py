@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streamlake.decode.debezium_parts import debezium_parts
 from streamlake.decode.decoded import Decoded
@@ -64,7 +65,9 @@ class ChangeRows:
         columns = {name: changes.rows.column(name) for name in changes.rows.schema.names}
         of_record = pa.array(changes.records)
         for column, part in self._metadata.items():
-            columns[column] = changes.sequence if part == SEQUENCE else raw.column(part).take(of_record)
+            columns[column] = (
+                _places(changes.sequence) if part == SEQUENCE else raw.column(part).take(of_record)
+            )
         arrays = [_typed(columns[field.name], field.type) for field in self.schema]
         rows = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         rows = rows.append_column(ROW_SEQUENCE, changes.sequence)
@@ -80,6 +83,11 @@ class ChangeRows:
             ignored=changes.ignored,
             tombstones=changes.tombstones,
         )
+
+
+def _places(sequence: pa.Array) -> pa.Array:
+    """The places themselves, also where a snapshot read there."""
+    return pc.if_else(pc.less(sequence, 0), pc.bit_wise_not(sequence), sequence)
 
 
 def _with_unset(rows: pa.RecordBatch, raw: pa.RecordBatch, changes: Changes) -> pa.RecordBatch:

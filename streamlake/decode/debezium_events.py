@@ -18,7 +18,14 @@ from streamlake.decode.change_parts import changes_schema, joined, kind_codes, p
 from streamlake.decode.connect_schema import ConnectSchema, iceberg_schema_of
 from streamlake.decode.debezium_options import DebeziumOptions
 from streamlake.decode.debezium_readings import needs_samples, readings_by_options, readings_by_schema
-from streamlake.decode.debezium_source import DOCUMENTS, Position, has_position, position_of
+from streamlake.decode.debezium_source import (
+    DOCUMENTS,
+    Position,
+    has_position,
+    position_of,
+    read_at,
+    with_reads,
+)
 from streamlake.decode.envelope import Array, Change, Changes, Outcome, Records
 from streamlake.decode.envelope_decoder import one_by_one
 from streamlake.decode.extended_json import document_readings
@@ -100,6 +107,8 @@ class DebeziumEvents:
         sequence = position.value(source)
         if op == "t":
             return Outcome(truncate=(table_of(source), sequence))
+        if op == "r":
+            sequence = read_at(sequence)
         return Outcome(changes=self._changes(_KINDS[op], payload, connect, position, sequence, key))
 
     def _position(self, connector: Any) -> Position:
@@ -128,7 +137,7 @@ class DebeziumEvents:
         payload: Mapping[str, Any],
         connect: ConnectSchema | None,
         position: Position,
-        sequence: int | str | None,
+        sequence: int | None,
         key: bytes | None,
     ) -> list[Change]:
         documents = position is DOCUMENTS
@@ -173,7 +182,7 @@ class DebeziumEvents:
             raise NotBulkError
         kinds = kind_codes(op, _KINDS, _OTHER)
         kinds[source.field("connector").is_null().to_numpy(zero_copy_only=False)] = _OTHER
-        sequence = position.column(source)
+        sequence = with_reads(position.column(source), op)
         taken = kinds == RowKind.DELETE
         has_before = before.is_valid().to_numpy(zero_copy_only=False)
         has_after = after.is_valid().to_numpy(zero_copy_only=False)

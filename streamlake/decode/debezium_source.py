@@ -1,13 +1,14 @@
 """Where a change stands in its database's log: the default `sequence_by` of Debezium's changes.
 
 Each connector writes its position in other fields of "source". Invariant: of two changes of one key, the later one
-has the higher sequence, or both have the same one and arrive in order (a key's delete and insert of one statement).
+has the higher sequence, or both have the same one and arrive in order (a key's delete and insert of one statement). Rows
+that a snapshot read (op "r") have `read_at` of it.
 
 | connector | sequence |
 |---|---|
 | postgresql | int64: `lsn` |
 | mysql, mariadb | int64: number of the binlog `file` * 2**36 + `pos` + `row` (an event is longer than it has rows) |
-| sqlserver | text: `commit_lsn`/`change_lsn`/`event_serial_no`, each of fixed width |
+| sqlserver | int64: `commit_lsn` without its last part: a log block, inside of which the order of arrival decides |
 | mongodb | int64: seconds of `ts_ms` * 2**32 + `ord` |
 | others | int64: nanoseconds of `ts_ns`, else `ts_us`, else `ts_ms` |
 
@@ -20,18 +21,25 @@ import re
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamlake.decode.text_columns import NotBulkError
+from streamlake.decode.text_columns import NotBulkError, spread
+from streamlake.formats.arrow_transforms import byte_strings
 from streamlake.spec.types import LongType, NestedField, StringType
+
+Array = Any  # numpy array
 
 _FILE_NUMBER = re.compile(r".*\.(\d+)")
 _POSITION_BITS = 36
 _FILE_BITS = 63 - _POSITION_BITS
-_LSN = re.compile(r"[0-9a-fA-F]{8}:[0-9a-fA-F]{8}:[0-9a-fA-F]{4}")
-_NO_LSN = "00000000:00000000:0000"
-_SERIAL_DIGITS = 10
+_LSN = re.compile(r"([0-7][0-9a-fA-F]{7}):([0-9a-fA-F]{8}):[0-9a-fA-F]{4}")
+_LSN_LENGTH = 22
+_LSN_DIGITS = (0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 14, 15, 16)
+_DIGIT_VALUES: Array = np.zeros(256, dtype=np.int64)
+for _digit in "0123456789abcdefABCDEF":
+    _DIGIT_VALUES[ord(_digit)] = int(_digit, 16)
 
 
 class Position(Protocol):
@@ -40,9 +48,9 @@ class Position(Protocol):
     fields: tuple[NestedField, ...]
 
     def column(self, source: pa.StructArray) -> pa.Array:
-        """The sequences of (n,) "source" objects read as `fields`. Raises NotBulkError."""
+        """The sequences of (n,) "source" objects read as `fields`, int64. Raises NotBulkError."""
 
-    def value(self, source: Mapping[str, Any]) -> int | str | None:
+    def value(self, source: Mapping[str, Any]) -> int | None:
         """The sequence of one. Raises ValueError."""
 
 
@@ -54,6 +62,19 @@ def position_of(connector: str | None) -> Position:
 def has_position(connector: str) -> bool:
     """Whether the connector writes where a change stands in the database's log."""
     return connector in _POSITIONS
+
+
+def read_at(sequence: int | None) -> int | None:
+    """The sequence of a row that a snapshot read at this place: below 0, see ROW_SEQUENCE."""
+    return None if sequence is None else ~sequence
+
+
+def with_reads(sequence: pa.Array, op: pa.Array) -> pa.Array:
+    """(n,) int64 sequences for (n,) operations, with `read_at` where a row was read."""
+    reads = pc.equal(op, "r")
+    if not pc.any(reads, min_count=0).as_py():
+        return sequence
+    return pc.if_else(reads.fill_null(False), pc.bit_wise_not(sequence), sequence)
 
 
 def binlog_sequence(file: str | None, position: int) -> int:
@@ -118,37 +139,28 @@ class _Binlog:
 
 
 class _SqlServer:
-    fields: tuple[NestedField, ...] = (
-        NestedField(0, "commit_lsn", StringType()),
-        NestedField(0, "change_lsn", StringType()),
-        NestedField(0, "event_serial_no", LongType()),
-    )
+    fields: tuple[NestedField, ...] = (NestedField(0, "commit_lsn", StringType()),)
 
     def column(self, source: pa.StructArray) -> pa.Array:
-        commit, change = source.field("commit_lsn"), source.field("change_lsn").fill_null(_NO_LSN)
-        serial = source.field("event_serial_no").fill_null(0)
-        for text in (commit, change):
-            if not pc.all(pc.match_substring_regex(text, f"^{_LSN.pattern}$"), min_count=0).as_py():
-                raise NotBulkError
-        digits = pc.utf8_lpad(serial.cast(pa.string()), _SERIAL_DIGITS, "0")
-        if pc.any(pc.less(serial, 0), min_count=0).as_py() or (
-            pc.any(pc.greater(pc.utf8_length(digits), _SERIAL_DIGITS), min_count=0).as_py()
-        ):
+        commit = source.field("commit_lsn")
+        present = commit.drop_null()
+        if not pc.all(pc.match_substring_regex(present, f"^{_LSN.pattern}$"), min_count=0).as_py():
             raise NotBulkError
-        return pc.utf8_lower(pc.binary_join_element_wise(commit, change, digits, "/"))
+        letters, _, _ = byte_strings(present)
+        digits = _DIGIT_VALUES[letters.reshape(-1, _LSN_LENGTH)[:, _LSN_DIGITS]]
+        found: Array = np.zeros(len(present), dtype=np.int64)
+        for digit in digits.T:
+            found = found << 4 | digit
+        return spread(pa.array(found), commit)
 
-    def value(self, source: Mapping[str, Any]) -> str | None:
-        commit, change = _text(source, "commit_lsn"), _text(source, "change_lsn")
+    def value(self, source: Mapping[str, Any]) -> int | None:
+        commit = _text(source, "commit_lsn")
         if commit is None:
             return None
-        parts = [commit, _NO_LSN if change is None else change]
-        for part in parts:
-            if _LSN.fullmatch(part) is None:
-                raise ValueError(f"'source' has the LSN '{part}', which is none of SQL Server")
-        serial = _number(source, "event_serial_no") or 0
-        if not 0 <= serial < 10**_SERIAL_DIGITS:
-            raise ValueError(f"'source.event_serial_no' is {serial}")
-        return f"{parts[0]}/{parts[1]}/{serial:0{_SERIAL_DIGITS}}".lower()
+        match = _LSN.fullmatch(commit)
+        if match is None:
+            raise ValueError(f"'source' has the LSN '{commit}', which is none of SQL Server")
+        return int(match[1], 16) << 32 | int(match[2], 16)
 
 
 class _OperationTime:

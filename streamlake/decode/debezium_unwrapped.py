@@ -18,7 +18,7 @@ from streamlake.decode.change_parts import changes_schema, joined
 from streamlake.decode.connect_schema import ConnectSchema, iceberg_schema_of
 from streamlake.decode.debezium_options import DebeziumOptions
 from streamlake.decode.debezium_readings import readings_by_options, readings_by_schema
-from streamlake.decode.debezium_source import Position, position_of
+from streamlake.decode.debezium_source import Position, position_of, read_at, with_reads
 from streamlake.decode.envelope import Array, Change, Changes, Outcome, Records
 from streamlake.decode.envelope_decoder import one_by_one
 from streamlake.decode.json_payloads import JsonPayloadForm
@@ -82,6 +82,8 @@ class DebeziumUnwrapped:
         kind = _kind(payload.get(_OP), payload.get(_DELETED))
         position, names = _position(payload)
         sequence = position.value({part: payload.get(name) for part, name in names.items()})
+        if payload.get(_OP) == "r":
+            sequence = read_at(sequence)
         reader = self._reader(connect, [payload])
         row, unset = reader.row(payload, "row", brought=kind != RowKind.DELETE)
         return Outcome(changes=[Change(kind, row, sequence, unset)])
@@ -131,7 +133,8 @@ class DebeziumUnwrapped:
         kinds = _kind_codes(columns[_OP], columns[_DELETED])
         if not payloads.complete:
             kinds = np.where((kinds != RowKind.DELETE) & reader.unclear(images), -1, kinds)
-        parts = reader.parts(images, kinds, position.column(source), records.places)
+        sequence = with_reads(position.column(source), columns[_OP])
+        parts = reader.parts(images, kinds, sequence, records.places)
         others = np.flatnonzero(kinds < 0)
         if len(others):
             parts.append(one_by_one(self, records.take(others), self._arrow))

@@ -39,7 +39,7 @@ class Truncate:
 
     record: int
     table: str
-    sequence: int | str | None
+    sequence: int | None
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ class KeyMove:
 class Changes:
     """The changes of one raw batch, n rows in the order of the records; an old row's delete before its new row.
 
-    `rows` has the target's columns, all nullable, and ROW_KIND. `sequence` (n,) int64 or text orders the changes of a
-    key (null where the envelope says nothing). `records` (n,) int64 is each row's place in the raw batch. `unset`:
+    `rows` has the target's columns, all nullable, and ROW_KIND. `sequence` (n,) int64 orders the changes of a
+    key (null where the envelope says nothing, see ROW_SEQUENCE). `records` (n,) int64 is each row's place in the raw batch. `unset`:
     for columns that have any, (n,) bool, true where the envelope does not know the value. `ignored`: reason -> number
     of records that change no row.
     """
@@ -82,7 +82,7 @@ class Change:
 
     kind: RowKind
     row: dict[str, Any]
-    sequence: int | str | None = None
+    sequence: int | None = None
     unset: frozenset[str] = frozenset()
 
 
@@ -91,7 +91,7 @@ class Outcome:
     """What one record gives: changes, or a truncate (table and sequence), or the reason why it changes nothing."""
 
     changes: Sequence[Change] = ()
-    truncate: tuple[str, int | str | None] | None = None
+    truncate: tuple[str, int | None] | None = None
     ignored: str | None = None
 
 

@@ -47,17 +47,11 @@ class EnvelopeDecoder:
         """
         records = Records.of(raw)
         parts: list[Changes] = []
-        try:
-            for low, high in blocks(records.values, _BLOCK_BYTES):
-                self._block(records, low, high, parts)
-            if raw.column("value").null_count:
-                parts.append(self._tombstones(raw))
-            changes = joined(parts, self.schema)
-        except NotBulkError as error:
-            raise DecodeError(
-                f"{record_place(raw, 0)}: the batch mixes records of databases whose positions cannot be compared; give each "
-                "connector topics of its own"
-            ) from error
+        for low, high in blocks(records.values, _BLOCK_BYTES):
+            self._block(records, low, high, parts)
+        if raw.column("value").null_count:
+            parts.append(self._tombstones(raw))
+        changes = joined(parts, self.schema)
         if changes.rejects and not keep_rejects:
             first = changes.rejects[0]
             raise record_error(raw, first.record, first.reason)

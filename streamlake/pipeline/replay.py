@@ -40,6 +40,7 @@ from streamlake.errors import (
     SchemaMismatchError,
 )
 from streamlake.pipeline.checkpoint_table import CheckpointTable
+from streamlake.pipeline.default_sequence import sequence_columns
 from streamlake.pipeline.direct_reader import row_decoder
 from streamlake.pipeline.intake import KeyRoute
 from streamlake.pipeline.parcels import unpacked
@@ -78,7 +79,7 @@ class ReplayedTable:
     catalog: CatalogOption = None
     mode: str = "append"
     key: Sequence[str] = ()
-    sequence_by: Sequence[str] = ()
+    sequence_by: Sequence[str] | None = None
     row_kind: str | None = None
     delete_mode: str = POSITION
     branch: str = MAIN_BRANCH
@@ -126,6 +127,7 @@ class _Replay:
         self._rejects = rejects
         self._name = f"{given.pipeline or given.table}.replay"
         self._job_id = f"replay-{uuid.uuid5(uuid.UUID(rejects.uuid), self._name)}"
+        self._sequence_by = sequence_columns(given.sequence_by, given.source, given.mode, given.delete_mode)
         self._row_kind = ROW_KIND if given.source.has_row_kinds else given.row_kind
         self._run = self._opened(table)
         self._plans = ReplayPlans(rejects, self._job_id)
@@ -298,7 +300,7 @@ class _Replay:
 
     def _notes(self) -> tuple[str, ...]:
         given = self._given
-        if given.mode != UPSERT or given.sequence_by:
+        if given.mode != UPSERT or self._sequence_by:
             return ()
         return (
             "without sequence_by nothing tells whether a replayed change is older than the row that the table has for its key: "
@@ -323,7 +325,7 @@ class _Replay:
         options = UpsertOptions.of(
             table,
             key=tuple(given.key),
-            sequence_by=tuple(given.sequence_by),
+            sequence_by=self._sequence_by,
             row_kind=self._row_kind,
             delete_mode=given.delete_mode,
             parallelism=_BUCKETS,

@@ -57,5 +57,5 @@ def replayed_tables(pipeline: Pipeline, path: str, table: str | None = None) -> 
 def _replayed(
     name: str | None, table: str, arguments: Mapping[str, Any], source: KafkaSource
 ) -> ReplayedTable:
-    given = {key: arguments[key] for key in _TAKEN if arguments.get(key)}
+    given = {key: arguments[key] for key in _TAKEN if arguments.get(key) is not None}
     return ReplayedTable(table, source, name, **given)

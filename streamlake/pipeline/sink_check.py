@@ -13,6 +13,7 @@ from streamlake.catalog.new_tables import TableDefinition, initial_metadata
 from streamlake.catalog.open import CatalogOption, open_catalog, open_table
 from streamlake.errors import InvalidOptionError, StreamlakeError, TableNotFoundError
 from streamlake.pipeline.check_points import Points
+from streamlake.pipeline.default_sequence import named_sequence
 from streamlake.pipeline.evolution import EvolutionOptions
 from streamlake.pipeline.key_lineage import require_same_key
 from streamlake.pipeline.upsert_options import UpsertOptions, key_schema
@@ -62,6 +63,7 @@ class SinkPlan:
         """From the arguments of an IcebergSink; those that matter to no check are left out."""
         known = {each.name for each in fields(SinkPlan)}
         given = {name: value for name, value in arguments.items() if name in known}
+        given["sequence_by"] = named_sequence(given.get("sequence_by")) or ()
         return SinkPlan(**{**given, "table": table, "pipeline": pipeline})
 
     @property

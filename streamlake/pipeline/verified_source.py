@@ -20,6 +20,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from streamlake.catalog.open import CatalogOption
 from streamlake.errors import InvalidOptionError, TableNotFoundError
 from streamlake.formats.arrow_schema import schema_to_arrow
+from streamlake.pipeline.default_sequence import named_sequence
 from streamlake.pipeline.pipeline_file import FilesSettings, KafkaSettings, Pipeline
 from streamlake.pipeline.pipeline_source import impatient, kafka_source
 from streamlake.pipeline.pipeline_tables import pipeline_tables
@@ -82,6 +83,8 @@ def pipeline_arguments(pipeline: Pipeline, path: str) -> dict[str, Any]:
     for name in ("catalog", "key", "sequence_by", "row_kind", "branch"):
         if given.get(name):
             arguments[name] = given[name]
+    if not named_sequence(arguments.get("sequence_by")):
+        arguments.pop("sequence_by", None)
     return arguments
 
 

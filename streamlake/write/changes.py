@@ -19,6 +19,7 @@ from streamlake.formats.unset_cells import unset_masks
 from streamlake.index.guards import Guards, concat_guards
 from streamlake.index.keys import Keys, concat_keys
 from streamlake.records import MOVED, PLACE, ROW_KIND, ROW_ORDER, ROW_SEQUENCE, UNSET, RowKind
+from streamlake.write.log_places import PLACED, split_places
 from streamlake.write.row_check import RowCheck
 from streamlake.write.upsert_target import UPSERT, UpsertTarget
 
@@ -31,7 +32,8 @@ class Changes:
     change among them (of no meaning for the others). `keyed` has the key's columns of all n. `removes` (n,) bool tells -U and -D, `order` (n,) int64 the
     place in the source. `unset` has, for columns of which changes leave the value out, (n,) bool: their rows hold nulls
     there. `places` (n,) are structs as PLACE_TYPE, or None; `moved` (n,) as the column MOVED, or None;
-    `sequence` (n,) as ROW_SEQUENCE, or None."""
+    `sequence` (n,) as ROW_SEQUENCE, or None. `arrival` (n,) int64 tells the changes whose guards are still to be inherited, see
+    `log_places`; None: there are none."""
 
     keys: Keys
     keyed: pa.Table
@@ -44,6 +46,7 @@ class Changes:
     places: pa.ChunkedArray | None = None
     moved: pa.ChunkedArray | None = None
     sequence: pa.ChunkedArray | None = None
+    arrival: Array | None = None
 
     def take(self, chosen: Array) -> Changes:
         """The changes at ascending (m,) places."""
@@ -63,6 +66,7 @@ class Changes:
             places=None if self.places is None else self.places.take(at),
             moved=None if self.moved is None else self.moved.take(at),
             sequence=None if self.sequence is None else self.sequence.take(at),
+            arrival=None if self.arrival is None else self.arrival[chosen],
         )
 
     @property
@@ -96,6 +100,15 @@ def joined_changes(parts: Sequence[Changes]) -> Changes:
         places=_columns([part.places for part in parts], none),
         moved=_columns([part.moved for part in parts], none),
         sequence=_columns([part.sequence for part in parts], none),
+        arrival=_arrivals(parts),
+    )
+
+
+def _arrivals(parts: Sequence[Changes]) -> Array | None:
+    if all(part.arrival is None for part in parts):
+        return None
+    return np.concatenate(
+        [np.full(len(part.keys), PLACED) if part.arrival is None else part.arrival for part in parts]
     )
 
 
@@ -144,9 +157,11 @@ class ChangeReader:
         sequence, changes = _without(changes, ROW_SEQUENCE)
         brought = changes.filter(pa.array(~removes)) if removes.any() else changes
         key = self._target.key
-        guards = None
+        guards = arrival = None
         if key.guard_codec is not None:
             columns = [keyed.column(name) for name in key.sequence_by]
+            if not key.keeps_guards:
+                columns[0], arrival = split_places(columns[0])
             guards = key.guard_codec.encode(columns, self._target.table.location)
         return Changes(
             keys=key.codec.encode([keyed.column(name) for name in key.columns]),
@@ -160,6 +175,7 @@ class ChangeReader:
             places=places,
             moved=moved,
             sequence=sequence,
+            arrival=arrival,
         )
 
     def _unset(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from streamlake.write.changes import Changes
 from streamlake.write.deleted_positions import DeletedPositions
 from streamlake.write.departed_rows import DepartedRows
 from streamlake.write.equality_deletes import EqualityDeleteWriter
+from streamlake.write.log_places import NO_PLACE, PLACED, inherited
 from streamlake.write.part_rows import guarded
 from streamlake.write.placed_writer import PlacedWriter
 from streamlake.write.result import Refused
@@ -99,12 +101,18 @@ class UpsertWriter:
         self.moved_rows = self._departed.tables(KeyIndex(self._entries, self._is_live))
 
     def _write(self, changes: Changes) -> None:
-        order = [changes.order] if changes.guards is None else [changes.guards, changes.order]
+        by_arrival = self._is_by_arrival(changes)
+        if changes.arrival is not None and not by_arrival:
+            first, group = last_per_key(changes.keys)
+            changes = self._placed(changes, group, self._lookup(changes.keys.take(first)))
+        order = [changes.order] if changes.guards is None or by_arrival else [changes.guards, changes.order]
         winners, group = last_per_key(changes.keys, order)
         self.counters["replaced-in-checkpoint"] += len(changes.keys) - len(winners)
         keys = changes.keys.take(winners)
+        found = self._lookup(keys)
+        if by_arrival:
+            changes = self._placed(changes, group, found)
         guards = None if changes.guards is None else changes.guards.take(winners)
-        found = KeyIndex([*self._entries, *self._runs], self._is_live).lookup(keys)
         late: Array = np.zeros(len(winners), dtype=bool)
         if guards is not None:
             late = self._late(guards, found, np.arange(len(winners)))
@@ -205,6 +213,24 @@ class UpsertWriter:
         if self._floor is not None:
             late = late | guards.below(self._floor.take(np.zeros(len(which), dtype=np.int64)))
         return late
+
+    def _lookup(self, keys: Keys) -> Found:
+        return KeyIndex([*self._entries, *self._runs], self._is_live).lookup(keys)
+
+    def _is_by_arrival(self, changes: Changes) -> bool:
+        """Whether no change has a place, and none could be late."""
+        return changes.arrival is not None and self._floor is None and bool((changes.arrival != PLACED).all())
+
+    def _placed(self, changes: Changes, group: Array, found: Found) -> Changes:
+        """The changes with the guards that they inherit; `found` is what the index knows of their keys."""
+        assert changes.guards is not None
+        assert changes.arrival is not None
+        known: Array = np.full(len(found.exists), NO_PLACE, dtype=np.int64)
+        if found.guards is not None and found.guard_known is not None:
+            known[found.guard_known] = found.guards.values[found.guard_known]
+        floor = None if self._floor is None else int(self._floor.values[0])
+        guards = inherited(changes.guards, changes.arrival, changes.order, group, known, floor)
+        return replace(changes, guards=guards, arrival=None)
 
     def _is_live(self, path: str) -> bool:
         return path in self._target.live_files or path in self._rows.paths

@@ -70,7 +70,6 @@ source:
 sink:
   table: {home}/tables/{{table}}
   mode: upsert
-  sequence-by: [_row_sequence]
   schema-evolution: full
   tables:
     {home}/tables/orders: {{partition-by: [category]}}

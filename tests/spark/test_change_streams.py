@@ -156,11 +156,10 @@ def test_the_table_follows_the_database(orders: Orders) -> None:
 
 def test_values_left_out_changed_keys_and_truncates(orders: Orders) -> None:
     database = orders.database
-    sequence = {"sequence_by": ["_row_sequence"]}
     for number in range(10):
         database.put(number, f"c{number}", "1.00", f"long text {number}")
     orders.flush()
-    orders.run(orders.sink(**sequence))
+    orders.run()
     database.put_but_note(1, "Ann")
     database.put(20, "new", "2.00", "another text")
     orders.flush()
@@ -168,13 +167,13 @@ def test_values_left_out_changed_keys_and_truncates(orders: Orders) -> None:
     database.move(20, 21)
     for header, message in database.moves:
         orders.broker.produce(orders.topic, [message], headers=[header])
-    sink = orders.run(orders.sink(key=(), **sequence))
+    sink = orders.run(orders.sink(key=()))
     assert orders.found() == database.expected()
     assert sum(receipt.counters["filled"] for receipt in sink.receipts) == 3
     database.truncate()
     database.put(3, "again", "3.00", "x")
     orders.flush()
-    orders.run(orders.sink(**sequence))
+    orders.run()
     assert orders.found() == database.expected()
     check_table(open_table(orders.location), files_exist=True)
 

@@ -127,7 +127,7 @@ def reference(records):
                 found.append((at, RowKind.DELETE, lsn, *one_row(before)))
             if op != "d":
                 kind = RowKind.UPDATE_AFTER if op == "u" else RowKind.INSERT
-                found.append((at, kind, lsn, *one_row(after)))
+                found.append((at, kind, ~lsn if op == "r" else lsn, *one_row(after)))
             changes += found
         except ValueError:
             rejects.append(at)

@@ -1,0 +1,186 @@
+"""Changes without a place in the database's log, and rows that a snapshot read, among changes that have one."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamlake import create_table, load_table
+from streamlake.errors import InvalidOptionError
+from streamlake.pipeline.default_sequence import named_sequence, sequence_columns
+from streamlake.pipeline.sink import IcebergSink
+from streamlake.records import ROW_KIND, ROW_SEQUENCE, RowKind
+from streamlake.source.kafka_source import ENVELOPES, KafkaSource
+from streamlake.write import upsert_task
+from tests.helpers.invariants import check_table
+from tests.helpers.local_upserts import LocalUpserts
+
+C, U, D = RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE
+Change = tuple[int, int | None, RowKind, int]
+"""Key, ROW_SEQUENCE, what it does, the row's value."""
+
+
+def changes(*rows: Change) -> pa.Table:
+    return pa.table(
+        {
+            "id": pa.array([row[0] for row in rows], pa.int64()),
+            "v": pa.array([None if row[2] == D else row[3] for row in rows], pa.int64()),
+            ROW_KIND: pa.array([int(row[2]) for row in rows], pa.int8()),
+            ROW_SEQUENCE: pa.array([row[1] for row in rows], pa.int64()),
+        }
+    )
+
+
+class Stream:
+    def __init__(self, home: str | Path, **options: Any) -> None:
+        location = str(Path(home, "table"))
+        create_table(location, "id long, v long", format_version=3)
+        self.upserts = LocalUpserts(location, key=["id"], sequence_by=[ROW_SEQUENCE], **options)
+
+    def checkpoint(self, *rows: Change, truncates: tuple[int, ...] = ()) -> Any:
+        return self.upserts.checkpoint(changes(*rows), truncates=[(mark, 0) for mark in truncates])
+
+    def rows(self) -> dict[int, int]:
+        table = load_table(self.upserts.location)
+        check_table(table.table, files_exist=True)
+        found = table.scan().to_arrow().to_pylist()
+        assert len({row["id"] for row in found}) == len(found)
+        return {row["id"]: row["v"] for row in found}
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> Stream:
+    return Stream(tmp_path)
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_transaction_that_ran_while_the_snapshot_was_taken(stream: Stream, apart: bool) -> None:
+    """It wrote to the log before the snapshot's place, and committed after it, so the snapshot does not have it."""
+    snapshot, streamed = [(1, ~100, C, 1), (2, ~100, C, 2)], [(1, 90, U, 11), (2, 95, D, 0), (3, 96, C, 13)]
+    for part in (snapshot, streamed) if apart else ([*snapshot, *streamed],):
+        stream.checkpoint(*part)
+    assert stream.rows() == {1: 11, 3: 13}
+    receipt = stream.checkpoint((1, 89, U, 0), (3, 95, D, 0))
+    assert stream.rows() == {1: 11, 3: 13}, "what was streamed keeps its place"
+    assert receipt is None or receipt.counters["late"] == 2
+
+
+def test_a_snapshot_that_was_started_again(stream: Stream) -> None:
+    stream.checkpoint((1, ~100, C, 1), (2, ~100, C, 2), (1, ~200, C, 3))
+    stream.checkpoint((2, ~200, C, 4))
+    assert stream.rows() == {1: 3, 2: 4}
+
+
+def test_a_later_snapshot_replaces_what_was_streamed(stream: Stream) -> None:
+    stream.checkpoint((1, 50, C, 1), (2, 60, C, 2), (3, 61, D, 0))
+    stream.checkpoint((1, ~100, C, 11), (2, ~100, C, 12), (3, ~100, C, 13))
+    assert stream.rows() == {1: 11, 2: 12, 3: 13}
+    stream.checkpoint((2, 59, U, 0), (1, 99, U, 21))
+    assert stream.rows() == {1: 21, 2: 12, 3: 13}, "59 is older than the row that the snapshot replaced"
+
+
+def test_changes_without_a_place_come_as_they_arrive(stream: Stream) -> None:
+    stream.checkpoint((1, 50, C, 1), (2, None, C, 2), (1, None, U, 3), (2, None, U, 4))
+    assert stream.rows() == {1: 3, 2: 4}
+    stream.checkpoint((1, 49, U, 5), (2, 7, U, 6), (2, 6, U, 7))
+    assert stream.rows() == {1: 3, 2: 6}
+    stream.checkpoint((1, None, D, 0), (2, None, D, 0))
+    assert stream.rows() == {}
+
+
+def test_equal_places_go_by_arrival(stream: Stream) -> None:
+    stream.checkpoint((1, 50, C, 1), (1, 50, U, 2))
+    stream.checkpoint((1, 50, U, 3), (2, 50, D, 0), (2, 50, C, 4))
+    assert stream.rows() == {1: 3, 2: 4}
+
+
+def test_what_a_snapshot_read_before_a_truncate_is_late(stream: Stream) -> None:
+    stream.checkpoint((1, ~100, C, 1))
+    stream.checkpoint((5, ~600, C, 5), truncates=(500,))
+    assert stream.rows() == {5: 5}
+    receipt = stream.checkpoint((2, ~100, C, 2), (3, None, C, 3), (5, ~100, C, 0), (4, ~500, C, 4))
+    assert stream.rows() == {3: 3, 4: 4, 5: 5}
+    assert receipt.counters["late"] == 2
+
+
+CHANGE = st.tuples(
+    st.integers(0, 3),
+    st.one_of(st.none(), st.integers(0, 30), st.integers(0, 30).map(lambda place: ~place)),
+    st.sampled_from([C, U, D]),
+    st.integers(0, 1000),
+)
+CHECKPOINTS = st.lists(st.tuples(st.lists(CHANGE, max_size=8), st.integers(-30, 30)), max_size=4)
+
+
+class Reference:
+    """The rules, one change at a time in the order of arrival."""
+
+    def __init__(self) -> None:
+        self.rows: dict[int, int] = {}
+        self._places: dict[int, int] = {}
+        self._floor = -1
+
+    def truncate(self, mark: int) -> None:
+        self._floor = max(self._floor, mark)
+        for key in [key for key in self.rows if self._places[key] < mark]:
+            del self.rows[key]
+            self._places[key] = mark
+
+    def change(self, key: int, place: int | None, kind: RowKind, value: int) -> None:
+        known = self._places.get(key, -1)
+        if place is not None and place >= 0:
+            if place < max(known, self._floor):
+                return
+            self._places[key] = place
+        else:
+            if place is not None and ~place < self._floor:
+                return
+            self._places[key] = max(known, self._floor)
+        self.rows.pop(key, None)
+        if kind != D:
+            self.rows[key] = value
+
+
+@settings(max_examples=25, deadline=None)
+@given(CHECKPOINTS, st.sampled_from([1, 3, 1000]))
+def test_any_mixture_is_what_the_rules_say(
+    checkpoints: list[tuple[list[Change], int]], batch_rows: int
+) -> None:
+    with tempfile.TemporaryDirectory() as home, patch.object(upsert_task, "_CHUNK_ROWS", batch_rows):
+        stream, reference = Stream(home, batch_rows=batch_rows), Reference()
+        for rows, mark in checkpoints:
+            if mark >= 0:
+                reference.truncate(mark)
+            for row in rows:
+                reference.change(*row)
+            stream.checkpoint(*rows, truncates=(mark,) if mark >= 0 else ())
+            assert stream.rows() == reference.rows
+
+
+def test_which_sources_are_ordered_by_their_log() -> None:
+    def default(format: str, mode: str = "upsert", delete_mode: str = "position") -> tuple[str, ...]:
+        return sequence_columns(None, KafkaSource("b:1", "t", format=format), mode, delete_mode)
+
+    ordered = [format for format in ("json", "avro", *ENVELOPES) if default(format)]
+    assert ordered == [format for format in ENVELOPES if format.startswith("debezium")]
+    assert default("debezium-json") == (ROW_SEQUENCE,)
+    assert not default("debezium-json", delete_mode="copy-on-write")
+    assert not default("debezium-json", delete_mode="equality")
+    assert not default("debezium-json", mode="changelog")
+
+
+@pytest.mark.parametrize("given", [(), [], "none", ("none",)])
+def test_the_order_of_arrival_where_it_is_asked_for(given: Any) -> None:
+    source = KafkaSource("b:1", "t", format="debezium-json")
+    assert sequence_columns(given, source, "upsert", "position") == ()
+    assert sequence_columns("lsn", source, "upsert", "position") == ("lsn",)
+    assert named_sequence(given) == ()
+    with pytest.raises(InvalidOptionError, match="sequence_by belongs to"):
+        IcebergSink("/t", sequence_by=["at"])
