@@ -7,6 +7,7 @@ row kind, go from `decode` or a DataFrame to `write`.
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Any
 
 import pyarrow as pa
 
@@ -79,6 +80,14 @@ def place_text(topic: str, partition: int, offset: int) -> str:
 def record_place(raw: pa.RecordBatch, at: int) -> str:
     """The same for the record at place `at` of a batch of schema RAW_RECORDS."""
     return place_text(*(raw.column(name)[at].as_py() for name in ("topic", "partition", "offset")))
+
+
+def record_places(raw: pa.RecordBatch, records: Any, unnamed: pa.Array) -> pa.StructArray:
+    """The column PLACE of n rows that come from the records at places (n,) of a batch of schema RAW_RECORDS; null where
+    `unnamed` (n,) bool is true."""
+    at = pa.array(records, mask=unnamed.to_numpy(zero_copy_only=False))
+    parts = [raw.column(part.name).take(at).cast(part.type) for part in PLACE_TYPE]
+    return pa.StructArray.from_arrays(parts, fields=list(PLACE_TYPE), mask=unnamed)
 
 
 class RowKind(IntEnum):

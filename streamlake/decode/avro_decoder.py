@@ -7,7 +7,7 @@ one bad record among millions costs a few extra passes over its block, and is na
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamlake.decode.avro_leaves import UnevenError
-from streamlake.decode.avro_plan import record_plan
+from streamlake.decode.avro_plan import lacking_columns, record_plan
 from streamlake.decode.avro_schema import (
     AvroArray,
     AvroEnum,
@@ -77,7 +77,8 @@ class AvroDecoder:
     """Decodes records that were written with `writer` to the columns of `schema`.
 
     `reader` (a schema of the reader's own) adds aliases, defaults and symbols; `where` names the writer's schema in
-    errors. Raises SchemaMismatchError when a column cannot hold what is written.
+    errors. `lacking` are the columns that the writer's schema does not have. Raises SchemaMismatchError when a column cannot
+    hold what is written.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class AvroDecoder:
     ) -> None:
         self._types = [arrow_type(part.type) for part in schema.fields]
         self._plan = record_plan(writer, schema.fields, reader, where)
+        self.lacking = lacking_columns(writer, schema.fields, reader)
         self._writer = writer
         self._parsed: Any = None
 
@@ -99,6 +101,10 @@ class AvroDecoder:
         Raises what `failure` makes of the index and the reason of a record that cannot be decoded.
         """
         return self.decode_payloads(Payloads.of(values), failure)
+
+    def absent(self, values: pa.Array, columns: Sequence[pa.Array]) -> dict[str, Any]:
+        """See ValueDecoder: the columns that the writer's schema lacks."""
+        return {name: np.ones(len(values), dtype=bool) for name in self.lacking if len(values)}
 
     def decode_payloads(self, payloads: Payloads, failure: Failure) -> list[pa.Array]:
         """As `decode`, for ranges of bytes; an index that `failure` gets is that of the payloads."""

@@ -55,6 +55,17 @@ def record_plan(
     return _Plan(where).record(writer, fields, reader, "")
 
 
+def lacking_columns(
+    writer: AvroType, fields: tuple[NestedField, ...], reader: AvroType | None
+) -> tuple[str, ...]:
+    """The columns that records of `writer`, a record's schema, have nothing for."""
+    assert isinstance(writer, AvroRecord)
+    known = _only(reader)
+    read_as = known if isinstance(known, AvroRecord) else None
+    declared = {part.name: None if read_as is None else read_as.field(part.name) for part in fields}
+    return tuple(name for name in declared if _written_name(name, declared[name], writer) is None)
+
+
 class _Plan:
     def __init__(self, where: str) -> None:
         self._where = where

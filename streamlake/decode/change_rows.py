@@ -21,7 +21,16 @@ from streamlake.decode.moved_keys import MovedKeys
 from streamlake.decode.new_fields import Watch
 from streamlake.formats.arrow_schema import schema_to_arrow
 from streamlake.formats.unset_cells import unset_column
-from streamlake.records import MOVED, PLACE, PLACE_TYPE, ROW_KIND, ROW_SEQUENCE, SEQUENCE, UNSET, RowKind
+from streamlake.records import (
+    MOVED,
+    PLACE,
+    ROW_KIND,
+    ROW_SEQUENCE,
+    SEQUENCE,
+    UNSET,
+    RowKind,
+    record_places,
+)
 from streamlake.spec.schema import Schema
 
 
@@ -98,9 +107,7 @@ def _with_unset(rows: pa.RecordBatch, raw: pa.RecordBatch, changes: Changes) -> 
     if not masks:
         return rows
     unset = unset_column(masks, rows.num_rows)
-    of_record = pa.array(changes.records, mask=unset.is_null().to_numpy(zero_copy_only=False))
-    parts = [raw.column(part.name).take(of_record).cast(part.type) for part in PLACE_TYPE]
-    place = pa.StructArray.from_arrays(parts, fields=list(PLACE_TYPE), mask=unset.is_null())
+    place = record_places(raw, changes.records, unset.is_null())
     return rows.append_column(UNSET, unset).append_column(PLACE, place)
 
 

@@ -7,13 +7,16 @@ the table is an error of the records that carry it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 
 from streamlake.decode.avro_decoder import AvroDecoder, Failure, Payloads
 from streamlake.decode.avro_schema import AvroType
 from streamlake.decode.avro_types import schema_from_avro
-from streamlake.decode.confluent_framing import HEADER_BYTES, schema_ids, without_header
+from streamlake.decode.confluent_framing import HEADER_BYTES, schema_ids, unframed, without_header
 from streamlake.decode.json_decoder import JsonDecoder
 from streamlake.decode.json_options import JsonOptions
 from streamlake.decode.new_fields import Watch, require_columns
@@ -26,6 +29,8 @@ from streamlake.errors import (
 )
 from streamlake.formats.arrow_schema import arrow_type
 from streamlake.spec.schema import Schema
+
+Array = Any  # numpy array
 
 
 class ConfluentAvroDecoder:
@@ -68,6 +73,15 @@ class ConfluentAvroDecoder:
         order = pa.array(np.argsort(np.concatenate(rows), kind="stable"))
         return [pa.concat_arrays(list(parts)).take(order) for parts in zip(*runs, strict=True)]
 
+    def absent(self, values: pa.Array, columns: Sequence[pa.Array]) -> dict[str, Array]:
+        """See ValueDecoder: the columns that a record's own schema lacks."""
+        ids = schema_ids(values, unframed)
+        found: dict[str, Array] = {}
+        for schema_id in np.unique(ids).tolist():
+            for name in self._decoders[schema_id].lacking:
+                found[name] = found.get(name, np.zeros(len(values), dtype=bool)) | (ids == schema_id)
+        return found
+
     def _decoder(self, schema_id: int, first: int, failure: Failure) -> AvroDecoder:
         if schema_id in self._unusable:
             raise failure(first, self._unusable[schema_id])
@@ -108,3 +122,7 @@ class ConfluentJsonDecoder:
         """As JsonDecoder."""
         schema_ids(values, failure)
         return self._decoder.decode(without_header(values), failure)
+
+    def absent(self, values: pa.Array, columns: Sequence[pa.Array]) -> dict[str, Array]:
+        """As JsonDecoder."""
+        return self._decoder.absent(without_header(values), columns)

@@ -46,6 +46,11 @@ def schema_ids(values: pa.Array, failure: Failure) -> Any:
     return ids
 
 
+def unframed(at: int, reason: str) -> Exception:
+    """For values that were decoded before."""
+    return AssertionError(f"value {at}: {reason}")
+
+
 def without_header(values: pa.Array) -> pa.Array:
     """The values less their headers, as a binary array."""
     if not len(values):

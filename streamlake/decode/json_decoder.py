@@ -8,11 +8,13 @@ them or says what is wrong. So one bad record among millions costs a few extra p
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pyarrow as pa
 
 from streamlake.decode.json_columns import JsonColumns, blocks, has_map
+from streamlake.decode.json_names import absent_fields
 from streamlake.decode.json_options import NOTICE, JsonOptions
 from streamlake.decode.json_values import field_value, parse_object, row
 from streamlake.decode.text_columns import NotBulkError
@@ -20,6 +22,8 @@ from streamlake.errors import FeatureUnsupportedError
 from streamlake.formats.arrow_schema import arrow_type
 from streamlake.spec.schema import Schema
 from streamlake.spec.types import GeographyType, GeometryType, NestedField, UnknownType, VariantType
+
+Array = Any  # numpy array
 
 _BLOCK_BYTES = 64 << 20
 _ALONE = 8
@@ -71,6 +75,12 @@ class JsonDecoder:
             pa.concat_arrays([run[at] for run in runs]) if runs else pa.nulls(0, self._types[part.name])
             for at, part in enumerate(self._fields)
         ]
+
+    def absent(self, values: pa.Array, columns: Sequence[pa.Array]) -> dict[str, Array]:
+        """See ValueDecoder."""
+        return absent_fields(
+            values, {part.name: array for part, array in zip(self._fields, columns, strict=True)}
+        )
 
     def _block(self, values: pa.Array, low: int, high: int, failure: Failure) -> list[pa.Array]:
         named = None

@@ -1,16 +1,19 @@
 """Raw record batches -> rows: the decoded value, and the columns that come from the record itself.
 
 Runs on the executors between `source` and `write`, once per raw batch. Invariant: rows keep the records' order; a
-record without a value (a tombstone) gives no row and is counted. Records that cannot be decoded cost a few passes over
+record without a value (a tombstone) gives no row and is counted. In a partial update a field that a record does not have is
+unset, and one that is null is null. Records that cannot be decoded cost a few passes over
 their neighbours, not over the batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streamlake.decode.decoded import Decoded
 from streamlake.decode.envelope import Array, Reject
@@ -19,17 +22,20 @@ from streamlake.decode.value_formats import value_decoder
 from streamlake.errors import DecodeError
 from streamlake.formats.arrow_schema import schema_to_arrow
 from streamlake.formats.sifting import SpanError, sifted
-from streamlake.records import record_place
+from streamlake.formats.unset_cells import unset_column
+from streamlake.records import PLACE, UNSET, record_place, record_places
 from streamlake.spec.schema import Schema
 
 _SHOWN = 200
+_Part = tuple[pa.RecordBatch, Mapping[str, Array]]
+"""Rows, and for columns with values that records leave out, which rows these are."""
 
 
 class RowDecoder:
     """Decodes for one source.
 
     `schema` is that of the rows; the columns of `metadata` ({column: part of the record}) are taken from the record,
-    the others from its value in `format`.
+    the others from its value in `format`. `partial_update`: fields that a value does not have are unset, also required ones.
     """
 
     def __init__(
@@ -39,7 +45,13 @@ class RowDecoder:
         format: str,
         options: Mapping[str, str],
         watch: Watch | None = None,
+        *,
+        partial_update: bool = False,
     ) -> None:
+        self._partial_update = partial_update
+        self._required = [part.name for part in schema.fields if part.required and part.name not in metadata]
+        if partial_update:
+            schema = replace(schema, fields=tuple(replace(part, required=False) for part in schema.fields))
         self.schema: pa.Schema = schema_to_arrow(schema)
         self._metadata = dict(metadata)
         self._value_fields = tuple(part for part in schema.fields if part.name not in metadata)
@@ -55,23 +67,20 @@ class RowDecoder:
             chosen = raw.take(pa.array(places))
         tombstones = raw.num_rows - len(places)
         if not keep_rejects:
-            return Decoded(raw, self._rows(chosen, _Failure(chosen)), places, tombstones=tombstones)
+            rows = _with_unset(raw, places, [self._rows(chosen, _Failure(chosen))])
+            return Decoded(raw, rows, places, tombstones=tombstones)
         rejects: list[Reject] = []
         parts = sifted(
             len(places),
             lambda low, high: self._span(chosen.slice(low, high - low)),
             lambda at, reason: rejects.append(Reject(int(places[at]), reason)),
         )
-        if len(parts) == 1:
-            low, high, rows = parts[0]
-            kept = places[low:high]
-        else:
-            rows = pa.concat_batches([part for _, _, part in parts]) if parts else _no_rows(self.schema)
-            kept = np.concatenate([places[low:high] for low, high, _ in parts] or [places[:0]])
+        kept = np.concatenate([places[low:high] for low, high, _ in parts] or [places[:0]])
+        rows = _with_unset(raw, kept, [part for _, _, part in parts] or [_no_rows(self.schema)])
         rejects.sort(key=lambda reject: reject.record)
         return Decoded(raw, rows, kept, rejects=tuple(rejects), tombstones=tombstones)
 
-    def _span(self, raw: pa.RecordBatch) -> pa.RecordBatch:
+    def _span(self, raw: pa.RecordBatch) -> _Part:
         """The rows of records with a value. Raises SpanError for one of them."""
         failure = _Failure(raw)
         try:
@@ -81,15 +90,33 @@ class RowDecoder:
                 raise
             raise SpanError(failure.at, failure.reason) from error
 
-    def _rows(self, raw: pa.RecordBatch, failure: _Failure) -> pa.RecordBatch:
+    def _rows(self, raw: pa.RecordBatch, failure: _Failure) -> _Part:
         values = raw.column("value")
         decoded = [values] if self._decoder is None else self._decoder.decode(values, failure)
+        unset: dict[str, Array] = {}
+        if self._partial_update and self._decoder is not None:
+            unset = self._decoder.absent(values, decoded)
         columns = {part.name: array for part, array in zip(self._value_fields, decoded, strict=True)}
         for column, part in self._metadata.items():
             columns[column] = raw.column(part)
-        return pa.RecordBatch.from_arrays(
+        if self._partial_update:
+            self._require(columns, unset, failure)
+            columns.update({name: _without(columns[name], mask) for name, mask in unset.items()})
+        rows = pa.RecordBatch.from_arrays(
             [_typed(columns[field.name], field.type) for field in self.schema], schema=self.schema
         )
+        return rows, unset
+
+    def _require(
+        self, columns: Mapping[str, pa.Array], unset: Mapping[str, Array], failure: _Failure
+    ) -> None:
+        """Raises what `failure` makes of a record with a null, as it were, where there must be none."""
+        for name in self._required:
+            nulls = columns[name].is_null().to_numpy(zero_copy_only=False)
+            if name in unset:
+                nulls = nulls & ~unset[name]
+            if nulls.any():
+                raise failure(int(np.argmax(nulls)), f"'{name}' is required, but it is null")
 
 
 class _Failure:
@@ -115,8 +142,31 @@ def _shown(value: bytes) -> str:
     return f"0x{value.hex()}" if any(letter < " " and not letter.isspace() for letter in text) else repr(text)
 
 
-def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
+def _no_rows(schema: pa.Schema) -> _Part:
+    return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema), {}
+
+
+def _with_unset(raw: pa.RecordBatch, places: Array, parts: Sequence[_Part]) -> pa.RecordBatch:
+    """The parts as one, with UNSET and PLACE where a row has values that its record leaves out; `places` are those in `raw` of
+    the records."""
+    batches = [rows for rows, _ in parts]
+    rows = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    names = dict.fromkeys(name for _, masks in parts for name in masks)
+    if not names:
+        return rows
+    masks = {
+        name: np.concatenate([masks.get(name, np.zeros(part.num_rows, dtype=bool)) for part, masks in parts])
+        for name in names
+    }
+    unset = unset_column(masks, rows.num_rows)
+    return rows.append_column(UNSET, unset).append_column(PLACE, record_places(raw, places, unset.is_null()))
+
+
+def _without(array: pa.Array, mask: Array) -> pa.Array:
+    """Nulls where the mask is true: a default of the reader's schema is no value of the record."""
+    if (array.is_valid().to_numpy(zero_copy_only=False) & mask).any():
+        return pc.if_else(pa.array(mask), pa.scalar(None, array.type), array)
+    return array
 
 
 def _typed(array: pa.Array, type_: pa.DataType) -> pa.Array:

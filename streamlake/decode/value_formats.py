@@ -5,9 +5,9 @@ Where options of all formats meet: each takes its own (`json.*`, `avro.*`, `sche
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -25,6 +25,8 @@ from streamlake.errors import InvalidOptionError, SchemaMismatchError
 from streamlake.options import check_option_names
 from streamlake.spec.schema import Schema
 
+Array = Any  # numpy array
+
 AVRO_SCHEMA = "avro.schema"
 """The option with an Avro schema: the writer's for `avro`, a reader's (optional) for `confluent-avro`."""
 
@@ -34,6 +36,10 @@ class ValueDecoder(Protocol):
 
     def decode(self, values: pa.Array, failure: Failure) -> list[pa.Array]:
         """One array per field of the schema. Raises what `failure` makes of a record's index and the reason."""
+        ...
+
+    def absent(self, values: pa.Array, columns: Sequence[pa.Array]) -> dict[str, Array]:
+        """For fields that some of n records do not have at all, (n,) bool; `columns` are what the records were decoded to."""
         ...
 
 

@@ -65,6 +65,8 @@ class KeyIndex:
 
         Raises IndexDamagedError when the runs hold keys of another kind.
         """
+        if not any(len(run) for run in self.runs):
+            return self._found((), len(keys))
         order = np.argsort(keys.hashes)
         search = _Search(keys, order, keys.hashes[order])
         hits: list[_Hits] = []

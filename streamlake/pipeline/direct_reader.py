@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pyarrow as pa
 
@@ -42,9 +43,9 @@ class RangeReader:
 
     @property
     def schema(self) -> pa.Schema:
-        """The rows' schema as their consumers may take it: where there are deletes, any column may be null."""
+        """The rows' schema as their consumers may take it: where there are deletes or partial updates, any column may be null."""
         columns = schema_to_arrow(self.source.table_schema, field_ids=False)
-        if not self.source.has_row_kinds:
+        if not self.source.has_row_kinds and not self.source.settings.partial_update:
             return columns
         return pa.schema([part.with_nullable(True) for part in columns])
 
@@ -62,6 +63,20 @@ class RangeReader:
         """The rows of one range; `see` is called with each raw batch and its rows. Raises SourceError, DataLossError,
         DecodeError."""
         return read_range(self.source, row_decoder(self.source, self.key, self.watch), piece, see)
+
+    def decoded(
+        self,
+        piece: OffsetRange,
+        see: See = not_seen,
+        *,
+        keep_rejects: bool = False,
+        keep_records: bool = False,
+    ) -> Iterator[Decoded]:
+        """The batches of one range. With `keep_rejects` what cannot be decoded is told there, with `keep_records` raw
+        batches have all their parts. Raises SourceError, DataLossError, DecodeError."""
+        decoder = row_decoder(self.source, self.key, self.watch)
+        parts = RAW_RECORDS.names if keep_records else parts_read(self.source)
+        return _decoded(self.source, partial(decoder.decode, keep_rejects=keep_rejects), piece, parts, see)
 
     def screened(
         self, piece: OffsetRange, rules: RejectRules, see: See = not_seen
@@ -103,7 +118,14 @@ def row_decoder(source: KafkaSource, key: Sequence[str] = (), watch: Watch | Non
                 partial_update=source.settings.partial_update,
                 watch=watch,
             )
-        return RowDecoder(source.table_schema, source.metadata_columns, source.format, options, watch)
+        return RowDecoder(
+            source.table_schema,
+            source.metadata_columns,
+            source.format,
+            options,
+            watch,
+            partial_update=source.settings.partial_update,
+        )
 
     if watch is None:
         return decoder(None)

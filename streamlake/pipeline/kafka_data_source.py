@@ -103,6 +103,10 @@ class KafkaDataSource(DataSource):
                 f"{KAFKA_FORMAT}: the format '{source.format}' is read by IcebergSink.start(KafkaSource(...)) alone, which does "
                 "what its changes say"
             )
+        if source.settings.partial_update:
+            raise InvalidOptionError(
+                f"{KAFKA_FORMAT}: partial-update needs to know the rows that are replaced: use IcebergSink.start(KafkaSource(...))"
+            )
         if source.format == "raw" and "include" not in self.options:
             return replace(source, include=tuple(METADATA_TYPES))
         return source

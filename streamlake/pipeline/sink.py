@@ -207,7 +207,13 @@ class IcebergSink:
         return DirectQuery(query, stream.offsets)
 
     def _require_changes(self, source: KafkaSource) -> None:
-        """A source whose records say what each change does needs a mode that does it."""
+        """A source whose records say what each change does, or what of a row, needs a mode that does it."""
+        if source.settings.partial_update and (self.mode != UPSERT or self.delete_mode == EQUALITY):
+            raise InvalidOptionError(
+                "partial-update takes the fields that a record does not have from the row that it replaces, which mode "
+                f"'{self.mode}' with delete_mode '{self.delete_mode}' does not look for; use mode 'upsert' with delete_mode "
+                "'position' or 'copy-on-write'"
+            )
         if not source.has_row_kinds:
             return
         if self.mode not in UPSERT_MODES:
@@ -219,12 +225,6 @@ class IcebergSink:
             raise InvalidOptionError(
                 f"row_kind is '{self.row_kind}', but records of the format '{source.format}' say themselves what they do; "
                 "leave it out"
-            )
-        if source.settings.partial_update and (self.mode != UPSERT or self.delete_mode == EQUALITY):
-            raise InvalidOptionError(
-                "partial-update takes the fields that a record does not have from the row that it replaces, which mode "
-                f"'{self.mode}' with delete_mode '{self.delete_mode}' does not look for; use mode 'upsert' with delete_mode "
-                "'position' or 'copy-on-write'"
             )
         self.row_kind = ROW_KIND
         self.sequence_by = sequence_columns(self._sequence_given, source, self.mode, self.delete_mode)

@@ -118,9 +118,9 @@ class KafkaSource:
                 f"formats {', '.join(ENVELOPES)} do"
             )
         set_(self, "schema", self._value_schema())
-        if self.settings.partial_update and not self.has_row_kinds:
+        if self.settings.partial_update and self.format == "raw":
             raise InvalidOptionError(
-                f"KafkaSource: partial-update is for the formats {', '.join(ENVELOPES)}; the format is '{self.format}'"
+                "KafkaSource: partial-update is for records with fields, which those of the format 'raw' are not"
             )
         if self.schema is not None:
             self._check_names(self.schema)

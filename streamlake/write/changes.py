@@ -185,7 +185,8 @@ class ChangeReader:
         column, rest = _without(changes, UNSET)
         if column is None:
             return {}, rest
-        masks = unset_masks(column)
+        known = self._target.table.schema.column_names
+        masks = {name: mask for name, mask in unset_masks(column).items() if name in known}
         for name, mask in masks.items():
             if name in self._target.key.all_columns and mask.any():
                 place = None if places is None else places[int(np.argmax(mask))].as_py()

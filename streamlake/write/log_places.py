@@ -46,14 +46,15 @@ def inherited(
     index knows of the keys. What a snapshot read before a truncate, the place `floor`, stays below it, and is late.
     """
     waits = arrival >= 0
-    by = np.lexsort((order, group))
-    placed = np.where(waits, NO_PLACE, guards.values)[by]
-    values, ranked = np.unique(placed, return_inverse=True)
-    # Keys ascend, so that nothing is taken over from one key to the next.
-    start = group[by] * len(values)
-    before = values[np.maximum.accumulate(start + ranked) - start]
-    found = np.empty(len(by), dtype=np.int64)
-    found[by] = np.maximum(before, known[group[by]])
+    found = known[group]
+    if not waits.all():
+        by = np.lexsort((order, group))
+        placed = np.where(waits, NO_PLACE, guards.values)[by]
+        values, ranked = np.unique(placed, return_inverse=True)
+        # Keys ascend, so that nothing is taken over from one key to the next.
+        start = group[by] * len(values)
+        before = values[np.maximum.accumulate(start + ranked) - start]
+        found[by] = np.maximum(before, found[by])
     if floor is not None:
         found = np.where(arrival < floor, NO_PLACE, np.maximum(found, floor))
     return Guards(np.where(waits, found, guards.values))
