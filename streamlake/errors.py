@@ -7,6 +7,7 @@ StreamlakeError
     NewSchemaError              they would, if the table's schema changed as the error says
   DecodeError                 this record goes to the rejects
     NoRejectsTableError         it would, if there were a rejects table: the driver makes it
+  NewTablesError              rows belong to tables that the driver has not met yet: it opens or makes them
   TooManyRejectsError         more records were rejected than is allowed: find out why, then let them through or mend them
   MisplacedKeyError           rows of one key may come through several partitions: the driver shuffles them by their key
   SourceError                 the stream cannot be read
@@ -66,6 +67,17 @@ class DecodeError(StreamlakeError):
 
 class NoRejectsTableError(DecodeError):
     """A record is to go to the rejects, and there is no table for them yet. The driver makes it and writes once more."""
+
+
+class NewTablesError(StreamlakeError):
+    """Rows belong to tables that nobody has met yet: their `names`. The driver opens or makes them and writes once more."""
+
+    def __init__(self, message: str, names: tuple[str, ...] = ()) -> None:
+        super().__init__(message, names)
+        self.names = names
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class TooManyRejectsError(StreamlakeError):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -23,19 +23,14 @@ from streamlake.index.message_key import MessageKey
 from streamlake.pipeline.direct_reader import RangeReader
 from streamlake.pipeline.key_buckets import key_buckets
 from streamlake.pipeline.newest_times import NewestTimes
-from streamlake.pipeline.parcels import by_bucket, noted, packed, packed_error
-from streamlake.pipeline.record_screen import RejectRules, no_rejects_table
-from streamlake.pipeline.task_errors import FINAL_ERRORS
-from streamlake.pipeline.worker_memory import keep_freed_memory
-from streamlake.pipeline.worker_paths import keep_archive_directories
+from streamlake.pipeline.parcels import by_bucket, packed
+from streamlake.pipeline.record_screen import RejectRules
 from streamlake.records import ROW_KIND, ROW_ORDER, TRUNCATE_BELOW
 from streamlake.source.offsets import OffsetRange
-from streamlake.write.task import TaskContext
 
 Array = Any  # numpy array
 Batches = Iterator[pa.RecordBatch]
 
-_ORDER_BITS = 33
 ANY_TOPIC = ""
 """In a mapping of topics: those that it does not name."""
 
@@ -133,43 +128,9 @@ class Intake:
                 yield rows
 
 
-def intake_of(intakes: Mapping[str, Intake], topic: str) -> Intake | None:
+T = TypeVar("T")
+
+
+def intake_of(intakes: Mapping[str, T], topic: str) -> T | None:
     """The intake of a topic; None for one that nothing is read of."""
     return intakes.get(topic, intakes.get(ANY_TOPIC))
-
-
-@dataclass(frozen=True)
-class ParcelTask:
-    """A `mapInArrow` function: offset ranges in, parcels of changes out. `context`: see write.task."""
-
-    intakes: Mapping[str, Intake]
-    context: TaskContext
-
-    def __call__(self, batches: Batches) -> Batches:
-        keep_archive_directories()
-        keep_freed_memory()
-        order = self.context()[0] << _ORDER_BITS
-        for batch in batches:
-            for piece in batch.to_pylist():
-                intake = intake_of(self.intakes, piece["topic"])
-                if intake is None or intake.route is None:
-                    continue
-                rejected: list[pa.RecordBatch] = []
-                times = NewestTimes(intake.reader.watermark_column)
-                try:
-                    for rows in intake.rows(OffsetRange(**piece), rejected.append, times):
-                        yield from _rejected(intake, rejected, order)
-                        if rows.num_rows:
-                            yield from noted(intake.route.parcels(rows, order), times.taken())
-                        order += rows.num_rows
-                except FINAL_ERRORS as error:
-                    yield packed_error(intake.route.first_slot, order, error)
-
-
-def _rejected(intake: Intake, waiting: list[pa.RecordBatch], order: int) -> Batches:
-    """Parcels of the rejects that are waiting; then none is. Raises NoRejectsTableError."""
-    for rows in waiting:
-        if intake.rejects_slot is None:
-            raise no_rejects_table(rows)
-        yield from packed(intake.rejects_slot, order, rows)
-    waiting.clear()

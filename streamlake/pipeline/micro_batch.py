@@ -41,16 +41,20 @@ def run_micro_batch(run: SinkRun, frame: DataFrame, identity: CheckpointIdentity
 
 
 def run_micro_batches(
-    writes: Sequence[TableWrite], write: Callable[[Sequence[TableWrite]], list[Written]]
+    writes: Sequence[TableWrite],
+    write: Callable[[Sequence[TableWrite]], list[Written]],
+    *,
+    seeks_tables: bool = False,
 ) -> list[Ending]:
     """The same for a micro-batch of several tables; one ending for each of `writes`.
 
     `write` brings the records of those that do not have them yet into files. Each table commits by its own token, so a
-    replay writes only where something is missing; and what ends one does not end the others.
+    replay writes only where something is missing; and what ends one does not end the others. With `seeks_tables` it is called in
+    any case: there may be rows of tables that nobody knows yet.
     """
     endings: list[Ending] = in_parallel(writes, lambda each: receipt_if_known(each.run, each.identity))
     due = [at for at, ending in enumerate(endings) if ending is None]
-    if not due:
+    if not due and not seeks_tables:
         return endings
     started = clock.monotonic()
     failpoint("before-tasks")
@@ -61,7 +65,9 @@ def run_micro_batches(
         each, results = part
         if isinstance(results, StreamlakeError):
             raise results
-        return finish(each.run, each.identity, results, started)
+        return finish(
+            each.run, each.identity, results, started, is_idle=each.part is not None and not results
+        )
 
     for at, ending in zip(
         due, in_parallel([(writes[at], w) for at, w in zip(due, written, strict=True)], finished), strict=True
@@ -89,12 +95,21 @@ def receipt_if_known(run: SinkRun, identity: CheckpointIdentity) -> CommitReceip
 
 
 def finish(
-    run: SinkRun, identity: CheckpointIdentity, results: Sequence[WriteResult], started: float
+    run: SinkRun,
+    identity: CheckpointIdentity,
+    results: Sequence[WriteResult],
+    started: float,
+    *,
+    is_idle: bool = False,
 ) -> CommitReceipt | None:
-    """Stage what the tasks wrote and commit it; None when the run's queue does."""
+    """Stage what the tasks wrote and commit it; None when the run's queue does. `is_idle`: a table that no record was for has
+    nothing to stage, not even a marker that moves."""
     queue = run.queue
     if run.rejects is not None:
         run.rejected = run.rejects.stage(identity)
+    if is_idle and not run.rejected:
+        run.forget_superseded(identity)
+        return None
     committable = run.stage(identity, results)
     write_ms = elapsed_ms(started)
     if committable is None:

@@ -67,6 +67,12 @@ def packed_error(slot: int, place: int, error: StreamlakeError) -> pa.RecordBatc
     return _parcel(slot, place, None, pickle.dumps(error))
 
 
+def packed_note(slot: int, place: int, newest: bytes | None, error: StreamlakeError | None) -> pa.RecordBatch:
+    """What is to be told beside rows, at a slot of its own."""
+    parcel = _parcel(slot, place, None, None if error is None else pickle.dumps(error))
+    return parcel.set_column(4, PARCELS.field("newest"), pa.array([newest], pa.binary()))
+
+
 def noted(parcels: Iterator[pa.RecordBatch], newest: bytes | None) -> Iterator[pa.RecordBatch]:
     """The parcels, the first of them with a note of the newest times that were read with them."""
     for parcel in parcels:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 
 from streamlake.errors import DataInvalidError
-from streamlake.source.offsets import OffsetRange, PartitionOffsets, flatten, nest
+from streamlake.source.offsets import OffsetRange, Partition, PartitionOffsets, flatten, nest
 
 QUARANTINE_PATH = "streamlake/quarantine.json"
 
@@ -30,11 +31,7 @@ class Quarantined:
 
     def missed(self, until: PartitionOffsets) -> list[OffsetRange]:
         """The records that were passed over before `until`."""
-        return [
-            OffsetRange(topic, partition, start, until[topic, partition])
-            for (topic, partition), start in sorted(flatten(self.offsets).items())
-            if until.get((topic, partition), start) > start
-        ]
+        return missed_ranges([self], until)
 
     def knowing(self, begin: PartitionOffsets, first: PartitionOffsets, topics: Iterable[str]) -> Quarantined:
         """The entry once another checkpoint is passed over, which begins at `begin`: what it reads of partitions for the
@@ -42,6 +39,20 @@ class Quarantined:
         wanted = set(topics)
         known = {**begin, **flatten(self.offsets), **first}
         return replace(self, offsets=nest({part: at for part, at in known.items() if part[0] in wanted}))
+
+
+def missed_ranges(entries: Iterable[Quarantined], until: PartitionOffsets) -> list[OffsetRange]:
+    """The records before `until` that one of several tables lacks, each once: where another table's begin, a new range does."""
+    starts: dict[Partition, set[int]] = {}
+    for entry in entries:
+        for part, start in flatten(entry.offsets).items():
+            if until.get(part, start) > start:
+                starts.setdefault(part, set()).add(start)
+    return [
+        OffsetRange(*part, low, high)
+        for part, found in sorted(starts.items())
+        for low, high in pairwise((*sorted(found), until[part]))
+    ]
 
 
 def quarantined(

@@ -66,27 +66,25 @@ def reject_rules(
     )
 
 
-class RecordScreen:
-    """Applies the rules to the batches of one task; counts what it sets aside."""
+class RowScreen:
+    """Applies the rules to the decoded batches of one task; counts what it sets aside."""
 
-    def __init__(self, decoder: Decoder, rules: RejectRules) -> None:
-        self._decoder = decoder
+    def __init__(self, rules: RejectRules) -> None:
         self._rules = rules
         self._misfits = MisfitCheck(
             rules.schema, key=rules.key, sequence_by=rules.sequence_by, whole_row=rules.whole_row
         )
         self.rejected = 0
 
-    def decode(self, raw: pa.RecordBatch) -> Decoded:
-        """The records of a batch of schema RAW_RECORDS: as Decoder with `keep_rejects`, and with the records among the
-        rejects whose rows do not fit the table.
+    def screened(self, decoded: Decoded) -> Decoded:
+        """The same with the records among the rejects whose rows do not fit the table.
 
         Raises TooManyRejectsError as soon as this task alone has more than are allowed for the checkpoint.
         """
-        decoded = self._without_misfits(self._decoder.decode(raw, keep_rejects=True))
+        decoded = self._without_misfits(decoded)
         self.rejected += len(decoded.rejects)
         if self._rules.most is not None and self.rejected > self._rules.most:
-            told = [(record_place(raw, reject.record), reject.reason) for reject in decoded.rejects]
+            told = [(record_place(decoded.raw, reject.record), reject.reason) for reject in decoded.rejects]
             raise too_many_rejects(self._rules.table, self.rejected, self._rules.most, told, or_more=True)
         return decoded
 
@@ -125,6 +123,18 @@ class RecordScreen:
             moves=tuple(replace(move, row=int(places[move.row])) for move in decoded.moves if kept[move.row]),
             rejects=tuple(sorted(rejects, key=lambda reject: reject.record)),
         )
+
+
+class RecordScreen(RowScreen):
+    """The same for raw batches."""
+
+    def __init__(self, decoder: Decoder, rules: RejectRules) -> None:
+        super().__init__(rules)
+        self._decoder = decoder
+
+    def decode(self, raw: pa.RecordBatch) -> Decoded:
+        """The records of a batch of schema RAW_RECORDS: as Decoder with `keep_rejects`, screened."""
+        return self.screened(self._decoder.decode(raw, keep_rejects=True))
 
 
 def too_many_rejects(

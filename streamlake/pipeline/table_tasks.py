@@ -22,6 +22,8 @@ from streamlake.pipeline.intake import Batches, Intake, intake_of
 from streamlake.pipeline.newest_times import NewestTimes, together
 from streamlake.pipeline.parcels import Parcel, unpacked
 from streamlake.pipeline.record_screen import no_rejects_table
+from streamlake.pipeline.routed_append import append_routed
+from streamlake.pipeline.routed_intake import RoutedIntake
 from streamlake.pipeline.task_errors import FINAL_ERRORS
 from streamlake.pipeline.worker_memory import keep_freed_memory
 from streamlake.pipeline.worker_paths import keep_archive_directories
@@ -49,7 +51,7 @@ OUTCOMES_DDL = "table int not null, result binary, error binary, newest binary"
 class AppendTask:
     """A `mapInArrow` function: offset ranges in, outcomes out. `targets`: by the tables' numbers, rejects tables too."""
 
-    intakes: Mapping[str, Intake]
+    intakes: Mapping[str, Intake | RoutedIntake]
     targets: Mapping[int, WriteTarget]
     context: TaskContext
 
@@ -58,10 +60,13 @@ class AppendTask:
         keep_freed_memory()
         ids = self.context()
         by_table: dict[int, list[tuple[Intake, OffsetRange]]] = {}
+        parted: dict[int, tuple[RoutedIntake, list[OffsetRange]]] = {}
         for batch in batches:
             for piece in batch.to_pylist():
                 intake = intake_of(self.intakes, piece["topic"])
-                if intake is not None:
+                if isinstance(intake, RoutedIntake):
+                    parted.setdefault(intake.family, (intake, []))[1].append(OffsetRange(**piece))
+                elif intake is not None:
                     by_table.setdefault(intake.table, []).append((intake, OffsetRange(**piece)))
         for table, pieces in by_table.items():
             rejects = _Rejected(self.targets.get(rejects_of(table)), ids)
@@ -75,6 +80,9 @@ class AppendTask:
             result = rejects.close()
             if result is not None:
                 yield _row(rejects_of(table), result.to_bytes(), None)
+        for family, ranges in parted.values():
+            for number, written, error, newest in append_routed(family, ranges, self.targets, ids):
+                yield _row(number, None if written is None else written.to_bytes(), error, newest)
 
 
 def rejects_of(table: int) -> int:
@@ -105,7 +113,8 @@ class _Rejected:
 class ChangeTask:
     """A `mapInArrow` function: parcels in, all of a slot one after the other; outcomes out.
 
-    `slots`: for each slot (table's number, bucket). `targets`: by the tables' numbers; rejects tables are added to.
+    `slots`: for each slot (table's number, bucket). `targets`: by the tables' numbers; rejects tables are added to. What comes
+    for a number without a target is told as it is.
     """
 
     slots: tuple[tuple[int, int], ...]
@@ -118,9 +127,12 @@ class ChangeTask:
         _, task_id, attempt = self.context()
         for slot, parcels in groupby(unpacked(batches), key=lambda parcel: parcel.slot):
             table, bucket = self.slots[slot]
+            target = self.targets.get(table)
+            if target is None:
+                yield from (_row(table, None, parcel.error, parcel.newest) for parcel in parcels)
+                continue
             newest: list[bytes | None] = []
             rows = _rows(parcels, newest)
-            target = self.targets[table]
             write: Callable[[], WriteResult]
             if isinstance(target, UpsertTarget):
                 write = partial(write_changes, target, rows, bucket, task_id, attempt)

@@ -9,39 +9,35 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from streamlake import clock
 from streamlake.checkpoint.identity import CheckpointIdentity
-from streamlake.commit.offset_summary import source_offsets
 from streamlake.commit.receipt import CommitReceipt
 from streamlake.errors import InvalidOptionError, StreamlakeError
 from streamlake.options import suggestion
-from streamlake.pipeline.checkpoint_file import CheckpointFile
+from streamlake.pipeline.checkpoint_step import Step
 from streamlake.pipeline.direct_offsets import DirectOffsets
 from streamlake.pipeline.direct_query import DirectQuery, direct_stream
 from streamlake.pipeline.direct_tables import DirectTable, write_direct
 from streamlake.pipeline.interruption import short_interruptions
 from streamlake.pipeline.parallel import Ending, in_parallel
-from streamlake.pipeline.quarantine import (
-    QUARANTINE_PATH,
-    Quarantined,
-    quarantine_from_text,
-    quarantine_to_bytes,
-    quarantined,
-)
-from streamlake.pipeline.query_identity import checkpoint_identity, query_run
+from streamlake.pipeline.quarantine import Quarantined, missed_ranges, quarantined
+from streamlake.pipeline.query_identity import checkpoint_identity
+from streamlake.pipeline.row_names import RouteFunction, RowRoute, imported_route
+from streamlake.pipeline.row_tables import RowTableOptions, RowTables
+from streamlake.pipeline.set_aside import SetAside
 from streamlake.pipeline.sink import RECEIPTS_KEPT, IcebergSink
 from streamlake.pipeline.start import start_query
-from streamlake.pipeline.table_names import TableNames, is_template
+from streamlake.pipeline.table_member import TableMember
+from streamlake.pipeline.table_names import ROUTE, TableNames, is_template, row_placeholders
 from streamlake.pipeline.task_errors import FINAL_ERRORS
 from streamlake.pipeline.upsert_options import unknown_value
 from streamlake.source.kafka_source import KafkaSource
-from streamlake.source.offsets import OffsetRange, PartitionOffsets
 
 _LOG = logging.getLogger(__name__)
 
@@ -57,6 +53,12 @@ class IcebergTables:
     no key is given, an upsert takes the table's identifier fields, else what the envelope's messages say. `on_commit` gets
     each table's receipts, which name it.
 
+    `route` is a function, or its name as "package.module:function", that fills `{route}` in the template: it takes a
+    RecordBatch of rows, called once per batch in the tasks, and returns an array of as many texts, null for rows without a
+    table. It has to say the same of the same row each time. Rows whose field is null or makes no name, and those that
+    `route` gives none, go into `default_table`; without one their records are errors, or rejects with on_error="reject", of
+    the table that has "unrouted" where others have their value. At most `max_tables` tables are opened or made.
+
     `on_table_failure`: what happens when the records of a table cannot be written. "fail" ends the query, after the other
     tables have committed; "quarantine" sets the table aside and goes on with the others, and the next start reads again
     what was passed over. Raises InvalidOptionError for arguments that contradict each other.
@@ -69,6 +71,9 @@ class IcebergTables:
         mode: str = "append",
         *,
         tables: Mapping[str, Mapping[str, Any]] | None = None,
+        route: RouteFunction | str | None = None,
+        default_table: str | None = None,
+        max_tables: int = 1_000,
         on_table_failure: str = FAIL,
         on_commit: Callable[[CommitReceipt], None] | None = None,
         **settings: Any,
@@ -78,22 +83,42 @@ class IcebergTables:
                 f"the table '{table}' has no placeholder, so that all topics would go into it: write one, as in 'lake.{{topic}}', "
                 "or use IcebergSink"
             )
+        if max_tables < 1:
+            raise InvalidOptionError(f"max_tables is {max_tables}; it must be at least 1")
+        by_row = row_placeholders(table)
+        if route is not None and ROUTE not in by_row:
+            raise InvalidOptionError(
+                f"a function is given as route, and the table '{table}' does not take what it says: write '{{{ROUTE}}}' in its name"
+            )
+        if default_table is not None and not by_row:
+            raise InvalidOptionError(
+                f"default_table is for rows that name no table, and topics alone name those of '{table}'; leave it out"
+            )
+        if default_table is not None and row_placeholders(default_table):
+            raise InvalidOptionError(
+                f"default_table is '{default_table}': rows that go there do not tell what is to be written in its name; "
+                "placeholders that the topic fills are allowed"
+            )
         if on_table_failure not in (FAIL, QUARANTINE):
             raise unknown_value("on_table_failure", on_table_failure, (FAIL, QUARANTINE))
         self.table = table
+        self._route = imported_route(route) if isinstance(route, str) else route
+        self._default_table = default_table
+        self._max_tables = max_tables
         self._quarantines = on_table_failure == QUARANTINE
         self._catalog = catalog
         self._mode = mode
         self._settings = {"create": True, **settings}
         self._own_settings = {name: dict(own) for name, own in (tables or {}).items()}
         self._on_commit = on_commit
-        self._members: dict[str, _Member] = {}
+        self._members: dict[str, TableMember] = {}
         self._names: TableNames | None = None
         self._is_first = True
-        self._aside: _Quarantine | None = None
+        self._aside: SetAside | None = None
+        self._rows: RowTables | None = None
         self.receipts: deque[CommitReceipt] = deque(maxlen=RECEIPTS_KEPT)
         self.error: BaseException | None = None
-        for name in (table, *self._own_settings):
+        for name in (table, *self._own_settings, *([] if default_table is None else [default_table])):
             self._sink(name)
 
     @property
@@ -115,11 +140,14 @@ class IcebergTables:
                 "many tables are written from a KafkaSource; a DataFrame goes into one table: use IcebergSink"
             )
         self.error = None
-        self._names = TableNames(self.table, source.topic_pattern)
+        names = self._names = TableNames(self.table, source.topic_pattern, has_route=self._route is not None)
         self._members = {}
         self._is_first = True
         self._aside = None
-        if source.topics is not None:
+        self._rows = None
+        if names.by_row:
+            self._rows = self._row_tables(source, names)
+        elif source.topics is not None:
             self._require_own_tables_used(tuple(source.topics))
         stream = direct_stream(SparkSession.builder.getOrCreate(), source, str(checkpoint_location), trigger)
         query = start_query(
@@ -157,12 +185,18 @@ class IcebergTables:
             with short_interruptions():
                 offsets.plan(frame, checkpoint_id)
                 identity = checkpoint_identity(frame, checkpoint_id)
-                step = _Step.of(identity)
-                aside = self._aside = self._aside or _Quarantine.of(frame, identity)
+                step = Step.of(identity)
+                aside = self._aside = self._aside or SetAside.of(frame, identity)
+                if self._rows is not None:
+                    ended = self._rows.write(frame, identity, offsets, step, aside, is_first=self._is_first)
+                    self._is_first = False
+                    names = {name: ended.topics[name] for name in ended.endings}
+                    self._deliver(names, list(ended.endings.values()), identity, step, ended.errors)
+                    return
                 names = self._due(step, aside)
                 members = self._met(source, names)
                 due = [member for member in members if not isinstance(member, StreamlakeError)]
-                missed = aside.missed(frame, due, identity, step)
+                missed = missed_ranges(aside.retried(frame, due, identity).values(), step.begin)
                 tables = [member.table for member in due]
                 written = iter(write_direct(tables, frame, identity, offsets, missed))
             endings = [member if isinstance(member, StreamlakeError) else next(written) for member in members]
@@ -177,10 +211,12 @@ class IcebergTables:
         names: Mapping[str, tuple[str, ...]],
         endings: Sequence[Ending],
         identity: CheckpointIdentity,
-        step: _Step,
+        step: Step,
+        beside: Mapping[str, StreamlakeError] | None = None,
     ) -> None:
+        """`beside`: what hinders several tables at once, and so is of none that could be set aside."""
         assert self._aside is not None
-        errors = {}
+        errors = dict(beside or {})
         aside = dict(self._aside.entries)
         for (name, topics), ending in zip(names.items(), endings, strict=True):
             if not isinstance(ending, StreamlakeError):
@@ -195,23 +231,23 @@ class IcebergTables:
                 errors[name] = ending
         self._aside.keep(aside)
         if errors:
-            _raise_first(errors, len(names))
+            _raise_first(errors, len(names) + len(beside or {}))
 
     def _delivered(self, receipt: CommitReceipt) -> None:
         self.receipts.append(receipt)
         if self._on_commit is not None:
             self._on_commit(receipt)
 
-    def _due(self, step: _Step, aside: _Quarantine) -> dict[str, tuple[str, ...]]:
+    def _due(self, step: Step, aside: SetAside) -> dict[str, tuple[str, ...]]:
         """The tables that have records in this checkpoint, with all their topics; at first all tables, because one may
         have something staged. Those in quarantine are tried then, and not after."""
         assert self._names is not None
         topics: dict[str, set[str]] = {}
         moved = set()
-        for (topic, partition), offset in step.end.items():
+        for topic, partition in step.end:
             name = self._names.of(topic)
             topics.setdefault(name, set()).add(topic)
-            if self._is_first or step.begin.get((topic, partition)) != offset:
+            if self._is_first or step.has_moved(topic, partition):
                 moved.add(name)
         if not self._is_first:
             moved -= aside.entries.keys()
@@ -220,23 +256,37 @@ class IcebergTables:
 
     def _met(
         self, source: KafkaSource, names: Mapping[str, tuple[str, ...]]
-    ) -> list[_Member | StreamlakeError]:
+    ) -> list[TableMember | StreamlakeError]:
         """The members for these tables, made at first sight."""
 
-        def met(part: tuple[str, tuple[str, ...]]) -> _Member:
+        def met(part: tuple[str, tuple[str, ...]]) -> TableMember:
             name, topics = part
             known = self._members.get(name)
             if known is not None and known.topics == topics:
                 return known
             sink = self._sink(name) if known is None else known.sink
             own = sink.prepared(replace(source, topics=topics, topic_pattern=None))
-            return _Member(name, sink, topics, DirectTable(sink, own, topics))
+            return TableMember(name, sink, topics, DirectTable(sink, own, topics))
 
         members = in_parallel(list(names.items()), met)
         for name, member in zip(names, members, strict=True):
             if not isinstance(member, StreamlakeError):
                 self._members[name] = member
         return members
+
+    def _row_tables(self, source: KafkaSource, names: TableNames) -> RowTables:
+        """Raises InvalidOptionError, for fields that rows lack where their columns are known."""
+        default = self._default_table
+        function = self._route
+        if source.schema is not None:
+            RowRoute(self.table, function).check(source.table_schema)
+        options = RowTableOptions(
+            names,
+            lambda template: RowRoute(template, function),
+            None if default is None else TableNames(default, source.topic_pattern),
+            self._max_tables,
+        )
+        return RowTables(source, options, self._sink, self._catalog, self._members)
 
     def _sink(self, name: str) -> IcebergSink:
         own = {"mode": self._mode, **self._settings, **self._own_settings.get(name, {})}
@@ -251,91 +301,6 @@ class IcebergTables:
                 near = suggestion(name, known)
                 hint = f"did you mean '{near}'?" if near else f"the tables are {', '.join(known)}"
                 raise InvalidOptionError(f"tables has '{name}', which is the table of no topic; {hint}")
-
-
-class _Member:
-    """One table of the query: its sink, the topics that feed it, and how they are read."""
-
-    def __init__(self, name: str, sink: IcebergSink, topics: tuple[str, ...], table: DirectTable) -> None:
-        self.name = name
-        self.sink = sink
-        self.topics = topics
-        self.table = table
-
-
-@dataclass(frozen=True)
-class _Step:
-    """Where a checkpoint begins and ends; `first` are the beginnings that the checkpoint before does not know."""
-
-    begin: PartitionOffsets
-    first: PartitionOffsets
-    end: PartitionOffsets
-
-    @staticmethod
-    def of(identity: CheckpointIdentity) -> _Step:
-        end = source_offsets(identity.end_offsets)
-        if end is None:
-            raise InvalidOptionError(
-                "the checkpoint was written by another kind of query; use another checkpoint location"
-            )
-        start = source_offsets(identity.start_offsets)
-        return _Step({**({} if start is None else start.positions), **end.first}, end.first, end.positions)
-
-
-class _Quarantine:
-    """The tables that are set aside, in memory and in the checkpoint directory."""
-
-    def __init__(self, file: CheckpointFile, entries: Mapping[str, Quarantined]) -> None:
-        self._file = file
-        self.entries = entries
-
-    @staticmethod
-    def of(frame: DataFrame, identity: CheckpointIdentity) -> _Quarantine:
-        checkpoint = query_run(frame, identity.job_id).checkpoint
-        file = CheckpointFile(frame.sparkSession, checkpoint, QUARANTINE_PATH)
-        text = file.read()
-        where = f"{checkpoint.toString()}/{QUARANTINE_PATH}"
-        return _Quarantine(file, {} if text is None else quarantine_from_text(text, where))
-
-    def missed(
-        self, frame: DataFrame, members: Sequence[_Member], identity: CheckpointIdentity, step: _Step
-    ) -> list[OffsetRange]:
-        """What the members in quarantine lack of earlier checkpoints."""
-        entries = dict(self.entries)
-        missed: list[OffsetRange] = []
-        for member in members:
-            entry = entries.get(member.name)
-            if entry is None or self._has_all(member, entry, frame, identity):
-                entries.pop(member.name, None)
-                continue
-            entries[member.name] = replace(entry, retried_at=identity.checkpoint_id)
-            missed += entry.missed(step.begin)
-        self.keep(entries)
-        return missed
-
-    def pass_over(self, step: _Step, topics: Mapping[str, Iterable[str]]) -> None:
-        """The checkpoint goes on without the tables that are set aside; `topics` are those of each table."""
-        self.keep(
-            {
-                name: entry.knowing(step.begin, step.first, topics.get(name, entry.offsets))
-                for name, entry in self.entries.items()
-            }
-        )
-
-    def keep(self, entries: Mapping[str, Quarantined]) -> None:
-        if dict(entries) != dict(self.entries):
-            self._file.write(quarantine_to_bytes(entries))
-            self.entries = entries
-
-    def _has_all(
-        self, member: _Member, entry: Quarantined, frame: DataFrame, identity: CheckpointIdentity
-    ) -> bool:
-        """Whether a crash came between the commit of what was missed and taking the entry out."""
-        if entry.retried_at is None or entry.retried_at >= identity.checkpoint_id:
-            return False
-        run, own = member.sink.opened(frame, identity, member.table.schema)
-        marker = run.patience.through(lambda: run.committer.marker(own))
-        return marker is not None and marker.checkpoint_id >= entry.retried_at
 
 
 def _raise_first(errors: Mapping[str, StreamlakeError], tables: int) -> None:

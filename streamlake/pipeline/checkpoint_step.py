@@ -1,0 +1,34 @@
+"""Where a checkpoint of a KafkaSource begins and ends, partition by partition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from streamlake.checkpoint.identity import CheckpointIdentity
+from streamlake.commit.offset_summary import source_offsets
+from streamlake.errors import InvalidOptionError
+from streamlake.source.offsets import PartitionOffsets
+
+
+@dataclass(frozen=True)
+class Step:
+    """`first` are the beginnings that the checkpoint before does not know."""
+
+    begin: PartitionOffsets
+    first: PartitionOffsets
+    end: PartitionOffsets
+
+    @staticmethod
+    def of(identity: CheckpointIdentity) -> Step:
+        """Raises InvalidOptionError for a checkpoint of another kind of query."""
+        end = source_offsets(identity.end_offsets)
+        if end is None:
+            raise InvalidOptionError(
+                "the checkpoint was written by another kind of query; use another checkpoint location"
+            )
+        start = source_offsets(identity.start_offsets)
+        return Step({**({} if start is None else start.positions), **end.first}, end.first, end.positions)
+
+    def has_moved(self, topic: str, partition: int) -> bool:
+        """Whether there may be records of the partition in the checkpoint."""
+        return self.begin.get((topic, partition)) != self.end[topic, partition]

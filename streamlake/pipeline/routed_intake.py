@@ -1,0 +1,229 @@
+"""Offset ranges -> rows of several tables, where the row says which: what `intake` is for topics that feed one table.
+
+Runs on the executors: fetch, decode once for all of the tables, part by name, screen and fit each part to its table. Invariant:
+every record becomes a row of a table, or one of its rejects, or the error that stops the stream; a name that the driver has not
+met yet is collected, and its rows are passed over, because the driver then has the ranges read again for that table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from streamlake.decode.decoded import Decoded
+from streamlake.decode.envelope import Reject
+from streamlake.errors import DecodeError, InvalidOptionError, NewTablesError, StreamlakeError
+from streamlake.pipeline.direct_reader import RangeReader
+from streamlake.pipeline.intake import KeyRoute
+from streamlake.pipeline.newest_times import NewestTimes
+from streamlake.pipeline.record_screen import RejectRules, RowScreen
+from streamlake.pipeline.row_names import RoutedRows, RowNames, RowRoute
+from streamlake.pipeline.table_fit import TableFit
+from streamlake.pipeline.table_names import ROUTE
+from streamlake.pipeline.task_errors import FINAL_ERRORS
+from streamlake.records import record_place
+from streamlake.source.offsets import OffsetRange, PartitionOffsets
+
+Array = Any  # numpy array
+
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Branch:
+    """One of the tables: its number, that of its rejects table, and how rows become its own; see Intake. `floors` are offsets from which on it takes
+    records of partitions, where those lie before the checkpoint's own beginning."""
+
+    table: int
+    fit: TableFit
+    route: KeyRoute | None = None
+    rules: RejectRules | None = None
+    rejects_slot: int | None = None
+    rejects_table: int | None = None
+    floors: PartitionOffsets = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RoutedIntake:
+    """How the records of topics become rows of the tables in `branches`, by name.
+
+    `family` is the number under which what concerns none of them is told, `slot` its slot where rows have slots. `passed` are
+    other tables that are known, whose rows are not wanted now. `unrouted` is the table that stands for records without one:
+    with `keeps_unrouted` their rows go into it, with `rejects` the records go to its rejects. `most` tables may there be.
+    `begin`: where the checkpoint begins.
+    """
+
+    family: int
+    reader: RangeReader
+    names: RowRoute
+    branches: Mapping[str, Branch]
+    passed: frozenset[str]
+    unrouted: str
+    keeps_unrouted: bool
+    rejects: bool
+    most: int
+    begin: PartitionOffsets
+    slot: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """What one table gets of a batch: rows, and beside them rows of its rejects table; or why it gets none."""
+
+    branch: Branch
+    rows: pa.RecordBatch
+    rejected: pa.RecordBatch | None = None
+    error: StreamlakeError | None = None
+
+
+class RowParting:
+    """Reads ranges for one task; counts rejects and collects the names of unknown tables."""
+
+    def __init__(self, intake: RoutedIntake) -> None:
+        self._intake = intake
+        self._names = RowNames(intake.names)
+        self._screens: dict[int, RowScreen] = {}
+        self._given_up: set[int] = set()
+        self._keeps_records = intake.rejects or any(
+            branch.rules is not None for branch in intake.branches.values()
+        )
+        self.times = NewestTimes(intake.reader.watermark_column)
+        self.met: set[str] = set()
+
+    def parts(self, piece: OffsetRange) -> Iterator[Part]:
+        """What the tables get of a range, in the order of the records for each of them.
+
+        Raises SourceError, DataLossError, DecodeError, NewSchemaError, and InvalidOptionError when there are too many tables.
+        """
+        intake = self._intake
+        see = partial(self.times.see, piece)
+        begin = intake.begin.get((piece.topic, piece.partition), piece.start)
+        is_own = piece.start >= begin
+        branches = {name: each for name, each in intake.branches.items() if is_own or _takes(each, piece)}
+        for decoded in intake.reader.decoded(
+            piece, see, keep_rejects=intake.rejects, keep_records=self._keeps_records
+        ):
+            if decoded.rows.num_rows or decoded.rejects:
+                yield from self._parted(decoded, branches, is_own=is_own)
+            truncated = decoded.truncated()
+            if truncated is not None:
+                for branch in branches.values():
+                    if branch.route is not None and branch.table not in self._given_up:
+                        yield Part(branch, truncated)
+
+    def new_tables(self) -> NewTablesError | None:
+        """What the driver is to be told of the tables that were met and are not known."""
+        if not self.met:
+            return None
+        return NewTablesError(
+            f"rows belong to {len(self.met)} tables that were not met before: {_some(self.met)}",
+            tuple(sorted(self.met)),
+        )
+
+    def _parted(self, decoded: Decoded, branches: Mapping[str, Branch], *, is_own: bool) -> Iterator[Part]:
+        intake = self._intake
+        found = self._names.of(decoded.rows)
+        parts = dict(found.places())
+        rejects = list(decoded.rejects)
+        lost = found.without_table()
+        if len(lost) and intake.keeps_unrouted:
+            mine = parts.get(intake.unrouted)
+            parts[intake.unrouted] = lost if mine is None else np.union1d(mine, lost)
+        elif len(lost):
+            rejects += self._unrouted(decoded, found, lost)
+        if rejects:
+            parts.setdefault(intake.unrouted, lost[:0])
+        if is_own:
+            self._meet(parts)
+        for name, places in parts.items():
+            branch = branches.get(name)
+            if branch is None or branch.table in self._given_up:
+                continue
+            mine = _chosen(decoded, places)
+            part = self._fitted(
+                branch, replace(mine, rejects=tuple(rejects) if name == intake.unrouted else ())
+            )
+            if part is not None:
+                yield part
+
+    def give_up(self, branch: Branch) -> None:
+        """A table that failed gets nothing more."""
+        self._given_up.add(branch.table)
+
+    def _fitted(self, branch: Branch, mine: Decoded) -> Part | None:
+        try:
+            mine = replace(mine, rows=branch.fit.of(mine.rows))
+            if branch.rules is None:
+                return Part(branch, mine.rows)
+            screen = self._screens.setdefault(branch.table, RowScreen(branch.rules))
+            screened = screen.screened(mine)
+            rejected = screen.rejects_of(screened)
+        except FINAL_ERRORS as error:
+            self.give_up(branch)
+            return Part(branch, mine.rows.slice(0, 0), error=error)
+        if not screened.rows.num_rows and rejected is None:
+            return None
+        return Part(branch, screened.rows, rejected)
+
+    def _unrouted(self, decoded: Decoded, found: RoutedRows, lost: Array) -> list[Reject]:
+        """The records of rows without a table, as rejects. Raises DecodeError where none are kept."""
+        first: dict[int, int] = {}
+        for row in lost.tolist():
+            first.setdefault(int(decoded.records[row]), row)
+        if self._intake.rejects:
+            return [
+                Reject(record, f"{found.reason(row)}: no table is told", DecodeError.__name__)
+                for record, row in first.items()
+            ]
+        record, row = next(iter(first.items()))
+        raise DecodeError(
+            f"{record_place(decoded.raw, record)}: {found.reason(row)}, so that it belongs to no table of "
+            f"'{self._intake.names.template}'. Name a table for such rows in default_table, or let their records go to the rejects "
+            f"with on_error='reject'{self._hint()}"
+        )
+
+    def _hint(self) -> str:
+        if not self._intake.reader.source.has_row_kinds or ROUTE in self._intake.names.template:
+            return ""
+        return (
+            "; a delete has the field only where it is in the key, or where the database sends the whole row from before "
+            "(PostgreSQL: REPLICA IDENTITY FULL)"
+        )
+
+    def _meet(self, names: Collection[str]) -> None:
+        intake = self._intake
+        new = [name for name in names if name not in intake.branches and name not in intake.passed]
+        self.met.update(new)
+        count = len(intake.branches) + len(intake.passed) + len(self.met)
+        if new and count > intake.most:
+            raise too_many_tables(intake.names.template, count, intake.most, self.met)
+
+
+def too_many_tables(template: str, count: int, most: int, new: Collection[str]) -> InvalidOptionError:
+    """The error for rows that belong to more tables than there may be; `new` are those that do not exist for the stream."""
+    return InvalidOptionError(
+        f"the rows of '{template}' belong to {count} or more tables, and max_tables allows {most}; those that would be new begin "
+        f"with {_some(new)}. Choose a field with fewer values, or raise max_tables"
+    )
+
+
+def _takes(branch: Branch, piece: OffsetRange) -> bool:
+    floor = branch.floors.get((piece.topic, piece.partition))
+    return floor is not None and piece.start >= floor
+
+
+def _chosen(decoded: Decoded, places: Array) -> Decoded:
+    if len(places) == decoded.rows.num_rows:
+        return replace(decoded, moves=(), truncates=())
+    rows = decoded.rows.take(pa.array(places, pa.int64()))
+    return replace(decoded, rows=rows, records=decoded.records[places], moves=(), truncates=())
+
+
+def _some(names: Collection[str]) -> str:
+    shown = sorted(names)[:_SHOWN]
+    return ", ".join(shown) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")

@@ -1,0 +1,121 @@
+"""Streams of rows that are parted into several tables by what the rows say, on the driver, while one run of a query lasts.
+
+A family is the topics whose tables' names differ only in what rows tell: they are decoded alike, and any of their records may
+be of any of the tables. Invariant: records are decoded with all columns that one of the tables has, or has asked for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from streamlake.decode.new_fields import Watch
+from streamlake.errors import NewSchemaError, StreamlakeError
+from streamlake.pipeline.direct_reader import RangeReader, range_reader
+from streamlake.pipeline.family_schema import united
+from streamlake.pipeline.row_names import RowRoute
+from streamlake.pipeline.sink_run import SinkRun
+from streamlake.pipeline.upsert_options import with_row_kind
+from streamlake.source.kafka_source import KafkaSource
+from streamlake.source.offsets import PartitionOffsets
+from streamlake.spec.schema import Schema
+from streamlake.spec.type_json import schema_from_json
+
+
+@dataclass(frozen=True)
+class Unrouted:
+    """What becomes of rows without a table, and of records that cannot be decoded: `table` stands for them. With `keeps_rows`
+    it takes the rows, with `rejects` its rejects take the records; else they stop the stream."""
+
+    table: str
+    keeps_rows: bool
+    rejects: bool
+
+
+class RowFamily:
+    """`source` has the family's topics and the columns that a new table gets, `is_given` tells that these were given by the
+    user. `key`: see `row_decoder`; `own_key` is for tables that are made.
+
+    Raises InvalidOptionError for a route that does not go with the rows.
+    """
+
+    def __init__(
+        self,
+        source: KafkaSource,
+        route: RowRoute,
+        unrouted: Unrouted,
+        *,
+        key: Sequence[str] = (),
+        own_key: tuple[str, ...] = (),
+        is_given: bool = False,
+        most: int = 1_000,
+    ) -> None:
+        self.source = source
+        self.route = route
+        self.unrouted = unrouted
+        self.own_key = own_key
+        self.is_given = is_given
+        self.most = most
+        route.check(source.table_schema)
+        names = source.table_schema.column_names
+        # A change of what names the table then takes the row out of the one and brings it into the other.
+        own = [path[0] for path in route.fields.values() if len(path) == 1 and path[0] in names]
+        self._key = tuple(dict.fromkeys((*key, *own))) if key else ()
+        self._learnt: list[Schema] = []
+        self._reader = range_reader(source, self._key)
+
+    @property
+    def name(self) -> str:
+        """The template, as far as topics fill it."""
+        return self.route.template
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        return tuple(self.source.topics or ())
+
+    def reader(self, runs: Sequence[SinkRun]) -> RangeReader:
+        """What reads records for the tables of these runs."""
+        following = [run for run in runs if run.follower.is_on]
+        if not following and not self._learnt:
+            return self._reader
+        schemas = [run.follower.lenient(with_row_kind(run.table.schema, run.row_kind)) for run in runs]
+        base: Schema = self.source.schema
+        reader = range_reader(self.source.with_schema(united([*schemas, *self._learnt, base])), self._key)
+        watches = [run.follower.watch for run in following]
+        watch = Watch(widen=any(each is not None and each.widen for each in watches)) if following else None
+        return RangeReader(reader.source, reader.key, watch)
+
+    def answer(self, errors: Sequence[StreamlakeError], runs: Sequence[SinkRun]) -> bool:
+        """Whether records are read with other columns from now on, as tasks have asked; the tables follow where they get
+        values for them."""
+        before = self.reader(runs).source.schema
+        for error in errors:
+            if isinstance(error, NewSchemaError) and error.wanted:
+                self._learnt.append(schema_from_json(json.loads(error.wanted)))
+        return bool(self.reader(runs).source.schema != before)
+
+
+@dataclass(frozen=True)
+class RowPart:
+    """A table's part in a family: the name by which rows go to it, and from where on it takes records that lie before the
+    checkpoint."""
+
+    family: RowFamily
+    name: str
+    floors: PartitionOffsets = field(default_factory=dict)
+
+
+@dataclass
+class FamilyWrite:
+    """A family's part in a micro-batch: `known` are all names that the driver has met, `begin` is where the checkpoint begins.
+
+    Filled in by the write: `met`, names that were not known, and `error`, what hinders all of the tables.
+    """
+
+    family: RowFamily
+    known: frozenset[str]
+    begin: PartitionOffsets
+    met: set[str] = field(default_factory=set)
+    error: StreamlakeError | None = None
+    changes: int = 0

@@ -1,0 +1,278 @@
+"""Rows -> the names of the tables that they go into: a template filled from fields of the rows, or by a user's function.
+
+Runs on the executors, once per decoded batch; what costs Python is done per distinct value, not per row. Invariant: the
+name is a function of the row alone, so a replay sends a row to the table that it was in before.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamlake.errors import InvalidOptionError
+from streamlake.options import suggestion
+from streamlake.pipeline.table_names import PLACEHOLDER, ROUTE, ROW, row_placeholders
+from streamlake.spec.schema import Schema
+from streamlake.spec.types import (
+    BooleanType,
+    DateType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructType,
+)
+
+Array = Any  # numpy array
+
+RouteFunction = Callable[[pa.RecordBatch], Any]
+"""Takes rows, and gives an array of as many texts: the table of each row, null where it has none."""
+
+LONGEST_PART = 128
+LONGEST_NAME = 1_000
+_TYPES = (StringType, IntegerType, LongType, BooleanType, DateType)
+_OTHER = re.compile(r"\W")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_UP = re.compile(r"(^|/)\.\.?(/|$)")
+_UNROUTED = "unrouted"
+_SHOWN = 100
+_NO_TABLE = -1
+
+
+@dataclass(frozen=True)
+class RowRoute:
+    """How rows of one stream are parted: `template` has the placeholders that rows fill, `function` is what says `{route}`."""
+
+    template: str
+    function: RouteFunction | None = None
+
+    @property
+    def fields(self) -> Mapping[str, tuple[str, ...]]:
+        """Placeholder -> the path of its field."""
+        names = [name for name in row_placeholders(self.template) if name != ROUTE]
+        return {name: tuple(name[len(ROW) :].split(".")) for name in names}
+
+    def check(self, schema: Schema) -> None:
+        """Raise InvalidOptionError where rows of `schema` lack a field, or have one whose values make no names."""
+        for name, path in self.fields.items():
+            dotted = ".".join(path)
+            found = schema.find(dotted)
+            if found is None or not _is_inside_structs(schema, path):
+                near = suggestion(dotted, schema.names_by_id.values())
+                hint = (
+                    f"did you mean '{{{ROW}{near}}}'?"
+                    if near
+                    else f"there is {', '.join(schema.column_names)}"
+                )
+                raise InvalidOptionError(
+                    f"the table '{self.template}' has the placeholder '{{{name}}}', and rows have no such field; {hint}"
+                )
+            if not isinstance(found.type, _TYPES):
+                raise InvalidOptionError(
+                    f"the table '{self.template}' has the placeholder '{{{name}}}', which is {_kind(found.type)}: tables are named "
+                    "by text, whole numbers, dates and booleans; a function (route) can make such a value of it"
+                )
+
+
+@dataclass(frozen=True, eq=False)
+class RoutedRows:
+    """Where n rows go: `codes` (n,) are places in `names`, below zero for rows without a table; `reason` tells of such a row
+    why."""
+
+    codes: Array
+    names: tuple[str, ...]
+    reason: Callable[[int], str]
+
+    def places(self) -> list[tuple[str, Array]]:
+        """The tables that have rows, and the ascending places of those."""
+        order = np.argsort(self.codes, kind="stable")
+        found, starts = np.unique(self.codes[order], return_index=True)
+        ends = [*starts[1:], len(order)]
+        return [
+            (self.names[code], order[low:high])
+            for code, low, high in zip(found.tolist(), starts, ends, strict=True)
+            if code != _NO_TABLE
+        ]
+
+    def without_table(self) -> Array:
+        """The ascending places of the rows that have none."""
+        return np.flatnonzero(self.codes == _NO_TABLE)
+
+
+class RowNames:
+    """Applies a RowRoute to the batches of one task; what a value becomes is remembered."""
+
+    def __init__(self, route: RowRoute) -> None:
+        self._route = route
+        self._sources = row_placeholders(route.template)
+        self._parts: dict[Any, str | None] = {}
+
+    def of(self, rows: pa.RecordBatch) -> RoutedRows:
+        """Raises InvalidOptionError for a function that fails, or whose array is none of texts, one for each row."""
+        codes: Array = np.zeros(rows.num_rows, dtype=np.int64)
+        members: list[tuple[str | None, ...]] = [()]
+        none: Array = np.zeros(rows.num_rows, dtype=bool)
+        for name in self._sources:
+            each, texts = self._coded(name, rows)
+            none |= each < 0
+            distinct, codes = np.unique(codes * (len(texts) + 1) + each + 1, return_inverse=True)
+            found = [divmod(code, len(texts) + 1) for code in distinct.tolist()]
+            members = [(*members[before], texts[at - 1] if at else None) for before, at in found]
+        names: dict[str, int] = {}
+        numbers = np.array([self._number(parts, names) for parts in members], dtype=np.int64)
+        return RoutedRows(
+            np.where(none, _NO_TABLE, numbers[codes]), tuple(names), lambda row: self._reason(rows, row)
+        )
+
+    def _number(self, parts: Sequence[str | None], names: dict[str, int]) -> int:
+        """The number of the name that these parts make."""
+        if None in parts:
+            return _NO_TABLE
+        by_source = dict(zip(self._sources, parts, strict=True))
+        name = PLACEHOLDER.sub(lambda found: by_source[found[1]] or "", self._route.template)
+        return names.setdefault(name, len(names))
+
+    def _coded(self, name: str, rows: pa.RecordBatch) -> tuple[Array, list[str | None]]:
+        """Codes of one placeholder's values, below zero for nulls, and the part of a name that each of them makes."""
+        if name == ROUTE:
+            column, made = self._called(rows), _taken_part
+        else:
+            column, made = _field(rows, self._route.fields[name]), table_part
+        encoded = column.dictionary_encode()
+        codes: Array = encoded.indices.cast(pa.int64()).fill_null(_NO_TABLE).to_numpy(zero_copy_only=False)
+        texts = []
+        for value in encoded.dictionary.to_pylist():
+            key = (name, value)
+            if key not in self._parts:
+                self._parts[key] = made(value)
+            texts.append(self._parts[key])
+        return codes, texts
+
+    def _called(self, rows: pa.RecordBatch) -> pa.Array:
+        function = self._route.function
+        assert function is not None
+        named = route_name(function)
+        try:
+            found = function(rows)
+        except Exception as error:
+            raise InvalidOptionError(
+                f"the route function {named} failed for a batch of {rows.num_rows} rows: {type(error).__name__}: {error}"
+            ) from error
+        try:
+            if isinstance(found, pa.ChunkedArray):
+                found = found.combine_chunks()
+            if not isinstance(found, pa.Array):
+                found = pa.array(found, pa.string())
+            found = found.cast(pa.string())
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError) as error:
+            raise InvalidOptionError(
+                f"the route function {named} is to return an array of texts, one for each row, and returned "
+                f"{type(found).__name__}: {error}"
+            ) from error
+        if len(found) != rows.num_rows:
+            raise InvalidOptionError(
+                f"the route function {named} returned {len(found)} tables for a batch of {rows.num_rows} rows; it is to return "
+                "one for each row, null where a row has none"
+            )
+        return found
+
+    def _reason(self, rows: pa.RecordBatch, row: int) -> str:
+        for name in self._sources:
+            if name == ROUTE:
+                value = self._called(rows)[row].as_py()
+                said = (
+                    "no table" if value is None else f"{_shown(value)}, which cannot be the name of a table"
+                )
+                if value is None or _taken_part(value) is None:
+                    assert self._route.function is not None
+                    return f"the route function {route_name(self._route.function)} gives {said}"
+                continue
+            value = _field(rows, self._route.fields[name])[row].as_py()
+            if value is None:
+                return f"its field {name[len(ROW) :]}, which names the table, is null"
+            if table_part(value) is None:
+                return (
+                    f"its field {name[len(ROW) :]} is {_shown(value)}, of which no table's name can be made"
+                )
+        return "it gives no table"
+
+
+def table_part(value: Any) -> str | None:
+    """The part of a table's name that a value makes: in lower case, letters, digits and underscores, any other character
+    as an underscore. None where that is too long, or has no letter and no digit."""
+    text = str(value)
+    if len(text) > LONGEST_PART:
+        return None
+    name = _OTHER.sub("_", unicodedata.normalize("NFC", text.strip()).lower())
+    if not any(map(str.isalnum, name)) or len(name.encode()) > LONGEST_PART:
+        return None
+    return name
+
+
+def unrouted_name(template: str) -> str:
+    """The table that stands for rows without one: "lake/events_unrouted" for "lake/events_{row.country}"."""
+    return PLACEHOLDER.sub(_UNROUTED, template)
+
+
+def imported_route(name: str) -> RouteFunction:
+    """The function that "package.module:function" names. Raises InvalidOptionError."""
+    module, colon, function = name.partition(":")
+    if not (module and colon and function):
+        raise InvalidOptionError(
+            f"route is '{name}'; it names a function as package.module:function, which can be imported on the driver and on "
+            "executors"
+        )
+    try:
+        found: Any = importlib.import_module(module)
+        for part in function.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise InvalidOptionError(
+            f"route is '{name}', which cannot be imported: {error}. The module has to be installed, or in a directory of "
+            "PYTHONPATH, on the driver and on executors"
+        ) from error
+    if not callable(found):
+        raise InvalidOptionError(f"route is '{name}', which is {type(found).__name__} and no function")
+    function_found: RouteFunction = found
+    return function_found
+
+
+def route_name(function: RouteFunction) -> str:
+    """How a function is named in messages."""
+    return str(getattr(function, "__qualname__", None) or type(function).__name__)
+
+
+def _taken_part(value: str) -> str | None:
+    """What a function says, as it says it; None where that cannot be a table's name."""
+    if not value.strip() or len(value.encode()) > LONGEST_NAME:
+        return None
+    return None if _CONTROL.search(value) or _UP.search(value) or PLACEHOLDER.search(value) else value
+
+
+def _field(rows: pa.RecordBatch, path: Sequence[str]) -> pa.Array:
+    column = rows.column(path[0])
+    return pc.struct_field(column, list(path[1:])) if len(path) > 1 else column
+
+
+def _is_inside_structs(schema: Schema, path: Sequence[str]) -> bool:
+    return all(
+        (outer := schema.find(".".join(path[:depth]))) is not None and isinstance(outer.type, StructType)
+        for depth in range(1, len(path))
+    )
+
+
+def _kind(type_: IcebergType) -> str:
+    return "a struct" if isinstance(type_, StructType) else str(type_)
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

@@ -1,0 +1,68 @@
+"""Rows of a stream that feeds several tables -> rows with the columns of one of them.
+
+Runs on the executors, on the rows that one table gets of a batch. The stream is decoded with the columns of all its tables.
+Invariant: a value that the table has no column for is never passed over where the table follows its stream: then the table
+is asked to change; where it does not follow, it is ignored as any field is that a table has no column for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from streamlake.decode.new_fields import Watch, lacking, new_schema_error
+from streamlake.records import MOVED, PLACE, ROW_KIND, ROW_ORDER, ROW_SEQUENCE, TRUNCATE_BELOW, UNSET
+from streamlake.spec.schema import Schema
+from streamlake.spec.types import IcebergType, PrimitiveType
+from streamlake.write.conversion import NotConvertibleError, converted
+
+_OF_CHANGES = frozenset({MOVED, PLACE, ROW_KIND, ROW_ORDER, ROW_SEQUENCE, TRUNCATE_BELOW, UNSET})
+
+
+@dataclass(frozen=True)
+class TableFit:
+    """`table` is the table's schema, `stream` that of the rows; `row_kind` is the rows' column with row kinds. `watch` None:
+    the table does not follow its stream. `name` names it in errors."""
+
+    name: str
+    table: Schema
+    stream: Schema
+    row_kind: str | None = None
+    watch: Watch | None = None
+
+    def of(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows, without the columns that the table has no place for. Raises NewSchemaError."""
+        if self.watch is not None and self.table != self.stream:
+            self._require_columns(rows, self.watch)
+        kept = [name for name in rows.schema.names if self._has(name)]
+        return rows if len(kept) == rows.num_columns else rows.select(kept)
+
+    def _has(self, name: str) -> bool:
+        return name in _OF_CHANGES or name == self.row_kind or self.table.find(name) is not None
+
+    def _require_columns(self, rows: pa.RecordBatch, watch: Watch) -> None:
+        asked = []
+        for part in self.stream.fields:
+            if part.name in _OF_CHANGES or part.name == self.row_kind or part.name not in rows.schema.names:
+                continue
+            column = rows.column(part.name)
+            mine = self.table.find(part.name)
+            if column.null_count == len(column) or (mine is not None and mine.type == part.type):
+                continue
+            if mine is None or not _fits(column, mine.type, part.name):
+                asked.append(part)
+        fields = lacking(self.table.fields, asked, watch)
+        if fields:
+            raise new_schema_error(fields, self.name)
+
+
+def _fits(column: pa.Array, type_: IcebergType, name: str) -> bool:
+    """Whether the values fit a primitive column of another type; those of others are compared by their types."""
+    if not isinstance(type_, PrimitiveType):
+        return False
+    try:
+        converted(column, type_, name)
+    except NotConvertibleError:
+        return False
+    return True
