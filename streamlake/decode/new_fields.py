@@ -134,7 +134,10 @@ def is_value(found: Any) -> bool:
 
 
 def unknown_part(found: dict[str, Any], known: Sequence[NestedField], watch: Watch) -> dict[str, Any]:
-    """What of a parsed JSON object no field is for, within the objects and arrays that it is in; nothing without values."""
+    """What of a parsed JSON object no field is for, within the objects and arrays that it is in; nothing without values.
+
+    Of a map that are parts of its values, in an array.
+    """
     types = {part.name: part.type for part in known}
     parts = {
         name: _unknown_of(value, types[name]) if name in types else value
@@ -149,10 +152,18 @@ def _unknown_of(value: Any, type_: IcebergType) -> Any:
         return unknown_part(value, type_.fields, Watch())
     if isinstance(type_, ListType) and isinstance(value, list):
         return [part for part in (_unknown_of(item, type_.element_type) for item in value) if is_value(part)]
-    if isinstance(type_, MapType) and isinstance(value, dict):
-        parts = {name: _unknown_of(item, type_.value_type) for name, item in value.items()}
-        return {name: part for name, part in parts.items() if is_value(part)}
+    if isinstance(type_, MapType):
+        parts = [_unknown_of(item, type_.value_type) for item in map_values(value)]
+        return [part for part in parts if is_value(part)]
     return None
+
+
+def map_values(found: Any) -> list[Any]:
+    """The values of a map in parsed JSON: those of an object, or of an array of {"key", "value"}."""
+    if isinstance(found, dict):
+        return list(found.values())
+    entries = found if isinstance(found, list) else ()
+    return [entry.get("value") for entry in entries if isinstance(entry, dict)]
 
 
 def watching(watch: Watch | None, path: tuple[str, ...]) -> dict[str, Any]:

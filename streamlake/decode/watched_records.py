@@ -20,7 +20,7 @@ from streamlake.decode.change_inference import shown_rows
 from streamlake.decode.decoded import Decoder
 from streamlake.decode.json_inference import infer_schema
 from streamlake.decode.json_values import parse_object
-from streamlake.decode.new_fields import Watch, WatchingDecoder, lacking, unknown_part
+from streamlake.decode.new_fields import Watch, WatchingDecoder, lacking, map_values, unknown_part
 from streamlake.spec.schema import Schema
 from streamlake.spec.types import (
     DecimalType,
@@ -28,8 +28,11 @@ from streamlake.spec.types import (
     FloatType,
     IcebergType,
     IntegerType,
+    ListType,
     LongType,
+    MapType,
     NestedField,
+    StructType,
 )
 
 _INT, _LONG = 1 << 31, 1 << 63
@@ -94,14 +97,28 @@ def _changed_rows(
 
 
 def _outgrown(rows: Sequence[Mapping[str, Any]], known: Sequence[NestedField]) -> Sequence[NestedField]:
-    """The columns, top level, that some numbers are too large for, with the types that they fit into."""
+    """The columns and parts of columns that some numbers are too large for, with the types that they fit into."""
     found = []
     for part in known:
-        values = [value for value in (row.get(part.name) for row in rows) if _is_number(value)]
-        type_ = next((wide for wide in map(partial(_wider, part.type), values) if wide is not None), None)
+        type_ = _outgrown_type(part.type, [row.get(part.name) for row in rows])
         if type_ is not None:
             found.append(replace(part, type=type_, required=True, initial_default=None, write_default=None))
     return found
+
+
+def _outgrown_type(type_: IcebergType, values: Sequence[Any]) -> IcebergType | None:
+    if isinstance(type_, StructType):
+        parts = _outgrown([value for value in values if isinstance(value, dict)], type_.fields)
+        return StructType(tuple(parts)) if parts else None
+    if isinstance(type_, ListType):
+        items = [item for value in values if isinstance(value, list) for item in value]
+        inner = _outgrown_type(type_.element_type, items)
+        return None if inner is None else replace(type_, element_type=inner, element_required=True)
+    if isinstance(type_, MapType):
+        inner = _outgrown_type(type_.value_type, [item for value in values for item in map_values(value)])
+        return None if inner is None else replace(type_, value_type=inner, value_required=True)
+    numbers = filter(_is_number, values)
+    return next((wide for wide in map(partial(_wider, type_), numbers) if wide is not None), None)
 
 
 def _is_number(value: Any) -> bool:
@@ -128,4 +145,23 @@ def _inferred(
     if not parts:
         return ()
     found = infer_schema((json.dumps(part, default=float).encode() for part in parts), texts_are_text=True)
-    return lacking(known, found.fields, replace(watch, widen=False))
+    return lacking(known, _with_maps(found.fields, known), replace(watch, widen=False))
+
+
+def _with_maps(found: Sequence[NestedField], known: Sequence[NestedField]) -> tuple[NestedField, ...]:
+    """Inferred fields, in which the values of maps were arrays, with the maps that are known."""
+    types = {part.name: part.type for part in known}
+    return tuple(
+        replace(part, type=_with_map(part.type, types[part.name])) if part.name in types else part
+        for part in found
+    )
+
+
+def _with_map(found: IcebergType, mine: IcebergType) -> IcebergType:
+    if isinstance(found, StructType) and isinstance(mine, StructType):
+        return StructType(_with_maps(found.fields, mine.fields))
+    if isinstance(found, ListType) and isinstance(mine, ListType):
+        return replace(found, element_type=_with_map(found.element_type, mine.element_type))
+    if isinstance(found, ListType) and isinstance(mine, MapType):
+        return replace(mine, value_type=_with_map(found.element_type, mine.value_type))
+    return found

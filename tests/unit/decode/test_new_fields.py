@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pyarrow as pa
 import pytest
@@ -32,6 +33,10 @@ def wanted(decoder, batch, keep_rejects=False):
         decoder.decode(batch, keep_rejects=keep_rejects)
     schema = schema_from_json(json.loads(error.value.wanted))
     return ", ".join(f"{part.name} {part.type}" for part in schema.fields)
+
+
+def without_ids(types):
+    return re.sub(r"\d+: ", "", types)
 
 
 def values(*records):
@@ -65,6 +70,35 @@ def test_new_fields_inside_of_columns(count):
     assert "b: optional string" in found
     assert "a:" not in found
     assert "n: optional long" in wanted(decoder, values(*many(count, tags=[{"t": None, "n": 1}])))
+
+
+DEEP = "id long, name string, m map<string, array<struct<e: int, d: decimal(4,2)>>>"
+
+
+@COUNTS
+@pytest.mark.parametrize("as_entries", [False, True])
+def test_new_fields_and_large_numbers_inside_of_maps(count, as_entries):
+    decoder = row_decoder(source(schema=DEEP), watch=Watch(widen=True))
+
+    def rows(**leaf):
+        found = {"k": [{"e": 1, "d": 1}, leaf], "none": None}
+        return many(count, m=[{"key": k, "value": v} for k, v in found.items()] if as_entries else found)
+
+    assert decoder.decode(values(*rows(e=2, d=99))).rows.num_rows == count
+    assert "map<string, list<struct<f: optional string>>>" in without_ids(
+        wanted(decoder, values(*rows(f="x")))
+    )
+    assert "<e: required int" not in wanted(decoder, values(*rows(f="x")))
+    batch = values(*rows(e=2**40, d=123456))
+    found = without_ids(wanted(decoder, batch))
+    assert "e: required long" in found
+    assert "d: required decimal(18, 2)" in found
+    assert wanted(decoder, batch, keep_rejects=True) == wanted(decoder, batch)
+    changes = row_decoder(source("debezium-json", DEEP), ["id"], Watch(widen=True))
+    sent = [{"value": {"before": None, "after": row, "op": "c"}} for row in rows(e=2**40)]
+    assert "e: required long" in without_ids(
+        wanted(changes, raw_batch([{"key": {"id": 1}, **row} for row in sent]))
+    )
 
 
 @COUNTS
