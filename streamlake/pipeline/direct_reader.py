@@ -78,20 +78,6 @@ class RangeReader:
         parts = RAW_RECORDS.names if keep_records else parts_read(self.source)
         return _decoded(self.source, partial(decoder.decode, keep_rejects=keep_rejects), piece, parts, see)
 
-    def decoded(
-        self,
-        piece: OffsetRange,
-        see: See = not_seen,
-        *,
-        keep_rejects: bool = False,
-        keep_records: bool = False,
-    ) -> Iterator[Decoded]:
-        """The batches of one range. With `keep_rejects` what cannot be decoded is told there, with `keep_records` raw
-        batches have all their parts. Raises SourceError, DataLossError, DecodeError."""
-        decoder = row_decoder(self.source, self.key, self.watch)
-        parts = RAW_RECORDS.names if keep_records else parts_read(self.source)
-        return _decoded(self.source, partial(decoder.decode, keep_rejects=keep_rejects), piece, parts, see)
-
     def screened(
         self, piece: OffsetRange, rules: RejectRules, see: See = not_seen
     ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
