@@ -95,7 +95,7 @@ class RoutedRows:
         """The tables that have rows, and the ascending places of those."""
         order = np.argsort(self.codes, kind="stable")
         found, starts = np.unique(self.codes[order], return_index=True)
-        ends = [*starts[1:], len(order)]
+        ends = [*starts, len(order)][1:]
         return [
             (self.names[code], order[low:high])
             for code, low, high in zip(found.tolist(), starts, ends, strict=True)
