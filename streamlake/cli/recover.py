@@ -18,6 +18,7 @@ from streamlake.commit.findings import table_gone
 from streamlake.commit.lineage import Finding, RecoverCommand, Way
 from streamlake.errors import InvalidOptionError, TableNotFoundError
 from streamlake.pipeline.recovery import Plan, Recovery, without_table
+from streamlake.pipeline.rejects_table import open_rejects
 from streamlake.storage.locations import table_location
 from streamlake.tables import load_table
 
@@ -62,7 +63,7 @@ def run(
         return _without_table(
             directory, table_gone(location, note.table_uuid), command, chosen, rewind_to, yes=yes
         )
-    recovery = Recovery(table, branch, pipeline, directory, noted)
+    recovery = Recovery(table, branch, pipeline, directory, noted, open_rejects(location, options))
     _say(
         f"{table.location}, branch {branch}, pipeline '{recovery.pipeline}'\n"
         f"{directory.location}, job {directory.job_id}: Spark has finished checkpoint {directory.last_completed}"
@@ -94,7 +95,8 @@ def _without_table(
         raise InvalidOptionError(
             f"there is no table at {command.table}: only {Way.REWIND.value}={NO_CHECKPOINT} can be taken without one"
         )
-    return _carry_out(without_table(directory), Way.REWIND, yes=yes)
+    rejects = open_rejects(command.table, command.catalog)
+    return _carry_out(without_table(directory, command.pipeline, rejects), Way.REWIND, yes=yes)
 
 
 def _show(findings: Sequence[Finding], command: RecoverCommand) -> None:

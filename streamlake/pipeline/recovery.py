@@ -7,7 +7,8 @@
 
 No Spark. Invariants: the checkpoint directory is changed before the table, the table's marks last, so that a plan that was
 cut short leaves a finding with the same way out; no data file is touched; what was staged by the job and does not
-belong to the state that a plan leads to is forgotten, so that nobody commits it later.
+belong to the state that a plan leads to is forgotten, so that nobody commits it later. Where the stream reads records
+again, their rejects go before that.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from streamlake.commit.marker import JOB_ID, KEY_IDS, PROPERTY_PREFIX, Marker
 from streamlake.commit.traces import holds, is_gone
 from streamlake.errors import InvalidOptionError
 from streamlake.pipeline.lineage_check import common_checkpoint, lineage_findings
+from streamlake.pipeline.rejects_rewinding import rejects_after
 from streamlake.spec.snapshot import Snapshot
 from streamlake.table.table import Table
 
@@ -52,26 +54,44 @@ class Plan:
             step.act()
 
 
-def without_table(directory: SparkDirectory) -> Plan:
+def without_table(directory: SparkDirectory, pipeline: str, rejects: Table | None = None) -> Plan:
     """The way out where there is no table any more: the directory goes back to before its first checkpoint, and the stream
     makes and fills a new one. Its note needs no change: before the first checkpoint it binds to no table."""
     text = (
         f"delete every entry of Spark's commit log and offset log in {directory.location}, so that Spark plans "
         f"{_named(NO_CHECKPOINT + 1)} anew from the source's beginning"
     )
-    return Plan((Step(text, lambda: directory.go_back_to(NO_CHECKPOINT)),))
+    return Plan(
+        (
+            Step(text, lambda: directory.go_back_to(NO_CHECKPOINT)),
+            *_rejects_rewound(rejects, CheckpointIdentity(pipeline, directory.job_id, NO_CHECKPOINT)),
+        )
+    )
+
+
+def _rejects_rewound(rejects: Table | None, at: CheckpointIdentity) -> list[Step]:
+    rewind = None if rejects is None else rejects_after(rejects, at)
+    return [] if rewind is None else [Step(rewind.text, rewind.carry_out)]
 
 
 class Recovery:
-    """The state of one pipeline, and plans to put it right. `noted_table` is the table as the sink names it in its note.
+    """The state of one pipeline, and plans to put it right. `noted_table` is the table as the sink names it in its note,
+    `rejects` the table of its rejects, if there is one.
 
     No driver of the pipeline may run: one that does is fenced as soon as a plan has changed the table.
     """
 
     def __init__(
-        self, table: Table, branch: str, pipeline: str | None, directory: SparkDirectory, noted_table: str
+        self,
+        table: Table,
+        branch: str,
+        pipeline: str | None,
+        directory: SparkDirectory,
+        noted_table: str,
+        rejects: Table | None = None,
     ) -> None:
         self.table = table
+        self._rejects = rejects
         self.branch = branch
         self.directory = directory
         self._noted_table = noted_table
@@ -147,6 +167,7 @@ class Recovery:
         steps += self._forgetting(after=checkpoint_id, kept=kept)
         at = NO_CHECKPOINT if marker is None else marker.checkpoint_id
         steps.append(self._noting(at, kept))
+        steps += self._rejects_at(checkpoint_id)
         if marker is not None:
             steps.append(self._moving(marker, snapshot))
         return Plan(tuple(steps), self._undone(snapshot))
@@ -176,10 +197,18 @@ class Recovery:
             (
                 *self._forgetting(after=marker.checkpoint_id, kept=[]),
                 self._noting(marker.checkpoint_id),
+                *self._rejects_at(marker.checkpoint_id),
                 self._moving(marker, target),
             ),
             self._undone(target),
         )
+
+    def _rejects_at(self, checkpoint_id: int) -> list[Step]:
+        offsets = () if checkpoint_id == NO_CHECKPOINT else self.directory.end_offsets(checkpoint_id)
+        if offsets is None:
+            return []
+        at = CheckpointIdentity(self.pipeline, self.directory.job_id, checkpoint_id, (), offsets)
+        return _rejects_rewound(self._rejects, at)
 
     def _adopted_checkpoint(self) -> int:
         """The last checkpoint that need not be committed any more."""

@@ -12,7 +12,6 @@ record of a committed checkpoint is in the table, or in the rejects, or gave no 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import cast
 
 from streamlake import clock
@@ -26,7 +25,7 @@ from streamlake.formats.readers import read_data_file
 from streamlake.pipeline.checkpoint_table import CheckpointTable
 from streamlake.pipeline.patience import Patience
 from streamlake.pipeline.record_screen import SHOWN, too_many_rejects
-from streamlake.pipeline.rejects_table import open_rejects, require_rejects
+from streamlake.pipeline.rejects_table import open_rejects, own_identity, require_rejects
 from streamlake.pipeline.sink_run import SinkRun
 from streamlake.records import place_text
 from streamlake.spec.snapshot import MAIN_BRANCH
@@ -117,7 +116,7 @@ class RejectsRun:
             return 0
         run = self._opened()
         assert run is not None, "rejects were written to a table that is not there"
-        committable = run.stage(self._own(identity), results)
+        committable = run.stage(own_identity(identity), results)
         assert committable is not None
         self._staged[identity.checkpoint_id] = committable
         return count
@@ -151,10 +150,6 @@ class RejectsRun:
         if not passed or committed_snapshot(run.table.metadata, MAIN_BRANCH, identity) is None:
             run.commit(committable)
         run.store.remove(identity)
-
-    def _own(self, identity: CheckpointIdentity) -> CheckpointIdentity:
-        """The identity in the rejects table, where each checkpoint directory stands for itself."""
-        return replace(identity, pipeline=f"{identity.pipeline}:{identity.job_id}")
 
     def _opened(self) -> SinkRun | None:
         if not self._looked:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
+from dataclasses import replace
 
 from streamlake.catalog.open import CatalogOption, open_table
+from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.decode.rejected_records import REJECTS
 from streamlake.errors import SchemaMismatchError, TableAlreadyExistsError, TableNotFoundError
 from streamlake.table.table import Table
@@ -23,6 +25,11 @@ _FORMAT_VERSION = 2
 def rejects_name(table: str) -> str:
     """The name or location of a table's rejects table."""
     return f"{table.rstrip('/')}{REJECTS_ENDING}"
+
+
+def own_identity(identity: CheckpointIdentity) -> CheckpointIdentity:
+    """A checkpoint's identity in the rejects table, where each checkpoint directory stands for itself."""
+    return replace(identity, pipeline=f"{identity.pipeline}:{identity.job_id}")
 
 
 def open_rejects(table: str, catalog: CatalogOption = None) -> Table | None:

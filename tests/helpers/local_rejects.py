@@ -6,13 +6,15 @@ staged to the commits of both tables is the product's.
 
 from __future__ import annotations
 
+import itertools
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
 from streamlake import load_table
 from streamlake.catalog.open import open_table
-from streamlake.checkpoint.identity import CheckpointIdentity
+from streamlake.checkpoint.identity import CheckpointIdentity, canonical_offset
 from streamlake.clock import monotonic
 from streamlake.commit.receipt import CommitReceipt
 from streamlake.errors import TableNotFoundError
@@ -30,6 +32,8 @@ from streamlake.write.task import write_rows
 from tests.unit.decode.raw_records import raw_batch
 
 TOPIC = "orders"
+PARTITION = "3"
+"""That of raw_batch."""
 
 
 class _Note:
@@ -41,7 +45,8 @@ class _Note:
 class RejectingStream:
     """The stream `pipeline` of `batches` of values into the table at `location`, which exists: a checkpoint per batch.
 
-    Each instance is a driver: a new one knows what is durable, and nothing else.
+    Each instance is a driver: a new one knows what is durable, and nothing else. `directory` gets what Spark writes to a
+    checkpoint directory.
     """
 
     def __init__(
@@ -53,11 +58,16 @@ class RejectingStream:
         pipeline: str = "p",
         most: int | None = None,
         queue: CommitQueue | None = None,
+        directory: Path | None = None,
     ) -> None:
         self._batches = batches
+        self._directory = directory
         self._source = KafkaSource("h:1", TOPIC, schema=ddl)
         self._pipeline = pipeline
         job_id = f"job-{pipeline}"
+        if directory is not None:
+            directory.mkdir(exist_ok=True)
+            (directory / "metadata").write_text(json.dumps({"id": job_id}))
         self.run = SinkRun(
             open_table(str(location)),
             cast(CheckpointTable, _Note()),
@@ -76,6 +86,12 @@ class RejectingStream:
     def checkpoint(self, number: int) -> CommitReceipt | None:
         """What Spark has done by a micro-batch, again or for the first time."""
         identity = self._identity(number)
+        self._log("offsets", number, f'v1\n{{"batchWatermarkMs":0}}\n{identity.end_offsets[0]}\n')
+        receipt = self._written(number, identity)
+        self._log("commits", number, 'v1\n{"nextBatchWatermarkMs":0}\n')
+        return receipt
+
+    def _written(self, number: int, identity: CheckpointIdentity) -> CommitReceipt | None:
         receipt = receipt_if_known(self.run, identity)
         if receipt is not None:
             return receipt
@@ -102,9 +118,17 @@ class RejectingStream:
         return finish(self.run, identity, results, started)
 
     def _identity(self, number: int) -> CheckpointIdentity:
-        ends = [str(sum(len(batch) for batch in self._batches[: at + 1])) for at in range(len(self._batches))]
+        ends = [
+            canonical_offset(json.dumps({"offsets": {TOPIC: {PARTITION: end}}}))
+            for end in itertools.accumulate(map(len, self._batches))
+        ]
         start = (ends[number - 1],) if number else ()
         return CheckpointIdentity(self._pipeline, f"job-{self._pipeline}", number, start, (ends[number],))
+
+    def _log(self, log: str, number: int, text: str) -> None:
+        if self._directory is not None:
+            (self._directory / log).mkdir(exist_ok=True)
+            (self._directory / log / str(number)).write_text(text)
 
 
 def rejected_rows_of(location: Path) -> list[dict[str, Any]]:

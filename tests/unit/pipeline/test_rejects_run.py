@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import itertools
 import json
+import shutil
 
 import pytest
 
 from streamlake import failpoints, load_table
 from streamlake.catalog.open import open_table
+from streamlake.checkpoint.spark_directory import SparkDirectory
+from streamlake.cli.main import main
+from streamlake.commit import recovery as marks
 from streamlake.errors import InvalidOptionError, SchemaMismatchError, StreamlakeError, TooManyRejectsError
 from streamlake.failpoints import REGISTERED, FailpointError
+from streamlake.pipeline.recovery import Recovery, without_table
 from streamlake.pipeline.rejects import require_policy, require_records
 from streamlake.pipeline.rejects_table import open_rejects, rejects_name
 from tests.helpers.invariants import check_table
@@ -170,3 +175,88 @@ def test_policies():
             require_policy(*arguments)
     with pytest.raises(InvalidOptionError):
         require_records("reject")
+
+
+def recover(location, directory, to, *more):
+    words = ["recover", str(location), "--pipeline", "p", "--checkpoint-location", str(directory)]
+    with pytest.raises(SystemExit) as ended:
+        main([*words, "--rewind-to", str(to), *more])
+    return ended.value.code
+
+
+def offsets_of(location, pipeline="p"):
+    return [row["offset"] for row in rejected_rows_of(location) if row["pipeline"] == pipeline]
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_stream_that_is_put_back_rejects_again(tmp_path, capsys, monkeypatch, dies):
+    """What comes again is cut into other checkpoints; rejects of others and of before stay."""
+    location, directory = tmp_path / "t", tmp_path / "checkpoint"
+    make_table(location, DDL)
+    first = RejectingStream(location, BATCHES, DDL, directory=directory)
+    for number in range(3):
+        first.checkpoint(number)
+    RejectingStream(location, [["{", "{"]], DDL, pipeline="q").checkpoint(0)
+    first.checkpoint(3)
+    assert offsets_of(location) == BAD
+    assert recover(location, directory, 1) == 0
+    assert "take 3 records that the stream reads again out of" in capsys.readouterr().out
+    assert offsets_of(location) == BAD
+    if dies:
+        with monkeypatch.context() as patched:
+            patched.setattr(marks, "adopt", lambda *_: (_ for _ in ()).throw(FailpointError("dead")))
+            assert isinstance(recover_with_error(location, directory, 1), FailpointError)
+    assert recover(location, directory, 1, "--yes") == 0
+    assert offsets_of(location) == BAD[:1]
+    merged = [*BATCHES[:2], [*BATCHES[2], *BATCHES[3], "}"]]
+    RejectingStream(location, merged, DDL, directory=directory).checkpoint(2)
+    assert offsets_of(location) == [*BAD, 8]
+    assert offsets_of(location, "q") == [0, 1]
+    found = load_table(str(location)).scan().to_arrow()["id"].to_pylist()
+    assert sorted(found) == GOOD
+    for table in (open_table(str(location)), open_rejects(str(location))):
+        check_table(table, files_exist=True)
+
+
+def recover_with_error(location, directory, to):
+    recovery = Recovery(
+        open_table(str(location)),
+        "main",
+        "p",
+        SparkDirectory(str(directory)),
+        str(location),
+        open_rejects(str(location)),
+    )
+    with pytest.raises(FailpointError) as error:
+        recovery.rewind(to).carry_out()
+    return error.value
+
+
+def test_a_stream_without_its_table_rejects_all_again(tmp_path):
+    location, directory = tmp_path / "t", tmp_path / "checkpoint"
+    make_table(location, DDL)
+    first = RejectingStream(location, BATCHES, DDL, directory=directory)
+    for number in range(4):
+        first.checkpoint(number)
+    shutil.rmtree(location)
+    plan = without_table(SparkDirectory(str(directory)), "p", open_rejects(str(location)))
+    plan.carry_out()
+    assert offsets_of(location) == []
+    make_table(location, DDL)
+    again = RejectingStream(location, BATCHES, DDL, directory=directory)
+    for number in range(4):
+        again.checkpoint(number)
+    assert offsets_of(location) == BAD
+
+
+def test_a_rejects_table_that_is_not_ahead_is_left_alone(tmp_path, capsys):
+    location, directory = tmp_path / "t", tmp_path / "checkpoint"
+    make_table(location, DDL)
+    first = RejectingStream(location, BATCHES[:2], DDL, directory=directory)
+    for number in range(2):
+        first.checkpoint(number)
+    before = open_rejects(str(location)).metadata.current_snapshot_id
+    assert recover(location, directory, 0, "--yes") == 0
+    assert "reads again" not in capsys.readouterr().out
+    assert open_rejects(str(location)).metadata.current_snapshot_id == before
+    assert offsets_of(location) == BAD[:1]
