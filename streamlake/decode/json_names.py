@@ -13,15 +13,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from streamlake.decode.json_shape import shape_of
 from streamlake.decode.json_values import parse_object
 from streamlake.decode.text_columns import bytes_and_offsets
 
 Array = Any  # numpy array
 
 _QUOTE, _BACKSLASH, _COLON = ord('"'), ord("\\"), ord(":")
-_BRACKETS: Array = np.zeros(256, dtype=np.int8)
-_BRACKETS[np.frombuffer(b"{[", dtype=np.uint8)] = 1
-_BRACKETS[np.frombuffer(b"}]", dtype=np.uint8)] = -1
+_OPEN, _CLOSE = ord("{"), ord("}")
+_CURLY = _OPEN ^ ord("[")
+"""The bit that [ and ] lack of { and }; no other letters differ from these by it alone."""
 _SPACE: Array = np.zeros(256, dtype=bool)
 _SPACE[np.frombuffer(b" \t\r\n", dtype=np.uint8)] = True
 
@@ -53,8 +54,15 @@ def present_fields(values: pa.Array, names: Sequence[str]) -> list[Array]:
     found: list[Array] = [np.zeros(len(values), dtype=bool) for _ in names]
     if not len(data):
         return found
-    begins, ends, odd = _names(data, offsets)
-    owners = np.searchsorted(offsets, begins, side="right") - 1
+    quotes, escapes = np.flatnonzero(data == _QUOTE), np.flatnonzero(data == _BACKSLASH)
+    shape = None if len(escapes) else shape_of(values[0].as_py())
+    if shape is not None and shape.match(data, offsets, quotes, None).rows is None:
+        # All have the names of the first, because there are no quotation marks for others.
+        for name, has in zip(names, found, strict=True):
+            has[:] = (name,) in shape.values or (name,) in shape.objects
+        return found
+    begins, ends, odd = _names(data, quotes, escapes)
+    owners = np.repeat(np.arange(len(values)), np.diff(np.searchsorted(begins, offsets)))
     lengths = ends - begins
     for name, has in zip(names, found, strict=True):
         letters = np.frombuffer(name.encode(), dtype=np.uint8)
@@ -71,19 +79,22 @@ def present_fields(values: pa.Array, names: Sequence[str]) -> list[Array]:
     return found
 
 
-def _names(data: Array, offsets: Array) -> tuple[Array, Array, Array]:
-    """Where the names one level deep begin and end, without their quotation marks, and the numbers of those with escapes."""
-    quotes = np.flatnonzero(data == _QUOTE)
-    escapes = np.flatnonzero(data == _BACKSLASH)
+def _names(data: Array, quotes: Array, escapes: Array) -> tuple[Array, Array, Array]:
+    """Where the names one level deep begin and end, without their quotation marks, and the numbers of those with escapes, from
+    the places of all quotation marks and backslashes."""
     if len(escapes):
         quotes = quotes[~_are_escaped(quotes, escapes)]
     quotes = quotes[: len(quotes) // 2 * 2]
-    brackets = np.flatnonzero(_BRACKETS[data])
-    brackets = brackets[np.searchsorted(quotes, brackets) % 2 == 0]
-    # A record ends at the level at which it began, so one sum does for all.
-    levels = np.concatenate([[0], np.cumsum(_BRACKETS[data[brackets]], dtype=np.int64)])
     begins, ends = quotes[0::2], quotes[1::2]
-    at = np.flatnonzero(levels[np.searchsorted(brackets, begins)] == 1)
+    curly = data | _CURLY
+    brackets = np.flatnonzero((curly == _OPEN) | (curly == _CLOSE))
+    before = np.searchsorted(begins, brackets)
+    if len(ends):
+        outside = (before == 0) | (ends[np.maximum(before, 1) - 1] < brackets)
+        brackets, before = brackets[outside], before[outside]
+    # A record ends at the level at which it began, so one sum does for all.
+    levels = np.cumsum(np.where(curly[brackets] == _OPEN, 1, -1))
+    at = np.flatnonzero(np.repeat(levels == 1, np.diff(before, append=len(begins))))
     follows = np.minimum(ends[at] + 1, len(data) - 1)
     spaces = np.flatnonzero(_SPACE[data[follows]])
     while len(spaces):
@@ -91,8 +102,9 @@ def _names(data: Array, offsets: Array) -> tuple[Array, Array, Array]:
         spaces = spaces[_SPACE[data[follows[spaces]]] & (follows[spaces] < len(data) - 1)]
     at = at[data[follows] == _COLON]
     begins, ends = begins[at] + 1, ends[at]
-    odd = np.flatnonzero(np.searchsorted(escapes, begins) != np.searchsorted(escapes, ends))
-    return begins, ends, odd
+    if not len(escapes):
+        return begins, ends, escapes
+    return begins, ends, np.flatnonzero(np.searchsorted(escapes, begins) != np.searchsorted(escapes, ends))
 
 
 def _are_escaped(quotes: Array, escapes: Array) -> Array:

@@ -211,3 +211,24 @@ def test_refusals(orders: Orders, arguments: Any, options: Any, message: str) ->
     }
     with pytest.raises(InvalidOptionError, match=message):
         orders.run(orders.sink(**arguments), **options)
+
+
+def test_records_without_an_envelope_that_have_some_fields_only(orders: Orders) -> None:
+    """Plain JSON: a field that is not there keeps its value in the table, and one that is null becomes null."""
+    schema = "id bigint not null, customer string not null, amount decimal(10,2), note string"
+
+    def send(*records: dict[str, Any]) -> None:
+        orders.broker.produce(
+            orders.topic, [(str(each["id"]).encode(), json.dumps(each).encode()) for each in records]
+        )
+        orders.run(format="json", schema=schema, partial_update="true")
+
+    send(
+        {"id": 1, "customer": "Anne", "amount": "1.50", "note": "a"},
+        {"id": 2, "customer": "Bob", "amount": "2.50", "note": "b"},
+        {"id": 1, "amount": "3.00"},
+    )
+    send({"id": 1, "note": None}, {"id": 2, "customer": "Ben"})
+    assert orders.found() == [(1, "Anne", Decimal("3.00"), None), (2, "Ben", Decimal("2.50"), "b")]
+    with pytest.raises(DecodeError, match=r"column '(customer|amount|note)' has no value"):
+        send({"id": 3, "amount": "1.00"})

@@ -126,6 +126,15 @@ def test_names_are_those_that_the_json_module_finds(
         assert has.tolist() == [name in record for record, _ in records], name
 
 
+def test_records_of_one_shape() -> None:
+    records = [{"id": at, "place": {"note": "n"}, "name": None, "n": at} for at in range(100)]
+    rows = reader().decode(raw_batch([{"value": {**record, "name": "x"}} for record in records])).rows
+    assert unset_of(rows) == [{"note", "tags"}] * 100
+    values = pa.array([json.dumps(record).encode() for record in records], pa.binary())
+    found = present_fields(values, ["id", "place", "name", "note", "place.note"])
+    assert [set(has.tolist()) for has in found] == [{True}, {True}, {True}, {False}, {False}]
+
+
 WIDE: dict[str, Any] = {
     "type": "record",
     "name": "R",
