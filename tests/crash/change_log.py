@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -28,6 +28,8 @@ PARTS = 2
 FOREIGN = "crash-matrix.foreign"
 """In the summary of another writer's snapshot: the checkpoint during which it was made."""
 APPEND = "append"
+DAMAGED_AT = 50
+"""Where a part's damaged record is among those of a checkpoint."""
 
 Row = tuple[int, int, str]
 """id, part, payload."""
@@ -123,18 +125,23 @@ class FileInput:
             hidden.rename(target)
         self.landed = max(self.landed, until)
 
-    def to_json(self) -> dict[str, str]:
+    def rejected(self, checkpoints: int) -> list[tuple[int, int]]:
+        """None: files have no damaged records."""
+        return []
+
+    def to_json(self) -> dict[str, Any]:
         return {"landing": str(self.folder)}
 
 
 @dataclass
 class KafkaInput:
-    """A topic with one partition per part; a checkpoint takes as many records from each."""
+    """A topic with one partition per part; a checkpoint takes as many records from each, of which one may be `damaged`."""
 
     broker: KafkaBroker
     topic: str
     mode: str
     landed: int = 0
+    damaged: bool = False
 
     def land(self, until: int) -> None:
         for number in range(self.landed, until):
@@ -144,11 +151,28 @@ class KafkaInput:
                     for each in changes(number, self.mode)
                     if each.part == part
                 ]
+                if self.damaged:
+                    records.insert(DAMAGED_AT, records[DAMAGED_AT][:-1])
                 self.broker.produce(self.topic, records, partition=part)
         self.landed = max(self.landed, until)
 
-    def to_json(self) -> dict[str, str]:
-        return {"servers": self.broker.bootstrap_servers, "topic": self.topic}
+    def rejected(self, checkpoints: int) -> list[tuple[int, int]]:
+        """Partition and offset of each damaged record of so many checkpoints."""
+        step = ROWS // PARTS + 1
+        return [
+            (part, number * step + DAMAGED_AT)
+            for part in range(PARTS)
+            for number in range(checkpoints)
+            if self.damaged
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "servers": self.broker.bootstrap_servers,
+            "topic": self.topic,
+            "records": ROWS + PARTS * self.damaged,
+            "on-error": "reject" if self.damaged else "fail",
+        }
 
 
 def _table(rows: Iterable[Change]) -> pa.Table:

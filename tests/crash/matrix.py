@@ -102,7 +102,12 @@ class Matrix:
         if self._broker is None:
             self._broker = KafkaBroker(self.home / "kafka")
             self._broker.start()
-        return KafkaInput(self._broker, self._broker.create_topic(partitions=PARTS), schedule.mode)
+        return KafkaInput(
+            self._broker,
+            self._broker.create_topic(partitions=PARTS),
+            schedule.mode,
+            damaged=schedule.is_damaged,
+        )
 
     def _read_by_another(self, runs: list[ScheduleRun]) -> None:
         if not runs:

@@ -1,7 +1,7 @@
 """A driver of the crash matrix: `matrix_driver.py HOME SETTINGS`. It dies of what STREAMLAKE_FAILPOINTS says.
 
 SETTINGS is a JSON object: mode, format-version, ahead (how far writing runs ahead of committing), the input's own
-(landing, or servers and topic), and `foreign`: whether another writer commits while the first checkpoint of this run waits to be committed. The file HOME/started appears when
+(landing; or servers, topic, how many records a checkpoint takes, and on-error), and `foreign`: whether another writer commits while the first checkpoint of this run waits to be committed. The file HOME/started appears when
 the query runs, `receipts` gets a line of JSON per receipt.
 """
 
@@ -22,7 +22,7 @@ from streamlake.pipeline import index_files
 from streamlake.pipeline.upsert_run import UpsertRun
 from streamlake.table.append_files import AppendFiles
 from tests.crash import change_log
-from tests.crash.change_log import APPEND, DDL, FOREIGN, ROWS
+from tests.crash.change_log import APPEND, DDL, FOREIGN
 from tests.helpers.batch_write import write_files
 from tests.helpers.spark import build_session
 
@@ -44,7 +44,6 @@ def main(home: Path, settings: dict[str, Any]) -> None:
     index_files.KEPT_STATES, index_files._AT_ONCE = 2, 1
     if settings["foreign"]:
         _let_others_commit()
-    mode = settings["mode"]
     if "landing" in settings:
         reader = spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1)
         source: Any = reader.parquet(settings["landing"])
@@ -53,7 +52,7 @@ def main(home: Path, settings: dict[str, Any]) -> None:
             bootstrap_servers=settings["servers"],
             topics=[settings["topic"]],
             schema="op string, id long, part int, payload string",
-            options={"max-offsets-per-trigger": ROWS},
+            options={"max-offsets-per-trigger": settings["records"]},
         )
     receipts = Path(settings["receipts"])
 
@@ -66,7 +65,7 @@ def main(home: Path, settings: dict[str, Any]) -> None:
         with open(receipts, "a") as file:
             file.write(json.dumps(told) + "\n")
 
-    query = _sink(home, mode, settings["format-version"], settings.get("ahead", 1), noted).start(
+    query = _sink(home, settings, noted).start(
         source, checkpoint_location=str(home / "checkpoint"), trigger={"availableNow": True}
     )
     (home / "started").touch()
@@ -74,14 +73,14 @@ def main(home: Path, settings: dict[str, Any]) -> None:
     spark.stop()
 
 
-def _sink(
-    home: Path, mode: str, version: int, ahead: int, noted: Callable[[CommitReceipt], None]
-) -> IcebergSink:
+def _sink(home: Path, settings: dict[str, Any], noted: Callable[[CommitReceipt], None]) -> IcebergSink:
+    mode = settings["mode"]
     table: dict[str, Any] = {
-        "max_pending_checkpoints": ahead,
+        "max_pending_checkpoints": settings["ahead"],
+        "on_error": settings.get("on-error", "fail"),
         "on_commit": noted,
         "create": True,
-        "format_version": version,
+        "format_version": settings["format-version"],
         "partition_by": ["part"],
         "pipeline": "matrix",
     }

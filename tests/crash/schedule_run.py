@@ -23,6 +23,7 @@ from streamlake.catalog.open import open_table
 from streamlake.checkpoint.store import staged_by_all_jobs
 from streamlake.errors import TableNotFoundError
 from streamlake.pipeline.diagnosis import diagnose
+from streamlake.pipeline.rejects_table import rejects_name
 from streamlake.table.table import Table
 from tests.crash.change_log import FileInput, KafkaInput, Row, committed_ids, expected_rows, inputs_taken
 from tests.crash.schedules import APPEND, DRIVER, PHASES, RANDOM, TASK, WORKER, Death, Schedule
@@ -38,6 +39,7 @@ LONGEST_RUN_SECONDS = 330
 COLUMNS = ("id", "part", "payload")
 LEFTOVERS = ("orphan-", "temporary-", "checkpoint-temporary")
 """What `streamlake doctor` may find after deaths: files that nobody needs, Spark's own among them."""
+STAGING = ("delta-manifest-written", "committable-recorded")
 LEAVES_NO_DATA = (
     *PHASES["start"],
     *PHASES["staged"],
@@ -92,6 +94,7 @@ class ScheduleRun:
         self.checkpoints = len(committed_ids(table))
         assert inputs_taken(table) == self.input.landed, "the last driver brings all that there is"
         self._check(table)
+        assert self._rejected() == self.input.rejected(self.checkpoints), "the rejects are others"
         self.rows = len(expected_rows(table, self.schedule.mode))
         self._check_orphans(table, before)
 
@@ -131,7 +134,7 @@ class ScheduleRun:
             "receipts": str(self.home / f"receipts-{number}"),
             **self.input.to_json(),
         }
-        armed = {failpoints.VARIABLE: "" if death is None else _armed(death, mark)}
+        armed = {failpoints.VARIABLE: "" if death is None else self._armed(death, mark)}
         log = self.home / f"driver-{number}"
         with started_driver(SCRIPT, self.home, json.dumps(settings), home=log, environment=armed) as process:
             code = self._watched(process, death, mark)
@@ -182,6 +185,16 @@ class ScheduleRun:
         if not any(each.foreign or each.loses_index for each in self.schedule.deaths):
             assert all(each["counters"].get("rows-indexed", 0) == 0 for each in receipts)
 
+    def _armed(self, death: Death, mark: Path) -> str:
+        if death.who == RANDOM:
+            return ""
+        worker = f"{death.worker}=kill,once={mark}-worker;" if death.worker else ""
+        action = "delay:300" if death.who == TASK else death.how
+        # Of each checkpoint the rejects are staged first, and it is the table's own part that deaths are about.
+        calls = death.nth * 2 if self.schedule.is_damaged and death.failpoint in STAGING else death.nth
+        nth = f",nth={calls}" if calls > 1 else ""
+        return f"{worker}{death.failpoint}={action}{nth},once={mark}"
+
     def _watched(self, process: subprocess.Popen[bytes], death: Death | None, mark: Path) -> int:
         """Wait for the end, or bring it about; whatever the driver started goes with it."""
         deadline = time.monotonic() + LONGEST_RUN_SECONDS
@@ -216,7 +229,21 @@ class ScheduleRun:
         found = load_table(str(self.table)).scan(columns=COLUMNS).to_arrow()
         expected = expected_rows(table, self.schedule.mode)
         assert _rows(found) == expected, _difference(_rows(found), expected)
+        rejected = self._rejected()
+        assert len(rejected) == len(set(rejected)), f"rejected twice: {rejected}"
+        early = set(rejected) - set(self.input.rejected(len(ids)))
+        assert not early, f"rejects of checkpoints that are not committed: {early}"
         return len(ids)
+
+    def _rejected(self) -> list[tuple[int, int]]:
+        """Partition and offset of each record in the rejects table, sorted."""
+        location = rejects_name(str(self.table))
+        try:
+            check_table(open_table(location), files_exist=True)
+        except TableNotFoundError:
+            return []
+        found = load_table(location).scan(columns=["partition", "offset"]).to_arrow()
+        return sorted(zip(*(found[name].to_pylist() for name in ("partition", "offset")), strict=True))
 
     def _check_orphans(self, table: Table, before: set[str]) -> None:
         orphans = written_files(self.table) - referenced_files(table, self.table)
@@ -234,15 +261,6 @@ class ScheduleRun:
                 assert explained, f"{path} is left by a driver that died after staging: {death}"
         if self.schedule.mode in (APPEND, "equality"):
             assert INDEX not in self.orphans
-
-
-def _armed(death: Death, mark: Path) -> str:
-    if death.who == RANDOM:
-        return ""
-    worker = f"{death.worker}=kill,once={mark}-worker;" if death.worker else ""
-    action = "delay:300" if death.who == TASK else death.how
-    nth = f",nth={death.nth}" if death.nth > 1 else ""
-    return f"{worker}{death.failpoint}={action}{nth},once={mark}"
 
 
 def _rows(table: pa.Table) -> list[Row]:

@@ -103,7 +103,12 @@ class Schedule:
     @property
     def stream(self) -> str:
         ahead = f"/ahead {self.ahead}" if self.ahead > 1 else ""
-        return f"{self.mode}/v{self.version}/{self.input}{ahead}"
+        return f"{self.mode}/v{self.version}/{self.input}{ahead}{'/damaged' * self.is_damaged}"
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether one in a hundred records cannot be decoded, and goes to the rejects table."""
+        return (self.mode, self.version, self.input) == (APPEND, 3, "kafka")
 
     def __str__(self) -> str:
         return f"{self.name} {self.stream}: {'; '.join(map(str, self.deaths))}"

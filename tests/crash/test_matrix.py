@@ -28,7 +28,9 @@ def test_the_stream_ends_with_the_table_that_it_should(
     source: FileInput | KafkaInput = FileInput(tmp_path / "landing", schedule.mode)
     if schedule.input == "kafka":
         broker = request.getfixturevalue("kafka_broker")
-        source = KafkaInput(broker, broker.create_topic(partitions=PARTS), schedule.mode)
+        source = KafkaInput(
+            broker, broker.create_topic(partitions=PARTS), schedule.mode, damaged=schedule.is_damaged
+        )
     run = ScheduleRun(schedule, tmp_path, source)
     run.run()
     run.check_by(spark_reader)
