@@ -12,12 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from streamlake.checkpoint.spark_directory import SparkDirectory
 from streamlake.errors import StreamlakeError
 from streamlake.pipeline.check_points import Points, Verdict
 from streamlake.pipeline.directory_check import check_lineage, known_offsets, opened_directory
+from streamlake.pipeline.known_tables import TABLES_PATH, tables_from_text
 from streamlake.pipeline.pipeline_file import FilesSettings, KafkaSettings, Pipeline, load_pipeline
 from streamlake.pipeline.pipeline_source import impatient, kafka_source
-from streamlake.pipeline.pipeline_tables import pipeline_tables
+from streamlake.pipeline.pipeline_tables import is_by_row, pipeline_tables
+from streamlake.pipeline.route_check import check_routes
 from streamlake.pipeline.session import check_java, under_spark_submit
 from streamlake.pipeline.sink_check import SCHEMA, TABLE, SinkPlan, check_creation, check_table, found_table
 from streamlake.pipeline.stream_check import TableOnTopics
@@ -74,7 +77,7 @@ class _KafkaCheck:
         found = check_topics(self.source, self.cluster, self.points)
         names = {topic for topic, _ in found.partitions} if found is not None else self.source.topics or ()
         try:
-            members = pipeline_tables(self.pipeline, names)
+            members = pipeline_tables(self.pipeline, names, self._named())
         except StreamlakeError as error:
             self.points.error(TABLE, str(error))
             members = ()
@@ -90,6 +93,21 @@ class _KafkaCheck:
             opened += [] if table is None else [(plan, table)]
             self._keep(points, member.table if self.pipeline.sink.is_many else None)
         self._check_directory(opened, found is not None and not found.missing)
+
+    def _named(self) -> dict[str, str] | None:
+        """The tables that rows have named; None where topics tell. What names them is looked at too."""
+        if not is_by_row(self.pipeline):
+            return None
+        check_routes(self.pipeline, self.source, self.points)
+        named: str | None = None
+        try:
+            named = SparkDirectory(self.pipeline.checkpoint).text(TABLES_PATH)
+        except StreamlakeError:
+            named = None  # what is wrong with the directory is told below
+        if named is None:
+            self.points.unknown(TABLE, "rows name the tables, and none has been named yet")
+            return {}
+        return tables_from_text(named, f"{self.pipeline.checkpoint}/{TABLES_PATH}")
 
     def _keep(self, points: Points, table: str | None) -> None:
         """All points of the only table; of one of many what is not right, and that it is."""

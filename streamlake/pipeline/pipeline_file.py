@@ -229,16 +229,23 @@ def _table_readers(sink: _Section) -> dict[str, Callable[[str], Any]]:
 
 def _sink(sink: _Section) -> SinkSettings:
     readers = _table_readers(sink)
-    sink.only("table", "catalog", "tables", "on-table-failure", *readers)
-    arguments = _arguments(sink, {**readers, "on-table-failure": sink.text})
+    of_many: dict[str, Callable[[str], Any]] = {
+        "on-table-failure": sink.text,
+        "route": sink.text,
+        "default-table": sink.text,
+        "max-tables": sink.integer,
+    }
+    sink.only("table", "catalog", "tables", *of_many, *readers)
+    arguments = _arguments(sink, {**readers, **of_many})
     catalog = sink.content.get("catalog")
     if catalog is not None:
         arguments["catalog"] = (
             sink.mapping("catalog") if isinstance(catalog, Mapping) else sink.text("catalog")
         )
     table = sink.required_text("table")
-    if "on_table_failure" in arguments and not is_template(table):
-        raise sink.wrong("on-table-failure", f"is about one of many tables, but '{table}' is one table")
+    for key in of_many:
+        if key.replace("-", "_") in arguments and not is_template(table):
+            raise sink.wrong(key, f"is about one of many tables, but '{table}' is one table")
     if sink.content.get("tables") is not None:
         own = _own_settings(sink.section("tables"))
         if own and not is_template(table):

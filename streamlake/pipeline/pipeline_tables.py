@@ -6,8 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from streamlake.errors import InvalidOptionError
 from streamlake.pipeline.pipeline_file import KafkaSettings, Pipeline
-from streamlake.pipeline.table_names import TableNames
+from streamlake.pipeline.table_names import ROUTE, TableNames
+
+_OF_MANY = ("tables", "route", "default_table", "max_tables", "on_table_failure")
 
 
 @dataclass(frozen=True)
@@ -19,18 +22,42 @@ class PipelineTable:
     topics: tuple[str, ...] | None = None
 
 
-def pipeline_tables(pipeline: Pipeline, topics: Iterable[str] = ()) -> tuple[PipelineTable, ...]:
-    """The table of the pipeline; of one with a template those of `topics`, by name. Raises InvalidOptionError for a topic
-    that gives no table."""
+def is_by_row(pipeline: Pipeline) -> bool:
+    """Whether the rows of the pipeline's topics name its tables."""
+    return _names(pipeline).by_row if isinstance(pipeline.source, KafkaSettings) else False
+
+
+def pipeline_tables(
+    pipeline: Pipeline, topics: Iterable[str] = (), named: Mapping[str, str] | None = None
+) -> tuple[PipelineTable, ...]:
+    """The table of the pipeline; of one with a template those of `topics`, by name. Where rows name the tables, `named` are those
+    that they have named, with their templates (see `known_tables`).
+
+    Raises InvalidOptionError for a topic that gives no table, and where only rows tell and nobody knows what."""
     sink = pipeline.sink
     if not sink.is_many or not isinstance(pipeline.source, KafkaSettings):
         return (PipelineTable(sink.table, sink.arguments),)
-    names = TableNames(sink.table, pipeline.source.topic_pattern)
+    names = _names(pipeline)
     found: dict[str, list[str]] = {}
     for topic in sorted(set(topics)):
         found.setdefault(names.of(topic), []).append(topic)
-    common = {"create": True, **{name: value for name, value in sink.arguments.items() if name != "tables"}}
+    if names.by_row:
+        if named is None:
+            raise InvalidOptionError(
+                f"the tables of '{sink.table}' are named by rows, so that the pipeline's file alone does not tell them: name the table"
+            )
+        found = {name: found.get(template, []) for name, template in named.items()}
+    common = {
+        "create": True,
+        **{name: value for name, value in sink.arguments.items() if name not in _OF_MANY},
+    }
     own = sink.arguments.get("tables", {})
     return tuple(
         PipelineTable(name, {**common, **own.get(name, {})}, tuple(of)) for name, of in sorted(found.items())
     )
+
+
+def _names(pipeline: Pipeline) -> TableNames:
+    source, sink = pipeline.source, pipeline.sink
+    pattern = source.topic_pattern if isinstance(source, KafkaSettings) else None
+    return TableNames(sink.table, pattern, has_route=ROUTE in sink.arguments)

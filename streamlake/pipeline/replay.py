@@ -30,6 +30,8 @@ from streamlake.checkpoint.table_note import NO_CHECKPOINT
 from streamlake.commit.history import committed_snapshot
 from streamlake.commit.marker import OFFSETS_DIGEST, Marker
 from streamlake.commit.receipt import Outcome
+from streamlake.decode.decoded import Decoded
+from streamlake.decode.envelope import Reject
 from streamlake.decode.rejected_records import RejectStamp, raw_records
 from streamlake.errors import (
     CommitConflictError,
@@ -44,11 +46,12 @@ from streamlake.pipeline.default_sequence import sequence_columns
 from streamlake.pipeline.direct_reader import row_decoder
 from streamlake.pipeline.intake import KeyRoute
 from streamlake.pipeline.parcels import unpacked
-from streamlake.pipeline.record_screen import RecordScreen, reject_rules
+from streamlake.pipeline.record_screen import RowScreen, reject_rules
 from streamlake.pipeline.refused_changes import refused_changes
 from streamlake.pipeline.rejects_settling import settle
 from streamlake.pipeline.rejects_table import open_rejects, rejects_name
 from streamlake.pipeline.replay_plan import ReplayPlan, ReplayPlans, places
+from streamlake.pipeline.row_names import RowRoute, of_table
 from streamlake.pipeline.sink_run import SinkRun
 from streamlake.pipeline.upsert_options import UpsertOptions, with_row_kind
 from streamlake.pipeline.upsert_run import UpsertRun
@@ -71,7 +74,8 @@ _BUCKETS = 2
 @dataclass(frozen=True)
 class ReplayedTable:
     """The table whose rejects are replayed, and the settings that its pipeline has today. `pipeline` None: one without a
-    name, then the rejects of all pipelines are taken."""
+    name, then the rejects of all pipelines are taken. With `routes` only rows that name the table are its own, see
+    `of_table`."""
 
     table: str
     source: KafkaSource
@@ -83,6 +87,8 @@ class ReplayedTable:
     row_kind: str | None = None
     delete_mode: str = POSITION
     branch: str = MAIN_BRANCH
+    routes: Sequence[RowRoute] = ()
+    keeps_unrouted: bool = False
 
 
 @dataclass(frozen=True)
@@ -259,11 +265,13 @@ class _Replay:
         if source.schema is None:
             source = source.with_schema(with_row_kind(self._run.table.schema, self._row_kind))
         rules = reject_rules(target, self._row_kind, RejectStamp(self._name, NO_CHECKPOINT, 0))
-        screen = RecordScreen(row_decoder(source, rules.key), rules)
+        decoder = row_decoder(source, rules.key)
+        screen = RowScreen(rules)
         found = []
         order = 0
         for low in range(0, chosen.num_rows, _CHUNK_RECORDS):
-            decoded = screen.decode(raw_records(chosen.slice(low, _CHUNK_RECORDS)))
+            raw = raw_records(chosen.slice(low, _CHUNK_RECORDS))
+            decoded = screen.screened(self._own(decoder.decode(raw, keep_rejects=True)))
             for reject in decoded.rejects:
                 failed[at[low + reject.record]] = (reject.error, reject.reason)
             if decoded.rows.num_rows:
@@ -273,6 +281,26 @@ class _Replay:
             if truncated is not None:
                 found.append((order, truncated))
         return found
+
+    def _own(self, decoded: Decoded) -> Decoded:
+        """What is for this table. A record whose rows are all for others stays a reject, which these do not have."""
+        routes = self._given.routes
+        if not routes or not decoded.rows.num_rows:
+            return decoded
+        mine = of_table(routes, decoded.rows, self._given.table, keeps_unrouted=self._given.keeps_unrouted)
+        strange = sorted(set(decoded.records[~mine].tolist()) - set(decoded.records[mine].tolist()))
+        reason = f"its rows name another table than {self._given.table}; send it to the topic again"
+        rejects = [
+            *decoded.rejects,
+            *(Reject(record, reason, SchemaMismatchError.__name__) for record in strange),
+        ]
+        return replace(
+            decoded,
+            rows=decoded.rows.filter(pa.array(mine)),
+            records=decoded.records[mine],
+            moves=(),
+            rejects=tuple(sorted(rejects, key=lambda reject: reject.record)),
+        )
 
     def _written(
         self, target: WriteTarget | UpsertTarget, rows: Iterable[tuple[int, pa.RecordBatch]]

@@ -10,8 +10,10 @@ from streamlake.errors import InvalidOptionError
 from streamlake.options import suggestion
 from streamlake.pipeline.pipeline_file import KafkaSettings, Pipeline
 from streamlake.pipeline.pipeline_source import kafka_source
-from streamlake.pipeline.pipeline_tables import pipeline_tables
+from streamlake.pipeline.pipeline_tables import is_by_row, pipeline_tables
 from streamlake.pipeline.replay import ReplayedTable
+from streamlake.pipeline.row_names import RowRoute, imported_route, unrouted_name
+from streamlake.pipeline.table_names import ROUTE, TableNames
 from streamlake.source.kafka_source import KafkaSource
 
 _TAKEN = ("catalog", "mode", "key", "sequence_by", "row_kind", "delete_mode", "branch")
@@ -31,6 +33,8 @@ def replayed_tables(pipeline: Pipeline, path: str, table: str | None = None) -> 
         if table not in (None, sink.table):
             raise InvalidOptionError(f"{path} writes the table '{sink.table}', not '{table}'")
         return [_replayed(pipeline.name, sink.table, sink.arguments, kafka_source(source))]
+    if is_by_row(pipeline):
+        return [_named_by_row(pipeline, source, path, table)]
     known = pipeline_tables(pipeline, source.topics)
     if table is None:
         if not source.topics:
@@ -52,6 +56,31 @@ def replayed_tables(pipeline: Pipeline, path: str, table: str | None = None) -> 
     # Whatever topic a table's rejects come from, it is one that goes into this table.
     every = replace(kafka_source(source), topics=None, topic_pattern=".*")
     return [_replayed(pipeline.name, name, arguments, every) for name, arguments in chosen.items()]
+
+
+def _named_by_row(pipeline: Pipeline, source: KafkaSettings, path: str, table: str | None) -> ReplayedTable:
+    """A table that rows have named. What was rejected because no table is told cannot be replayed into one table."""
+    sink = pipeline.sink
+    if table is None:
+        raise InvalidOptionError(f"{path}: rows name the tables of '{sink.table}'; name one with --table")
+    names = TableNames(sink.table, source.topic_pattern, has_route=ROUTE in sink.arguments)
+    name = sink.arguments.get(ROUTE)
+    function = None if name is None else imported_route(name)
+    routes = tuple(dict.fromkeys(RowRoute(names.of(topic), function) for topic in source.topics)) or (
+        RowRoute(sink.table, function),
+    )
+    if any(table == unrouted_name(route.template) for route in routes):
+        raise InvalidOptionError(
+            f"the rejects of {table} are of records that could not be decoded, or whose rows name no table, so that they may be of "
+            "several tables; send them to the topic again once what was wrong with them is mended"
+        )
+    own: Mapping[str, Any] = sink.arguments.get("tables", {}).get(table, {})
+    every = replace(kafka_source(source), topics=None, topic_pattern=".*")
+    return replace(
+        _replayed(pipeline.name, table, {**sink.arguments, **own}, every),
+        routes=routes,
+        keeps_unrouted=table == sink.arguments.get("default_table"),
+    )
 
 
 def _replayed(

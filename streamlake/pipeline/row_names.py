@@ -217,6 +217,19 @@ def table_part(value: Any) -> str | None:
     return name
 
 
+def of_table(
+    routes: Sequence[RowRoute], rows: pa.RecordBatch, table: str, *, keeps_unrouted: bool = False
+) -> Array:
+    """(n,) bool: the rows that one of the routes sends to `table`, with `keeps_unrouted` also those that none sends anywhere."""
+    found: Array = np.zeros(rows.num_rows, dtype=bool)
+    lost: Array = np.full(rows.num_rows, keeps_unrouted, dtype=bool)
+    for route in routes:
+        routed = RowNames(route).of(rows)
+        found |= np.isin(routed.codes, [at for at, name in enumerate(routed.names) if name == table])
+        lost &= routed.codes == _NO_TABLE
+    return found | lost
+
+
 def unrouted_name(template: str) -> str:
     """The table that stands for rows without one: "lake/events_unrouted" for "lake/events_{row.country}"."""
     return PLACEHOLDER.sub(_UNROUTED, template)

@@ -20,7 +20,7 @@ from streamlake.pipeline.checkpoint_step import Step
 from streamlake.pipeline.direct_offsets import DirectOffsets
 from streamlake.pipeline.direct_tables import DirectTable, write_direct
 from streamlake.pipeline.family_schema import united
-from streamlake.pipeline.known_tables import KnownTables
+from streamlake.pipeline.met_tables import MetTables
 from streamlake.pipeline.parallel import Ending, in_parallel
 from streamlake.pipeline.quarantine import missed_ranges
 from streamlake.pipeline.rejects import REJECT
@@ -77,7 +77,7 @@ class RowTables:
         self._catalog = catalog
         self._members = members
         self._families: dict[str, RowFamily] = {}
-        self._known: KnownTables | None = None
+        self._known: MetTables | None = None
 
     def write(
         self,
@@ -91,7 +91,7 @@ class RowTables:
     ) -> RowEndings:
         """Bring the records of a checkpoint into their tables. At first all tables are opened, because one may have something
         staged, and those in quarantine are tried; they are not after."""
-        known = self._known = self._known or KnownTables.of(frame, identity)
+        known = self._known = self._known or MetTables.of(frame, identity)
         ended = RowEndings()
         families = self._due(step, ended, is_first=is_first)
         names = {

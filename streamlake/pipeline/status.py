@@ -14,6 +14,7 @@ from streamlake.catalog.open import CatalogOption
 from streamlake.checkpoint.spark_directory import SparkDirectory
 from streamlake.commit.offset_summary import kafka_offsets
 from streamlake.errors import InvalidOptionError, SourceError, StreamlakeError
+from streamlake.pipeline.known_tables import TABLES_PATH, tables_from_text
 from streamlake.pipeline.pipeline_file import KafkaSettings, Pipeline
 from streamlake.pipeline.pipeline_source import impatient, kafka_source
 from streamlake.pipeline.pipeline_tables import pipeline_tables
@@ -52,11 +53,11 @@ class PipelineStatus:
 
 class StatusReader:
     """Reads the status of one pipeline as often as it is asked to; holds the connection to the broker. `targets` gives the
-    tables that these topics go into; `checkpoint` is its checkpoint directory, `source` its topics; both may be unknown."""
+    tables that these topics go into, among them those that rows have named (see `known_tables`); `checkpoint` is its checkpoint directory, `source` its topics; both may be unknown."""
 
     def __init__(
         self,
-        targets: Callable[[Sequence[str]], Sequence[StatusTarget]],
+        targets: Callable[[Sequence[str], Mapping[str, str]], Sequence[StatusTarget]],
         source: KafkaSource | None = None,
         checkpoint: str | None = None,
         name: str | None = None,
@@ -87,7 +88,10 @@ class StatusReader:
             ends, begins = None, {}
             problems.append(str(error))
         job_id = None if directory is None else directory.job_id
-        targets = self._targets(_topics(ends, directory))
+        named = None if directory is None else directory.text(TABLES_PATH)
+        targets = self._targets(
+            _topics(ends, directory), {} if named is None else tables_from_text(named, TABLES_PATH)
+        )
         tables = tuple(table_status(target, job_id) for target in targets)
         committed = _committed(tables, directory)
         if committed is None and any(each.checkpoint_id is not None for each in tables):
@@ -132,7 +136,7 @@ def status_of(pipeline: Pipeline) -> StatusReader:
     """The reader for a pipeline file. Raises InvalidOptionError."""
     source = pipeline.source
 
-    def targets(topics: Sequence[str]) -> list[StatusTarget]:
+    def targets(topics: Sequence[str], named: Mapping[str, str]) -> list[StatusTarget]:
         return [
             StatusTarget(
                 each.table,
@@ -140,7 +144,7 @@ def status_of(pipeline: Pipeline) -> StatusReader:
                 each.arguments.get("branch", MAIN_BRANCH),
                 pipeline.name,
             )
-            for each in pipeline_tables(pipeline, topics)
+            for each in pipeline_tables(pipeline, topics, named)
         ]
 
     return StatusReader(
@@ -165,7 +169,7 @@ def status_of_table(
     not given. Raises InvalidOptionError where there is no telling."""
     target = StatusTarget(table, catalog, branch, pipeline)
     if bootstrap_servers is None:
-        return StatusReader(lambda topics: [target])
+        return StatusReader(lambda topics, named: [target])
     names = list(topics)
     if not names:
         offsets = table_status(target).offsets
@@ -173,7 +177,7 @@ def status_of_table(
     if not names:
         raise InvalidOptionError(f"{table} does not tell which topics it holds; name them with --topic")
     source = KafkaSource(bootstrap_servers, names, options=dict(options or {}))
-    return StatusReader(lambda topics: [target], source)
+    return StatusReader(lambda topics, named: [target], source)
 
 
 def _topics(ends: Iterable[Partition] | None, directory: SparkDirectory | None) -> list[str]:

@@ -91,7 +91,8 @@ def test_the_keys_are_those_of_the_parser(monkeypatch: pytest.MonkeyPatch) -> No
 def test_single_tables_have_the_keys_of_all() -> None:
     """But for the name and the catalog."""
     own = set(properties("sink")["tables"]["additionalProperties"]["properties"])
-    assert own == set(properties("sink")) - {"table", "catalog", "tables", "on-table-failure"}
+    of_all = {"table", "catalog", "tables", "on-table-failure", "route", "default-table", "max-tables"}
+    assert own == set(properties("sink")) - of_all
     for key in own:
         content = copy.deepcopy(KAFKA)
         content["sink"] = {"table": "lake.{topic}", "tables": {"lake.t": {key: [["a"]]}}}
@@ -165,6 +166,8 @@ def test_values(path: str, base: dict[str, Any], monkeypatch: pytest.MonkeyPatch
         section[key] = value
         if key == "topic-pattern":
             del section["topics"]
+        if key in ("route", "default-table", "max-tables"):
+            section["table"] = "/t/{topic}"
         by_schema, by_parser = VALID.is_valid(content), accepted(content)
         if by_schema != by_parser and key in ("topics", "topic-pattern") and value in (None, [], ""):
             continue

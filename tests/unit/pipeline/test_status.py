@@ -197,7 +197,7 @@ def test_the_newest_commit_of_any_table_tells(stream: Stream, tmp_path: Path) ->
     stream.commit(4, {("orders", 0): 90, ("orders", 1): 50})
     targets = [statuses.StatusTarget(first.location), statuses.StatusTarget(other.location)]
     source = statuses.KafkaSource("b:1", "orders")
-    with statuses.StatusReader(lambda topics: targets, source, str(stream.checkpoint)) as reader:
+    with statuses.StatusReader(lambda topics, named: targets, source, str(stream.checkpoint)) as reader:
         found = reader.read()
     assert [each.checkpoint_id for each in found.tables] == [0, 4]
     assert found.lag == 10
