@@ -85,8 +85,8 @@ def _gives(parts: Parts, rows: list[Values], fields: Sequence[NestedField], keys
 
 
 def _json(key: bytes, fields: Sequence[NestedField]) -> tuple[Parts, Values] | None:
-    """An object with the columns, or the only column's value; perhaps with Kafka Connect's schema before it. A number alone is
-    text just as well, and is left to that."""
+    """An object with the columns, compact or as Python spaces it, or the only column's value; perhaps with Kafka Connect's schema
+    before it. A number alone is text just as well, and is left to that."""
     try:
         content = json.loads(key)
     except ValueError:
@@ -104,13 +104,15 @@ def _json(key: bytes, fields: Sequence[NestedField]) -> tuple[Parts, Values] | N
     if set(content) != set(numbers):
         return None
     parts = [KeyPart(prefix)]
-    lead = b"{"
+    lead, colon, comma = b"{", b":", b","
+    if b'": ' in key[len(prefix) :]:
+        colon, comma = b": ", b", "
     for name in content:
         parts += [
-            KeyPart(lead + json.dumps(name, ensure_ascii=False).encode() + b":"),
+            KeyPart(lead + json.dumps(name, ensure_ascii=False).encode() + colon),
             KeyPart(column=numbers[name], form=JSON),
         ]
-        lead = b","
+        lead = comma
     parts.append(KeyPart(b"}" + suffix))
     return _compact(parts), [_value(content[part.name], part) for part in fields]
 

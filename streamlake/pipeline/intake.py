@@ -71,14 +71,14 @@ class KeyRoute:
         Raises MisplacedKeyError where one is of another bucket, DecodeError for an unknown row kind."""
         if TRUNCATE_BELOW in rows.schema.names:
             if self.buckets > 1:
-                raise MisplacedKeyError(f"{self.where}: a truncate concerns all partitions")
+                raise MisplacedKeyError("a truncate concerns all partitions")
             return rows
         if self.buckets > 1:
             astray = np.flatnonzero(self._buckets(rows) != bucket)
             if len(astray):
                 shown = {name: rows.column(name)[int(astray[0])].as_py() for name in self.columns}
                 raise MisplacedKeyError(
-                    f"{self.where}: the row with the key {shown} is not where its message's key leads to"
+                    f"the row with the key {shown} did not come through the partition that its key leads to"
                 )
         return self._placed(rows, order)
 

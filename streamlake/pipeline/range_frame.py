@@ -27,8 +27,15 @@ class RangeFrame:
         self, session: SparkSession, ranges: Sequence[OffsetRange], min_partitions: int | None = None
     ) -> None:
         self.session = session
+        self.ranges = tuple(ranges)
         tasks = max(session.sparkContext.defaultParallelism, min_partitions or 1, 1)
         self._groups = tuple(tuple(group) for group in grouped(ranges, tasks))
+
+    def together(self, groups: Sequence[Sequence[OffsetRange]], most: int, task: Task, ddl: str) -> DataFrame:
+        """The same as `tasks`, of one batch for each of these groups, in at most `most` tasks."""
+        count = len(groups)
+        numbers = self.session.range(0, count, 1, min(count, most))
+        return numbers.mapInArrow(_OfGroups(task, tuple(map(tuple, groups))), ddl)
 
     def tasks(self, task: Task, ddl: str) -> DataFrame:
         """The rows, of the schema `ddl`, that `task` makes of batches of the schema OFFSET_RANGES."""

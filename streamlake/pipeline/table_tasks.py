@@ -2,6 +2,7 @@
 
     append   the task that reads a range writes its rows too
     upsert   a task takes the parcels of its slots, each the changes of one bucket of one table
+    owned    the task that reads the partitions of a bucket writes its changes too
 
 Runs on the executors. Invariant: what goes wrong with one table is an outcome of that table, and the others are written.
 """
@@ -9,7 +10,7 @@ Runs on the executors. Invariant: what goes wrong with one table is an outcome o
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -83,6 +84,60 @@ class AppendTask:
         for family, ranges in parted.values():
             for number, written, error, newest in append_routed(family, ranges, self.targets, ids):
                 yield _row(number, None if written is None else written.to_bytes(), error, newest)
+
+
+@dataclass(frozen=True)
+class OwnedTask:
+    """A `mapInArrow` function: ranges of partitions that the buckets of tables are made of in, outcomes out. Each batch has all
+    ranges of one bucket. `targets`: by the tables' numbers, rejects tables too."""
+
+    intakes: Mapping[str, Intake]
+    targets: Mapping[int, WriteTarget | UpsertTarget]
+    context: TaskContext
+
+    def __call__(self, batches: Batches) -> Batches:
+        keep_archive_directories()
+        keep_freed_memory()
+        _, task_id, attempt = self.context()
+        for batch in batches:
+            pieces = [OffsetRange(**piece) for piece in batch.to_pylist()]
+            first = intake_of(self.intakes, pieces[0].topic)
+            assert first is not None
+            target, beside = self.targets[first.table], self.targets.get(rejects_of(first.table))
+            assert isinstance(target, UpsertTarget)
+            assert not isinstance(beside, UpsertTarget)
+            bucket = pieces[0].partition % target.buckets
+            rejects = _Rejected(beside, (bucket, task_id, attempt))
+            times = NewestTimes(first.reader.watermark_column)
+            rows = _owned_rows(self.intakes, pieces, bucket, rejects, times)
+            write = partial(write_changes, target, rows, bucket, task_id, attempt)
+            try:
+                yield from _outcome(first.table, write, times.taken)
+            except BaseException:
+                rejects.abort()
+                raise
+            result = rejects.close()
+            if result is not None:
+                yield _row(rejects_of(first.table), result.to_bytes(), None)
+
+
+def _owned_rows(
+    intakes: Mapping[str, Intake],
+    pieces: Sequence[OffsetRange],
+    bucket: int,
+    rejects: _Rejected,
+    times: NewestTimes,
+) -> Iterator[pa.RecordBatch]:
+    """The changes of some ranges, all of a bucket. Raises MisplacedKeyError where one is not."""
+    order = 0
+    for piece in pieces:
+        intake = intake_of(intakes, piece.topic)
+        assert intake is not None
+        assert intake.route is not None
+        for rows in intake.rows(piece, rejects.write, times):
+            if rows.num_rows:
+                yield intake.route.owned(rows, order, bucket)
+                order += rows.num_rows
 
 
 def rejects_of(table: int) -> int:

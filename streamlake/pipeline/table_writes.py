@@ -15,12 +15,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.errors import (
     IndexDamagedError,
+    MisplacedKeyError,
     NewSchemaError,
     NoRejectsTableError,
     StreamlakeError,
@@ -31,6 +32,7 @@ from streamlake.pipeline.evolution import MAX_CHANGES
 from streamlake.pipeline.intake import ANY_TOPIC, Intake, KeyRoute
 from streamlake.pipeline.key_routing import repartition_by_bucket
 from streamlake.pipeline.newest_times import merged
+from streamlake.pipeline.owned_ranges import intended, ranges_by_bucket
 from streamlake.pipeline.parallel import in_parallel
 from streamlake.pipeline.parcel_task import ParcelTask
 from streamlake.pipeline.parcels import PARCELS_DDL
@@ -42,8 +44,9 @@ from streamlake.pipeline.routed_intake import RoutedIntake
 from streamlake.pipeline.routed_job import RoutedJob
 from streamlake.pipeline.row_families import FamilyWrite, RowPart
 from streamlake.pipeline.sink_run import SinkRun, check_columns
-from streamlake.pipeline.table_tasks import OUTCOMES_DDL, AppendTask, ChangeTask, rejects_of
+from streamlake.pipeline.table_tasks import OUTCOMES_DDL, AppendTask, ChangeTask, OwnedTask, rejects_of
 from streamlake.pipeline.task_outcome import collected, lasting_error, task_ids
+from streamlake.pipeline.upsert_run import UpsertRun
 from streamlake.write.result import WriteResult
 from streamlake.write.target import WriteTarget
 from streamlake.write.upsert_target import UpsertTarget
@@ -83,7 +86,9 @@ def write_tables(
     changes: Counter[int] = Counter()
     routed = RoutedJob(writes, families)
     while due or routed.is_due:
-        ready = in_parallel(list(due.items()), lambda part: _ready(writes[part[0]], rebuild=part[1]))
+        ready = in_parallel(
+            list(due.items()), lambda part: _ready(_intended(writes[part[0]], frame), rebuild=part[1])
+        )
         job = _Job(frame, routed=routed)
         for number, each in zip(due, ready, strict=True):
             try:
@@ -92,14 +97,12 @@ def write_tables(
                 job.add(number, *each)
             except StreamlakeError as error:
                 found[number] = error
-        again = {}
+        again: dict[int, bool] = {}
         outcomes = job.run()
-        for number, left in routed.settled(outcomes, due).items():
-            if left is None:
-                again[number] = due[number]
-            else:
-                found[number] = left
-        for number in (number for number in outcomes if 0 <= number < len(writes)):
+        left_out = routed.settled(outcomes, due)
+        again.update({number: due[number] for number, error in left_out.items() if error is None})
+        found.update({number: error for number, error in left_out.items() if error is not None})
+        for number in (each for each in outcomes if 0 <= each < len(writes) and each not in left_out):
             results, errors = outcomes[number]
             rejected, beside = outcomes.get(rejects_of(number), ([], []))
             errors = [*errors, *beside]
@@ -124,6 +127,12 @@ def write_tables(
                 again[number] = due[number]
             elif isinstance(errors[0], IndexDamagedError) and not due[number]:
                 again[number] = True
+            elif isinstance(run, UpsertRun) and (misplaced := _misplaced(errors)) is not None:
+                try:
+                    run.shuffle_instead(misplaced)
+                    again[number] = due[number]
+                except MisplacedKeyError as error:
+                    found[number] = error
             elif isinstance(lasting_error(errors), NewSchemaError) and changes[number] < MAX_CHANGES:
                 changes[number] += 1
                 left = _answer(run, errors)
@@ -135,6 +144,17 @@ def write_tables(
                 found[number] = lasting_error(errors)
         due = again
     return [found[number] for number in range(len(writes))]
+
+
+def _misplaced(errors: Sequence[StreamlakeError]) -> MisplacedKeyError | None:
+    return next((error for error in errors if isinstance(error, MisplacedKeyError)), None)
+
+
+def _intended(write: TableWrite, frame: RangeFrame) -> TableWrite:
+    """The write, with its run knowing what the micro-batch brings to it."""
+    if isinstance(write.run, UpsertRun) and write.part is None:
+        write.run.owner.intended = intended(frame, write.identity, write.reader.source, write.topics)
+    return write
 
 
 def _refused(write: TableWrite, results: Sequence[WriteResult]) -> list[WriteResult]:
@@ -189,6 +209,7 @@ class _Job:
     upserts: dict[int, UpsertTarget] = field(default_factory=dict)
     rejects: dict[int, WriteTarget] = field(default_factory=dict)
     slots: list[tuple[int, int]] = field(default_factory=list)
+    owned: dict[int, UpsertTarget] = field(default_factory=dict)
     newest: dict[int, list[bytes | None]] = field(default_factory=dict)
 
     def add(self, number: int, write: TableWrite, target: WriteTarget | UpsertTarget) -> None:
@@ -196,7 +217,9 @@ class _Job:
         beside = () if route is None else _needed(route, target)
         if write.part is None:
             check_columns(write.reader.schema.names, write.run.table, beside=beside)
-        if isinstance(target, UpsertTarget):
+        if number in self.owned:
+            pass
+        elif isinstance(target, UpsertTarget):
             self.upserts[number] = target
         else:
             self.appends[number] = target
@@ -219,7 +242,7 @@ class _Job:
         if beside is None:
             return rules, None
         self.rejects[rejects_of(number)] = beside
-        if not isinstance(target, UpsertTarget):
+        if not isinstance(target, UpsertTarget) or number in self.owned:
             return rules, None
         self.slots.append((rejects_of(number), 0))
         return rules, len(self.slots) - 1
@@ -229,7 +252,10 @@ class _Job:
             return None
         kind = write.run.row_kind
         first = len(self.slots)
-        self.slots += [(number, bucket) for bucket in range(target.buckets)]
+        if write.part is None and isinstance(write.run, UpsertRun) and write.run.owns(target):
+            self.owned[number] = target
+        else:
+            self.slots += [(number, bucket) for bucket in range(target.buckets)]
         return KeyRoute(
             first,
             target.buckets,
@@ -244,9 +270,9 @@ class _Job:
     def run(self) -> Mapping[int, tuple[list[WriteResult], list[StreamlakeError]]]:
         found: dict[int, tuple[list[WriteResult], list[StreamlakeError]]] = {
             number: ([], [])
-            for number in (*self.appends, *self.upserts, *self.rejects, *self.routed.numbers)
+            for number in (*self.appends, *self.upserts, *self.owned, *self.rejects, *self.routed.numbers)
         }
-        for table, result, error, newest in (*self._appended(), *self._upserted()):
+        for table, result, error, newest in (*self._appended(), *self._owned(), *self._upserted()):
             results, errors = found[table]
             self.newest.setdefault(table, []).append(None if newest is None else bytes(newest))
             if error is not None:
@@ -266,13 +292,21 @@ class _Job:
             self.frame.tasks(AppendTask(intakes, {**self.appends, **self.rejects}, task_ids), OUTCOMES_DDL)
         )
 
+    def _owned(self) -> Sequence[tuple[Any, ...]]:
+        intakes = {topic: each for topic, each in self.intakes.items() if each.table in self.owned}
+        groups = ranges_by_bucket(self.frame.ranges, intakes, self.owned)
+        if not groups:
+            return ()
+        task = OwnedTask(intakes, {**self.owned, **self.rejects}, task_ids)
+        return collected(self.frame.together(groups, _most_tasks(self.frame.session), task, OUTCOMES_DDL))
+
     def _upserted(self) -> Sequence[tuple[Any, ...]]:
         parted = self.routed.upserting(self.slots)
         if not self.upserts:
             return ()
         bound_by_parcels(self.frame.session)
         intakes: dict[str, Intake | RoutedIntake] = {
-            topic: each for topic, each in self.intakes.items() if each.route is not None
+            topic: each for topic, each in self.intakes.items() if each.table in self.upserts
         }
         intakes.update(parted)
         parcels = self.frame.tasks(ParcelTask(intakes, task_ids), PARCELS_DDL)
@@ -283,12 +317,17 @@ class _Job:
 
 def _by_slot(parcels: DataFrame, slots: int) -> DataFrame:
     """The parcels with all of a slot in one partition, one slot after the other, each in the order of the source."""
-    most = max(parcels.sparkSession.sparkContext.defaultParallelism, 1) * _TASKS_PER_CORE
+    most = _most_tasks(parcels.sparkSession)
     if slots <= most:
         routed = repartition_by_bucket(parcels, F.col("slot"), slots)
     else:
         routed = repartition_by_bucket(parcels, F.col("slot") % most, most)
     return routed.sortWithinPartitions("slot", "place")
+
+
+def _most_tasks(session: SparkSession) -> int:
+    cores: int = session.sparkContext.defaultParallelism
+    return max(cores, 1) * _TASKS_PER_CORE
 
 
 def _needed(route: KeyRoute, target: WriteTarget | UpsertTarget) -> tuple[str, ...]:

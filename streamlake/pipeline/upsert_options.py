@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from streamlake.errors import FeatureUnsupportedError, InvalidOptionError, SchemaMismatchError
 from streamlake.index.key_codec import KeyCodec
 from streamlake.options import check_option_names, int_property, suggestion
+from streamlake.pipeline.bucket_owner import AUTO, SHUFFLES
 from streamlake.records import ROW_SEQUENCE
 from streamlake.spec.partition_spec import UNPARTITIONED, PartitionSpec
 from streamlake.spec.schema import Schema
@@ -24,6 +25,7 @@ BUCKETS = "streamlake.upsert.buckets"
 TOMBSTONE_RETENTION = "streamlake.upsert.tombstone-retention-ms"
 EQUALITY_ROWS = "streamlake.upsert.equality-deletes"
 UNSET_VALUES = "streamlake.upsert.unset-values"
+SHUFFLE = "streamlake.upsert.shuffle"
 _KEY_ONLY, _WHOLE_ROW = "key", "row"
 _WEEK_MS = 7 * 24 * 3600 * 1000
 
@@ -32,7 +34,7 @@ _WEEK_MS = 7 * 24 * 3600 * 1000
 class UpsertOptions:
     """How changes go into one table. `row_kind` is the frame's column with row kinds, None: it has none. `buckets`
     is the number of tasks for an index that does not exist yet, `unset_values` what becomes of changes that leave out a value
-    which is nowhere to be found."""
+    which is nowhere to be found; `shuffle` says whether changes from Kafka are shuffled by key, see BucketOwner."""
 
     key: UpsertKey
     delete_mode: str
@@ -41,6 +43,7 @@ class UpsertOptions:
     tombstone_retention_ms: int
     whole_row: bool
     unset_values: str = FAIL
+    shuffle: str = AUTO
 
     @staticmethod
     def of(
@@ -62,7 +65,7 @@ class UpsertOptions:
         properties = table.properties
         check_option_names(
             (name for name in properties if name.startswith(PREFIX)),
-            (BUCKETS, TOMBSTONE_RETENTION, EQUALITY_ROWS, UNSET_VALUES),
+            (BUCKETS, TOMBSTONE_RETENTION, EQUALITY_ROWS, UNSET_VALUES, SHUFFLE),
             "table property",
         )
         names = tuple(key) or identifier_columns(table)
@@ -84,6 +87,9 @@ class UpsertOptions:
         unset = properties.get(UNSET_VALUES, FAIL)
         if unset not in UNSET_POLICIES:
             raise unknown_value(f"the table property {UNSET_VALUES}", unset, UNSET_POLICIES)
+        shuffle = properties.get(SHUFFLE, AUTO)
+        if shuffle not in SHUFFLES:
+            raise unknown_value(f"the table property {SHUFFLE}", shuffle, SHUFFLES)
         if delete_mode == EQUALITY and sequence_by:
             _LOG.warning(
                 "%s: delete_mode='equality' keeps no state, so sequence_by orders the changes inside a checkpoint only: a "
@@ -98,6 +104,7 @@ class UpsertOptions:
             tombstone_retention_ms=int_property(properties, TOMBSTONE_RETENTION, _WEEK_MS, minimum=0),
             whole_row=rows == _WHOLE_ROW,
             unset_values=unset,
+            shuffle=shuffle,
         )
 
     def equality_spec(self, table: Table) -> PartitionSpec:

@@ -25,12 +25,13 @@ from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.checkpoint.table_note import Noted
 from streamlake.commit.lineage import RecoverCommand
 from streamlake.commit.receipt import CommitReceipt, Outcome
-from streamlake.errors import CommitConflictError, HeadMovedError, IndexDamagedError
+from streamlake.errors import CommitConflictError, HeadMovedError, IndexDamagedError, MisplacedKeyError
 from streamlake.failpoints import failpoint
 from streamlake.formats.position_deletes import merged_positions
 from streamlake.index.bucketing import Bucketing
 from streamlake.index.run_writer import RunRef
 from streamlake.index.state import IndexState
+from streamlake.pipeline.bucket_owner import BucketOwner
 from streamlake.pipeline.change_frame import ChangeFrame
 from streamlake.pipeline.checkpoint_table import CheckpointTable
 from streamlake.pipeline.commit_queue import CommitQueue
@@ -126,6 +127,7 @@ class UpsertRun(SinkRun):
         self._session = session
         self._options = options
         self._index = TableIndex(table, branch, options.key, Bucketing(options.buckets))
+        self.owner = BucketOwner(options.shuffle, options.buckets, table.location)
         self._changed: Changed | None = None
         self._superseded: set[str] = set()
         self._indexed: Indexed | None = None
@@ -183,8 +185,23 @@ class UpsertRun(SinkRun):
         self._indexed = None
         if target.uses_index:
             self._indexed = self._refreshed(rebuild=rebuild)
+            wanted = self.owner.bucketing(self._indexed.state, self._options.key.codec.fields)
+            if wanted != self._indexed.state.bucketing:
+                self._indexed = self._refreshed(bucketing=wanted)
             target = self._seeing(target, self._indexed)
         return target
+
+    def owns(self, target: UpsertTarget) -> bool:
+        """Whether the tasks that read the partitions of a bucket write its changes of this micro-batch."""
+        indexed = self._indexed
+        return indexed is not None and self.owner.owns(target.bucketing, indexed.state.shuffled_until)
+
+    def shuffle_instead(self, error: MisplacedKeyError) -> None:
+        """Let the micro-batch be shuffled by key. Raises MisplacedKeyError where it may not."""
+        assert self._indexed is not None
+        state = self._indexed.state
+        until = self.owner.misplaced(error, state.shuffled_until)
+        self._index.advance(replace(self._indexed, state=replace(state, shuffled_until=until)))
 
     def _plain_target(self, identity: CheckpointIdentity) -> UpsertTarget:
         options = self._options

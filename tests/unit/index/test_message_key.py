@@ -62,6 +62,11 @@ WAYS = {
     "Debezium, uuid": (TAG, TAGS, lambda row: compact({"tag": str(row[0])})),
     "Debezium with schemas": (ID, LONGS, lambda row: SCHEMA + compact({"id": row[0]}) + b"}"),
     "Connect, one value with schema": (ID, LONGS, lambda row: SCHEMA + compact(row[0]) + b"}"),
+    "Python's JSON": (
+        PAIR,
+        PAIRS[:3],
+        lambda row: json.dumps({"tenant": row[0], "id": row[1]}, ensure_ascii=False).encode(),
+    ),
     "Connect, one text": (NAME, NAMES, lambda row: compact(row[0])),
     "Confluent JSON": (ID, LONGS, lambda row: b"\x00\x00\x00\x00\x09" + compact({"id": row[0]})),
     "Confluent Avro": (ID, LONGS, lambda row: avro(["long"], row)),
@@ -103,7 +108,8 @@ def test_a_way_is_found_and_gives_every_key(way, partitioner):
 @pytest.mark.parametrize(
     ("fields", "key"),
     [
-        (ID, b'{"id": 5}'),
+        (ID, b'{"id" :5}'),
+        (ID, b'{ "id": 5}'),
         (ID, b'{"id":"5"}'),
         (ID, b'{"id":5,"at":1}'),
         (ID, b'{"key":5}'),
