@@ -70,6 +70,7 @@ class _Files:
         self._budget = max((options.buffer_bytes for options in own), default=0)
         self._waiting: dict[int, list[pa.RecordBatch]] = {}
         self._bytes: dict[int, int] = {}
+        self._all_bytes = 0
         self._tables: dict[int, _TableFiles] = {}  # the least recently written first
         self._rejects: dict[int, tuple[int, SideWriter]] = {}
         self._failed: dict[int, StreamlakeError] = {}
@@ -88,8 +89,10 @@ class _Files:
             return False
         if part.rows.num_rows:
             self._waiting.setdefault(number, []).append(part.rows)
-            self._bytes[number] = self._bytes.get(number, 0) + part.rows.nbytes
-            if sum(self._bytes.values()) > self._budget:
+            size = part.rows.nbytes
+            self._bytes[number] = self._bytes.get(number, 0) + size
+            self._all_bytes += size
+            if self._all_bytes > self._budget:
                 self._make_room()
         return True
 
@@ -121,14 +124,13 @@ class _Files:
 
     def _make_room(self) -> None:
         for number, _ in sorted(self._bytes.items(), key=lambda item: -item[1]):
-            if sum(self._bytes.values()) <= self._budget / 2:
+            if self._all_bytes <= self._budget / 2:
                 break
             self._write(number)
 
     def _write(self, number: int) -> None:
         """Write what waits for a table, as the most recently written one."""
-        waiting = self._waiting.pop(number, None)
-        self._bytes.pop(number, None)
+        waiting = self._taken(number)
         if not waiting:
             return
         table = self._tables.pop(number, None) or _TableFiles(self._targets[number], self._ids)
@@ -141,6 +143,11 @@ class _Files:
         except FINAL_ERRORS as error:
             self._fail(number, error)
 
+    def _taken(self, number: int) -> list[pa.RecordBatch]:
+        """What waits for a table; then nothing does."""
+        self._all_bytes -= self._bytes.pop(number, 0)
+        return self._waiting.pop(number, [])
+
     def _rejecting(self, branch: Branch, rows: pa.RecordBatch) -> SideWriter:
         known = self._rejects.get(branch.table)
         if known is None:
@@ -152,8 +159,7 @@ class _Files:
 
     def _fail(self, number: int, error: StreamlakeError) -> None:
         self._failed.setdefault(number, error)
-        self._waiting.pop(number, None)
-        self._bytes.pop(number, None)
+        self._taken(number)
         table = self._tables.pop(number, None)
         if table is not None:
             table.abort()
@@ -164,9 +170,7 @@ class _TableFiles:
 
     def __init__(self, target: WriteTarget, ids: Ids) -> None:
         budget = max(_SMALLEST_BUDGET, target.options.memory_budget_bytes // MAX_OPEN)
-        options = replace(
-            target.options, memory_budget_bytes=min(budget, target.options.memory_budget_bytes)
-        )
+        options = replace(target.options, memory_budget_bytes=min(budget, target.options.memory_budget_bytes))
         self._target = replace(target, options=options)
         self._ids = ids
         self._check = RowCheck(target.schema, target.location)

@@ -1,0 +1,236 @@
+"""Rows that name their tables: everything but Spark, a broker and a checkpoint directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+import pytest
+
+from streamlake.catalog.open import open_table
+from streamlake.commit.committer import Committer
+from streamlake.commit.receipt import Outcome
+from streamlake.errors import DecodeError, InvalidOptionError, SchemaMismatchError, StorageError
+from streamlake.pipeline import routed_append
+from streamlake.pipeline.quarantine import quarantined
+from streamlake.read.scan import TableScan
+from streamlake.table.update_schema import UpdateSchema
+from tests.helpers.invariants import check_table
+from tests.helpers.local_rejects import rejected_rows_of
+from tests.helpers.local_routing import RoutedStream
+
+DDL = "id long not null, c string, v string"
+
+Make = Any
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+    def make(ddl: str | None = DDL, **options: Any) -> RoutedStream:
+        return RoutedStream(tmp_path, monkeypatch, ddl, **options)
+
+    return make
+
+
+def row(id: int, c: Any, **more: Any) -> dict[str, Any]:
+    return {"id": id, "c": c, **more}
+
+
+def test_tables_are_made_as_their_rows_come(made: Make) -> None:
+    stream = made()
+    assert stream.take(row(1, "A"), row(2, "b"), row(3, "a")).keys() == {"e_a", "e_b"}
+    assert (stream.ids("e_a"), stream.ids("e_b"), stream.jobs) == ([1, 3], [2], 2)
+    assert stream.take(row(4, "a")).keys() == {"e_a"}
+    assert stream.jobs == 3, "no table is new"
+    assert stream.take(row(5, "b"), row(6, "n"), row(7, "m")).keys() == {"e_b", "e_n", "e_m"}
+    assert stream.jobs == 5, "all new names come at once"
+    assert [stream.snapshots(name) for name in ("e_a", "e_b", "e_n", "e_m")] == [2, 2, 1, 1]
+    for _ in range(12):
+        stream.take(row(8, "a"))
+    assert stream.snapshots("e_b") == 2, "tables without rows get no snapshot"
+
+
+def test_a_crash_between_commits_leaves_what_is_missing(made: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = made()
+    stream.take(row(1, "a"), row(2, "b"))
+    commit = Committer.commit
+    dead: tuple[str, ...] = ("e_b", "e_y")
+
+    def dies(self: Committer, *arguments: Any, **more: Any) -> Any:
+        if self._table.location.endswith(dead):
+            raise StorageError("gone")
+        return commit(self, *arguments, **more)
+
+    monkeypatch.setattr(Committer, "commit", dies)
+    with pytest.raises(StorageError):
+        stream.take(row(3, "a"), row(4, "b"), row(5, "x"), row(6, "y"))
+    dead = ("never",)
+    stream.restart()
+    assert stream.again() == {
+        "e_a": Outcome.SKIPPED,
+        "e_b": Outcome.RECOVERED,
+        "e_x": Outcome.SKIPPED,
+        "e_y": Outcome.RECOVERED,
+    }
+    assert [stream.ids(name) for name in ("e_a", "e_b", "e_x", "e_y")] == [[1, 3], [2, 4], [5], [6]]
+    assert [stream.snapshots(name) for name in ("e_a", "e_b", "e_x", "e_y")] == [2, 2, 1, 1]
+
+
+def test_a_crash_before_new_tables_are_known(made: Make) -> None:
+    stream = made()
+    stream.take(row(1, "a"))
+
+    def dies(write: Any) -> None:
+        raise StorageError("gone")
+
+    stream._rows._keep = dies  # type: ignore[method-assign]
+    with pytest.raises(StorageError):
+        stream.take(row(2, "a"), row(3, "n"))
+    assert stream.tables() == {"e_a"}
+    stream.restart()
+    assert stream.again().keys() == {"e_a", "e_n"}
+    assert (stream.ids("e_a"), stream.ids("e_n"), stream.snapshots("e_a")) == ([1, 2], [3], 2)
+
+
+def test_rows_without_a_table(made: Make, tmp_path: Path) -> None:
+    stream = made()
+    with pytest.raises(
+        DecodeError, match=r"events-3 offset 1: its field c, which names the table, is null.*default_table"
+    ):
+        stream.take(row(1, "a"), row(2, None))
+    assert stream.tables() == set()
+
+
+def test_rows_without_a_table_go_to_the_default_table(made: Make) -> None:
+    stream = made(default_table="other")
+    stream.take(row(1, "a"), row(2, None), row(3, "//"), row(4, "other"))
+    assert (stream.ids("e_a"), stream.ids("other"), stream.ids("e_other")) == ([1], [2, 3], [4])
+
+
+def test_records_without_a_table_are_rejects(made: Make, tmp_path: Path) -> None:
+    stream = made(on_error="reject", tables={"e_b": {"max_rejects": 1}})
+    values = [row(1, "a"), row(2, None), b"{", row(3, "b"), {"id": 1 << 70, "c": "b", "v": None}]
+    assert stream.take(*values).keys() == {"e_a", "e_b", "e_unrouted"}
+    found = rejected_rows_of(tmp_path / "e_unrouted")
+    assert [reject["offset"] for reject in found] == [1, 2, 4]
+    assert "its field c, which names the table, is null" in found[0]["error_message"]
+    assert (stream.ids("e_a"), stream.ids("e_b"), stream.ids("e_unrouted")) == ([1], [3], [])
+    stream.restart()
+    assert stream.again().keys() == {"e_a", "e_b", "e_unrouted"}
+    assert len(rejected_rows_of(tmp_path / "e_unrouted")) == 3
+
+
+def test_there_are_not_more_tables_than_allowed(made: Make) -> None:
+    stream = made(most=3)
+    stream.take(row(1, "a"), row(2, "b"))
+    with pytest.raises(InvalidOptionError, match=r"belong to 4 or more tables, and max_tables allows 3.*e_c"):
+        stream.take(row(3, "c"), row(4, "d"), row(5, "a"))
+    assert stream.tables() == {"e_a", "e_b"}
+    assert stream.ids("e_a") == [1], "nothing of the checkpoint is written where its tables cannot be told"
+
+
+def test_a_table_in_quarantine_gets_what_it_missed_and_the_others_nothing_twice(
+    made: Make, tmp_path: Path
+) -> None:
+    stream = made()
+    stream.take(row(1, "a"), row(2, "b"), row(3, "c"))
+    # As IcebergTables does it: b is set aside from the second checkpoint on, c from the third.
+    begin = {("events", 3): 3}
+    stream.aside.keep({str(tmp_path / "e_b"): quarantined(1, begin, ["events"], ValueError("bad"), 0)})
+    stream.take(row(4, "a"), row(5, "b"), row(6, "c"))
+    later = quarantined(2, {("events", 3): 6}, ["events"], ValueError("bad"), 0)
+    stream.aside.keep({**stream.aside.entries, str(tmp_path / "e_c"): later})
+    stream.take(row(7, "a"), row(8, "b"), row(9, "c"))
+    assert [stream.ids(name) for name in ("e_a", "e_b", "e_c")] == [[1, 4, 7], [2], [3, 6]]
+    stream.restart()
+    stream.take(row(10, "a"), row(11, "b"), row(12, "c"), row(13, "new"))
+    assert [stream.ids(name) for name in ("e_a", "e_b", "e_c", "e_new")] == [
+        [1, 4, 7, 10],
+        [2, 5, 8, 11],
+        [3, 6, 9, 12],
+        [13],
+    ]
+
+
+def test_tables_follow_their_own_rows(made: Make, tmp_path: Path) -> None:
+    stream = made(schema_evolution="add")
+    stream.take(row(1, "a", v="x"), row(2, "b"))
+    stream.take(row(3, "a"), row(4, "b", w="new"), row(5, "n"))
+    columns = {name: open_table(str(tmp_path / name)).schema.column_names for name in ("e_a", "e_b", "e_n")}
+    assert columns["e_a"] == ["id", "c", "v"], "no row of it has the new field"
+    assert columns["e_b"] == ["id", "c", "v", "w"]
+    assert stream.rows("e_b")[1] == {"id": 4, "c": "b", "v": None, "w": "new"}
+    assert (stream.ids("e_a"), stream.ids("e_n")) == ([1, 3], [5])
+
+
+def test_without_a_schema_the_tables_tell_it(made: Make, tmp_path: Path) -> None:
+    stream = made("id long, c string, n int")
+    stream.take(row(1, "a", n=1), row(2, "b", n=1))
+    UpdateSchema(open_table(str(tmp_path / "e_b"))).widen("n", "long").add_column("w", "string").commit()
+    again = made(None)
+    again.values, again._ends, again.named = stream.values, stream._ends, stream.named
+    again.restart()
+    again.take(row(3, "a", n=2, w="lost"), row(4, "b", n=1 << 40, w="kept"), row(5, "c", n=1 << 41))
+    assert again.rows("e_b")[1] == {"id": 4, "c": "b", "n": 1 << 40, "w": "kept"}
+    assert again.rows("e_a")[1] == {"id": 3, "c": "a", "n": 2}
+    assert again.rows("e_c") == [{"id": 5, "c": "c", "n": 1 << 41, "w": None}]
+    with pytest.raises(SchemaMismatchError, match=r"e_a.*'n'"):
+        again.take(row(6, "a", n=1 << 40), row(7, "b"))
+    assert again.ids("e_b") == [2, 4, 7], "what one table meets does not keep the others"
+
+
+def test_a_function_names_the_tables(made: Make) -> None:
+    def route(rows: Any) -> Any:
+        return pc.if_else(pc.equal(pc.bit_wise_and(rows.column("id"), 1), 0), "even", rows.column("c"))
+
+    stream = made(table="by/{route}", route=route, default_table="rest")
+    (stream.home / "by").mkdir()
+    stream.take(row(1, "Odd"), row(2, None), row(3, None), row(4, "x"))
+    assert (stream.ids("by/even"), stream.ids("by/Odd"), stream.ids("rest")) == ([2, 4], [1], [3])
+
+
+def event(op: str, before: Any, after: Any, lsn: int) -> dict[str, Any]:
+    source = {"connector": "postgresql", "schema": "public", "table": "t", "lsn": lsn}
+    key = (after or before)["id"]
+    return {"key": {"id": key}, "value": {"before": before, "after": after, "op": op, "source": source}}
+
+
+def test_changes_go_to_the_table_of_their_row_and_rows_move_between_tables(made: Make) -> None:
+    stream = made(format="debezium-json", mode="upsert", key=["id"])
+    rows = {at: row(at, "a" if at < 3 else "b", v="0") for at in range(1, 6)}
+    stream.take(*(event("c", None, each, at) for at, each in rows.items()))
+    assert (stream.ids("e_a"), stream.ids("e_b")) == ([1, 2], [3, 4, 5])
+    moved, kept = row(1, "b", v="1"), row(4, "b", v="1")
+    stream.take(
+        event("u", rows[1], moved, 10), event("u", rows[4], kept, 11), event("d", rows[2], None, 12),
+        event("u", rows[5], row(5, "n", v="1"), 13),
+    )  # fmt: skip
+    assert (stream.ids("e_a"), stream.rows("e_b"), stream.ids("e_n")) == ([], [moved, rows[3], kept], [5])
+    stream.restart()
+    stream.again()
+    assert (stream.ids("e_a"), stream.ids("e_b"), stream.ids("e_n")) == ([], [1, 3, 4], [5])
+
+
+def test_a_truncate_is_for_all_tables(made: Make) -> None:
+    stream = made(format="debezium-json", mode="upsert", key=["id"])
+    stream.take(*(event("c", None, row(at, c), at) for at, c in enumerate("aabb", 1)))
+    truncate = {
+        "key": None,
+        "value": {"op": "t", "source": event("c", None, row(1, "a"), 10)["value"]["source"]},
+    }
+    stream.take(truncate, event("c", None, row(9, "b"), 11))
+    assert (stream.ids("e_a"), stream.ids("e_b")) == ([], [9])
+
+
+def test_many_tables_in_little_memory(made: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routed_append, "MAX_OPEN", 3)
+    stream = made(properties={"streamlake.write.memory-budget-bytes": 1 << 20})
+    stream.take(*(row(at, f"t{at % 20}", v="x" * 2_000) for at in range(1_000)))
+    for at in range(20):
+        assert stream.ids(f"e_t{at}") == list(range(at, 1_000, 20))
+    tables = [open_table(str(stream.home / f"e_t{at}")) for at in range(20)]
+    assert max(len(list(TableScan(table).plan_files())) for table in tables) > 1, (
+        "files had to be finished early"
+    )
+    check_table(tables[7], files_exist=True)
