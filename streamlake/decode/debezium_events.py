@@ -14,8 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamlake.decode.change_parts import changes_schema, joined, kind_codes, part_of
-from streamlake.decode.connect_schema import ConnectSchema, iceberg_schema_of
+from streamlake.decode.change_parts import joined, kind_codes, part_of
+from streamlake.decode.connect_schema import ConnectSchema
+from streamlake.decode.debezium_envelope import DebeziumEnvelope
 from streamlake.decode.debezium_options import DebeziumOptions
 from streamlake.decode.debezium_readings import needs_samples, readings_by_options, readings_by_schema
 from streamlake.decode.debezium_source import (
@@ -31,13 +32,11 @@ from streamlake.decode.envelope_decoder import one_by_one
 from streamlake.decode.extended_json import document_readings
 from streamlake.decode.json_columns import JsonColumns
 from streamlake.decode.json_options import JsonOptions
-from streamlake.decode.json_payloads import JsonPayloadForm
 from streamlake.decode.json_values import FieldError, parse_object
-from streamlake.decode.new_fields import NewFieldsError, Watch, lacking, watching
+from streamlake.decode.new_fields import Watch, watching
 from streamlake.decode.payloads import PayloadForm, Payloads
 from streamlake.decode.row_reader import RowReader
 from streamlake.decode.text_columns import NotBulkError, spread
-from streamlake.decode.unavailable import Unavailable
 from streamlake.formats.arrow_schema import arrow_type
 from streamlake.records import RowKind
 from streamlake.spec.schema import Schema
@@ -53,8 +52,8 @@ _OTHER = -1
 _TIMES = {"ts_ms", "ts_us", "ts_ns"}
 
 
-class DebeziumEvents:
-    """Reads events of one table to the columns of `schema`; `key` names the columns of its key. `form`: JSON where left out."""
+class DebeziumEvents(DebeziumEnvelope):
+    """Reads events of one table."""
 
     def __init__(
         self,
@@ -66,31 +65,16 @@ class DebeziumEvents:
         partial_update: bool = False,
         watch: Watch | None = None,
     ) -> None:
-        self._schema = schema
-        self._key = tuple(key)
-        self._partial_update = partial_update
-        self._watch = watch
-        self._options = options or DebeziumOptions()
-        self._unavailable = Unavailable(self._options.unavailable_value_placeholder)
-        self._arrow = changes_schema(schema)
-        self._form: PayloadForm = form or JsonPayloadForm()
+        super().__init__(schema, key, options, form, partial_update=partial_update, watch=watch)
         self._sampled = any(needs_samples(part.type) for part in schema.fields)
         self._by_schema: dict[Hashable, RowReader] = {}
         self._connector: str | None = None
         # The last value seen of each column: shows its form where the samples of a block have only nulls.
         self._shown: dict[str, Any] = {}
 
-    def bulk(self, records: Records) -> Changes:
-        """See Envelope.bulk."""
-        return joined([self._run(payloads) for payloads in self._form.runs(records)], self._arrow)
-
-    def one(self, value: bytes, key: bytes | None) -> Outcome:
-        """See Envelope.one."""
-        payload, connect = self._form.payload(value)
-        if payload is None:
-            return Outcome(ignored="record without payload")
-        if not isinstance(payload, dict):
-            raise ValueError("its payload is no object")
+    def _outcome(
+        self, payload: Mapping[str, Any], connect: ConnectSchema | None, key: bytes | None
+    ) -> Outcome:
         op = payload.get("op")
         if op is None:
             return Outcome(ignored=_without_operation(payload))
@@ -241,11 +225,7 @@ class DebeziumEvents:
         self, connect: ConnectSchema | None, images: Sequence[Mapping[str, Any]], documents: bool
     ) -> RowReader:
         image = None if connect is None else _image_schema(connect)
-        watch = self._watch
-        if image is not None and not documents:
-            if watch is not None and lacking(self._schema.fields, iceberg_schema_of(image).fields, watch):
-                raise NewFieldsError
-            watch = None
+        watch = self._unwatched(None if documents else image)
         if documents or image is None:
             for one in images:
                 self._shown.update({name: found for name, found in one.items() if found is not None})
@@ -256,14 +236,7 @@ class DebeziumEvents:
             readings = readings_by_options(self._schema, images, self._options)
         else:
             readings = readings_by_schema(self._schema, image, self._options)
-        return RowReader(
-            self._schema,
-            readings,
-            self._key,
-            self._unavailable,
-            partial_update=self._partial_update,
-            watch=watch,
-        )
+        return self._row_reader(readings, watch)
 
     def _bulk_reader(
         self, payloads: Payloads, shown: Sequence[Mapping[str, Any]], documents: bool

@@ -14,19 +14,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamlake.decode.change_parts import changes_schema, joined
-from streamlake.decode.connect_schema import ConnectSchema, iceberg_schema_of
+from streamlake.decode.change_parts import joined
+from streamlake.decode.connect_schema import ConnectSchema
+from streamlake.decode.debezium_envelope import DebeziumEnvelope
 from streamlake.decode.debezium_options import DebeziumOptions
 from streamlake.decode.debezium_readings import readings_by_options, readings_by_schema
 from streamlake.decode.debezium_source import Position, position_of, read_at, with_reads
-from streamlake.decode.envelope import Array, Change, Changes, Outcome, Records
+from streamlake.decode.envelope import Array, Change, Changes, Outcome
 from streamlake.decode.envelope_decoder import one_by_one
-from streamlake.decode.json_payloads import JsonPayloadForm
 from streamlake.decode.json_values import FieldError
-from streamlake.decode.new_fields import NewFieldsError, Watch, lacking
+from streamlake.decode.new_fields import Watch
 from streamlake.decode.payloads import PayloadForm, Payloads
 from streamlake.decode.row_reader import RowReader
-from streamlake.decode.unavailable import Unavailable
 from streamlake.formats.arrow_schema import arrow_type
 from streamlake.records import RowKind
 from streamlake.spec.schema import Schema
@@ -45,9 +44,8 @@ _SIGNS = (("lsn", "postgresql"), ("pos", "mysql"), ("commit_lsn", "sqlserver"), 
 """Fields of "source" that only one kind of connector has."""
 
 
-class DebeziumUnwrapped:
-    """Reads unwrapped events of one table to the columns of `schema`; `key` names the columns of its key. `form`: JSON where
-    left out."""
+class DebeziumUnwrapped(DebeziumEnvelope):
+    """Reads unwrapped events of one table."""
 
     def __init__(
         self,
@@ -59,26 +57,12 @@ class DebeziumUnwrapped:
         partial_update: bool = False,
         watch: Watch | None = None,
     ) -> None:
-        self._schema = schema
-        self._key = tuple(key)
-        self._partial_update = partial_update
-        self._watch = None if watch is None else replace(watch, metadata="__")
-        self._options = options or DebeziumOptions()
-        self._unavailable = Unavailable(self._options.unavailable_value_placeholder)
-        self._arrow = changes_schema(schema)
-        self._form: PayloadForm = form or JsonPayloadForm()
+        watch = None if watch is None else replace(watch, metadata="__")
+        super().__init__(schema, key, options, form, partial_update=partial_update, watch=watch)
 
-    def bulk(self, records: Records) -> Changes:
-        """See Envelope.bulk."""
-        return joined([self._run(payloads) for payloads in self._form.runs(records)], self._arrow)
-
-    def one(self, value: bytes, key: bytes | None) -> Outcome:
-        """See Envelope.one."""
-        payload, connect = self._form.payload(value)
-        if payload is None:
-            return Outcome(ignored="record without payload")
-        if not isinstance(payload, dict):
-            raise ValueError("its payload is no object")
+    def _outcome(
+        self, payload: Mapping[str, Any], connect: ConnectSchema | None, key: bytes | None
+    ) -> Outcome:
         kind = _kind(payload.get(_OP), payload.get(_DELETED))
         position, names = _position(payload)
         sequence = position.value({part: payload.get(name) for part, name in names.items()})
@@ -141,22 +125,11 @@ class DebeziumUnwrapped:
         return joined(parts, self._arrow)
 
     def _reader(self, connect: ConnectSchema | None, shown: Sequence[Mapping[str, Any]]) -> RowReader:
-        watch = self._watch
         if connect is None:
             readings = readings_by_options(self._schema, shown, self._options)
         else:
             readings = readings_by_schema(self._schema, connect, self._options)
-            if watch is not None and lacking(self._schema.fields, iceberg_schema_of(connect).fields, watch):
-                raise NewFieldsError
-            watch = None
-        return RowReader(
-            self._schema,
-            readings,
-            self._key,
-            self._unavailable,
-            partial_update=self._partial_update,
-            watch=watch,
-        )
+        return self._row_reader(readings, self._unwatched(connect))
 
 
 def _kind(op: Any, deleted: Any) -> RowKind:

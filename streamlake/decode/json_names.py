@@ -62,7 +62,7 @@ def present_fields(values: pa.Array, names: Sequence[str]) -> list[Array]:
             has[:] = (name,) in shape.values or (name,) in shape.objects
         return found
     begins, ends, odd = _names(data, quotes, escapes)
-    owners = np.repeat(np.arange(len(values)), np.diff(np.searchsorted(begins, offsets)))
+    owners: Array = np.repeat(np.arange(len(values)), np.diff(np.searchsorted(begins, offsets)))
     lengths = ends - begins
     for name, has in zip(names, found, strict=True):
         letters = np.frombuffer(name.encode(), dtype=np.uint8)
@@ -88,12 +88,12 @@ def _names(data: Array, quotes: Array, escapes: Array) -> tuple[Array, Array, Ar
     begins, ends = quotes[0::2], quotes[1::2]
     curly = data | _CURLY
     brackets = np.flatnonzero((curly == _OPEN) | (curly == _CLOSE))
-    before = np.searchsorted(begins, brackets)
+    before: Array = np.searchsorted(begins, brackets)
     if len(ends):
         outside = (before == 0) | (ends[np.maximum(before, 1) - 1] < brackets)
         brackets, before = brackets[outside], before[outside]
     # A record ends at the level at which it began, so one sum does for all.
-    levels = np.cumsum(np.where(curly[brackets] == _OPEN, 1, -1))
+    levels: Array = np.cumsum(np.where(curly[brackets] == _OPEN, 1, -1))
     at = np.flatnonzero(np.repeat(levels == 1, np.diff(before, append=len(begins))))
     follows = np.minimum(ends[at] + 1, len(data) - 1)
     spaces = np.flatnonzero(_SPACE[data[follows]])

@@ -113,7 +113,7 @@ def sort_entries(
     hashes = keys.hashes
     if len(hashes) < 2 or bool((hashes[1:] >= hashes[:-1]).all()):
         return entries
-    return entries.take(np.argsort(hashes, kind="stable"))
+    return entries.take(keys.order)
 
 
 def concat_entries(parts: Sequence[Entries]) -> Entries:

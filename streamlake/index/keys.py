@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,23 @@ class Keys:
 
     def __len__(self) -> int:
         return len(self.hashes)
+
+    @cached_property
+    def order(self) -> Array:
+        """(n,) int64: the rows by their hashes, ascending, in any order where these are equal. Not to be changed."""
+        return np.argsort(self.hashes)
+
+    def among(self, rows: Array) -> Keys:
+        """The keys at (m,) ascending `rows`, each once. Where the order of all is known, theirs costs no sorting."""
+        if len(rows) == len(self):
+            return self
+        taken = self.take(rows)
+        if "order" in self.__dict__:
+            places: Array = np.full(len(self), -1, dtype=np.int64)
+            places[rows] = np.arange(len(rows))
+            places = places[self.order]
+            taken.__dict__["order"] = places[places >= 0]
+        return taken
 
     def take(self, indices: Array) -> Keys:
         """The keys at (m,) integer `indices`, which may repeat."""

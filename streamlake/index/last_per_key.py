@@ -46,7 +46,7 @@ def last_per_key(keys: Keys, order: Sequence[Array | pa.Array | Guards] = ()) ->
 
 def _by_key(keys: Keys) -> tuple[Array, Array]:
     """The rows with equal keys next to each other, and where each key starts among them."""
-    sorted_rows = np.argsort(keys.hashes)
+    sorted_rows = keys.order
     hashes = keys.hashes[sorted_rows]
     new: Array = np.ones(len(hashes), dtype=bool)
     np.not_equal(hashes[1:], hashes[:-1], out=new[1:])
@@ -61,7 +61,7 @@ def _by_key(keys: Keys) -> tuple[Array, Array]:
         return sorted_rows, starts
     mixed: Array = np.zeros(len(hashes), dtype=bool)
     mixed[first[others[differs]]] = True
-    return _untangled(keys, sorted_rows, new, np.flatnonzero(mixed[first]))
+    return _untangled(keys, sorted_rows.copy(), new, np.flatnonzero(mixed[first]))
 
 
 def _untangled(keys: Keys, sorted_rows: Array, new: Array, mixed: Array) -> tuple[Array, Array]:

@@ -67,8 +67,7 @@ class KeyIndex:
         """
         if not any(len(run) for run in self.runs):
             return self._found((), len(keys))
-        order = np.argsort(keys.hashes)
-        search = _Search(keys, order, keys.hashes[order])
+        search = _Search(keys, keys.order, keys.hashes[keys.order])
         hits: list[_Hits] = []
         for number, run in enumerate(self.runs):
             if not len(search.order):

@@ -104,11 +104,11 @@ class UpsertWriter:
         by_arrival = self._is_by_arrival(changes)
         if changes.arrival is not None and not by_arrival:
             first, group = last_per_key(changes.keys)
-            changes = self._placed(changes, group, self._lookup(changes.keys.take(first)))
+            changes = self._placed(changes, group, self._lookup(changes.keys.among(first)))
         order = [changes.order] if changes.guards is None or by_arrival else [changes.guards, changes.order]
         winners, group = last_per_key(changes.keys, order)
         self.counters["replaced-in-checkpoint"] += len(changes.keys) - len(winners)
-        keys = changes.keys.take(winners)
+        keys = changes.keys.among(winners)
         found = self._lookup(keys)
         if by_arrival:
             changes = self._placed(changes, group, found)
@@ -143,7 +143,7 @@ class UpsertWriter:
         if overtaken.any():
             self._supersede(keys, found, overtaken)
         entries = sort_entries(
-            keys.take(kept),
+            keys.among(kept),
             files[kept],
             positions[kept],
             flags[kept],

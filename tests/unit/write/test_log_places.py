@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamlake import create_table, load_table
-from streamlake.errors import InvalidOptionError
+from streamlake.errors import InvalidOptionError, StreamlakeError
+from streamlake.index import lookup
 from streamlake.pipeline.default_sequence import named_sequence, sequence_columns
 from streamlake.pipeline.sink import IcebergSink
 from streamlake.records import ROW_KIND, ROW_SEQUENCE, RowKind
@@ -93,6 +94,20 @@ def test_changes_without_a_place_come_as_they_arrive(stream: Stream) -> None:
     assert stream.rows() == {1: 3, 2: 6}
     stream.checkpoint((1, None, D, 0), (2, None, D, 0))
     assert stream.rows() == {}
+
+
+def test_an_empty_index_is_not_searched(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshot = [(key, ~100, C, key) for key in range(50)] * 2
+    with monkeypatch.context() as patched:
+        patched.setattr(lookup, "_search_block", None)
+        patched.setattr(lookup, "_Search", None)
+        stream.checkpoint(*snapshot, (7, 90, U, 700), (8, 120, D, 0))
+    stream.checkpoint((1, 101, U, 100), (2, 101, D, 0), (9, ~130, C, 900), (7, 89, U, 0))
+    wanted = {key: key for key in range(50) if key not in (2, 8)}
+    assert stream.rows() == {**wanted, 1: 100, 7: 700, 9: 900}
+    monkeypatch.setattr(lookup, "_Search", None)
+    with pytest.raises(StreamlakeError, match="not callable"):
+        stream.checkpoint((1, 200, U, 0))
 
 
 def test_equal_places_go_by_arrival(stream: Stream) -> None:

@@ -1,0 +1,87 @@
+"""What the two forms of Debezium's records, events and unwrapped ones, are read with alike: settings, payloads, row readers.
+
+The base of both `Envelope`s. Invariant: a record without payload changes no row, and one whose payload is no object is a
+reject, in either form.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from streamlake.decode.change_parts import changes_schema, joined
+from streamlake.decode.connect_schema import ConnectSchema, iceberg_schema_of
+from streamlake.decode.debezium_options import DebeziumOptions
+from streamlake.decode.envelope import Changes, Outcome, Records
+from streamlake.decode.json_payloads import JsonPayloadForm
+from streamlake.decode.new_fields import NewFieldsError, Watch, lacking
+from streamlake.decode.payloads import PayloadForm, Payloads
+from streamlake.decode.readings import Reading
+from streamlake.decode.row_reader import RowReader
+from streamlake.decode.unavailable import Unavailable
+from streamlake.spec.schema import Schema
+
+
+class DebeziumEnvelope(ABC):
+    """Reads records of one table to the columns of `schema`; `key` names the columns of its key. `form`: JSON where left out."""
+
+    def __init__(
+        self,
+        schema: Schema,
+        key: Sequence[str] = (),
+        options: DebeziumOptions | None = None,
+        form: PayloadForm | None = None,
+        *,
+        partial_update: bool = False,
+        watch: Watch | None = None,
+    ) -> None:
+        self._schema = schema
+        self._key = tuple(key)
+        self._partial_update = partial_update
+        self._watch = watch
+        self._options = options or DebeziumOptions()
+        self._unavailable = Unavailable(self._options.unavailable_value_placeholder)
+        self._arrow = changes_schema(schema)
+        self._form: PayloadForm = form or JsonPayloadForm()
+
+    def bulk(self, records: Records) -> Changes:
+        """See Envelope.bulk."""
+        return joined([self._run(payloads) for payloads in self._form.runs(records)], self._arrow)
+
+    def one(self, value: bytes, key: bytes | None) -> Outcome:
+        """See Envelope.one."""
+        payload, connect = self._form.payload(value)
+        if payload is None:
+            return Outcome(ignored="record without payload")
+        if not isinstance(payload, dict):
+            raise ValueError("its payload is no object")
+        return self._outcome(payload, connect, key)
+
+    @abstractmethod
+    def _run(self, payloads: Payloads) -> Changes:
+        """The changes of payloads of one schema. Raises as Envelope.bulk."""
+
+    @abstractmethod
+    def _outcome(
+        self, payload: Mapping[str, Any], connect: ConnectSchema | None, key: bytes | None
+    ) -> Outcome:
+        """What one payload is. Raises ValueError with the reason."""
+
+    def _unwatched(self, described: ConnectSchema | None) -> Watch | None:
+        """The watch over rows, which those that a schema describes do not need. Raises NewFieldsError where that has more."""
+        if described is None or self._watch is None:
+            return self._watch
+        if lacking(self._schema.fields, iceberg_schema_of(described).fields, self._watch):
+            raise NewFieldsError
+        return None
+
+    def _row_reader(self, readings: Mapping[str, Reading], watch: Watch | None) -> RowReader:
+        return RowReader(
+            self._schema,
+            readings,
+            self._key,
+            self._unavailable,
+            partial_update=self._partial_update,
+            watch=watch,
+        )
