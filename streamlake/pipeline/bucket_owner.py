@@ -66,7 +66,7 @@ class BucketOwner:
         if intended is None or self._shuffle == ALWAYS or not intended.partitions:
             return now
         best = fitting_buckets(intended.partitions.values(), self._buckets)
-        if best < self._buckets and self._shuffle == AUTO and now.message_key is None:
+        if best < self._buckets and self._shuffle == AUTO:
             return now
         if now.message_key is not None or now.count == 1:
             fits = all(count % now.count == 0 for count in intended.partitions.values())
