@@ -208,6 +208,8 @@ class _Replay:
         at = places(chosen).to_pylist()
         failed: dict[str, tuple[str, str]] = {}
         target = self._run.target(self._identity(number, ""))
+        if isinstance(target, UpsertTarget):
+            target = replace(target, yields=True)
         results = self._written(target, self._decoded(chosen, at, target, failed))
         failed |= _refused(chosen, at, results)
         done = tuple(place for place in at if place not in failed)

@@ -40,8 +40,9 @@ class UpsertTarget:
     than `tombstones_since_ms` (epoch milliseconds) may be forgotten; None: none is kept longer than needed.
     `equality_spec` is the partition spec that equality deletes are written for; with `whole_row` they hold all
     columns, not the key alone. `unset_values` is one of UNSET_POLICIES. Changes
-    from before `truncated_below`, the place of the last truncate in the database's log, come too late. `message_key`: see
-    Bucketing.
+    from before `truncated_below`, the place of the last truncate in the database's log, come too late. With `yields` a change that
+    goes by its arrival (see `log_places`) replaces no row whose place is known: it is replayed, so it arrives last
+    whatever its age. `message_key`: see Bucketing.
     """
 
     table: WriteTarget
@@ -57,6 +58,7 @@ class UpsertTarget:
     unset_values: str = FAIL
     truncated_below: int | str | None = None
     message_key: MessageKey | None = None
+    yields: bool = False
 
     @property
     def bucketing(self) -> Bucketing:

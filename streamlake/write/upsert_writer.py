@@ -226,7 +226,7 @@ class UpsertWriter:
         assert changes.guards is not None
         assert changes.arrival is not None
         known: Array = np.full(len(found.exists), NO_PLACE, dtype=np.int64)
-        if found.guards is not None and found.guard_known is not None:
+        if found.guards is not None and found.guard_known is not None and not self._target.yields:
             known[found.guard_known] = found.guards.values[found.guard_known]
         floor = None if self._floor is None else int(self._floor.values[0])
         guards = inherited(changes.guards, changes.arrival, changes.order, group, known, floor)

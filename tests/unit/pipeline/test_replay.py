@@ -21,7 +21,9 @@ from streamlake.pipeline.record_screen import RecordScreen, reject_rules
 from streamlake.pipeline.rejects_table import open_rejects, rejects_name, require_rejects
 from streamlake.pipeline.replay import ReplayedTable, replay
 from streamlake.pipeline.replay_plan import ReplayPlans
+from streamlake.pipeline.row_names import RowRoute
 from streamlake.pipeline.sink_run import SinkRun
+from streamlake.records import ROW_KIND, ROW_SEQUENCE
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.write.task import write_rows
 from tests.helpers.invariants import check_table
@@ -132,6 +134,22 @@ def test_what_fails_again_stays_with_the_error_of_today(tmp_path):
     assert len(open_rejects(str(location)).snapshots) == snapshots, "nothing is new, so nothing is committed"
 
 
+def test_of_tables_that_rows_name_each_takes_its_own(tmp_path):
+    location = tmp_path / "e_a"
+    make_table(location, "id long, v string")
+    reject(location, [record(1, "A"), record(2, "b"), record(3, "a")])
+    found = replay(given(location, routes=(RowRoute(f"{tmp_path}/e_{{row.v}}"),)))
+    assert (found.records, found.failed) == (2, 1)
+    assert rows_of(location) == [(1, "A"), (3, "a")]
+    [strange] = left(location)
+    assert "its rows name another table" in strange["error_message"]
+    default = tmp_path / "rest"
+    make_table(default, "id long, v string")
+    reject(default, [record(4, "//")])
+    rest = given(default, routes=(RowRoute(f"{tmp_path}/e_{{row.v}}"),), keeps_unrouted=True)
+    assert (replay(rest).records, rows_of(default)) == (1, [(4, "//")])
+
+
 def test_a_filter_and_a_limit_choose(tmp_path):
     location = tmp_path / "t"
     make_table(location, "id long, v string")
@@ -181,6 +199,31 @@ def test_an_old_change_does_not_overwrite_a_newer_row(tmp_path):
     stream.checkpoint(pa.table({"id": [3, 2], "v": ["newer", "newer"], "at": [11, 11]}))
     assert rows_of(location) == [(1, "new"), (2, "newer"), (3, "newer")]
     check_table(open_table(str(location)), files_exist=True)
+
+
+def test_a_snapshots_row_does_not_overwrite_what_was_streamed_since(tmp_path):
+    """The stream and the replay of its rejects are ordered by the place in the log alike, without being told."""
+    location = tmp_path / "t"
+    make_table(location, "id long, v string", format_version=3)
+    stream = LocalUpserts(str(location), key=["id"], sequence_by=[ROW_SEQUENCE])
+    rows = {"id": [1, 2, 3], "v": ["streamed", "gone", "streamed"], ROW_SEQUENCE: [90, 95, 120]}
+    stream.checkpoint(pa.table({**rows, ROW_KIND: pa.array([0, 3, 0], pa.int8())}))
+
+    def event(op, key, lsn):
+        after = {"id": key, "v": "replayed"}
+        source = {"connector": "postgresql", "lsn": lsn}
+        return json.dumps({"op": op, "before": None, "after": after, "source": source, "v": "no int"})
+
+    reject(location, [event("r", key, 100) for key in (1, 2, 4)] + [event("u", 3, 110), event("u", 1, 91)])
+    debezium = source(format="debezium-json")
+    found = replay(given(location, source=debezium, mode="upsert", key=["id"]))
+    assert (found.records, found.left, found.notes) == (5, 0, ())
+    assert rows_of(location) == [(1, "replayed"), (3, "streamed"), (4, "replayed")]
+    stream.restart()
+    stream.checkpoint_id = 1
+    receipt = stream.checkpoint(pa.table({"id": [1, 4], "v": ["late", "next"], ROW_SEQUENCE: [90, 99]}))
+    assert receipt.counters["rows-indexed"] == 0, "the stream goes on with the replay's index"
+    assert rows_of(location) == [(1, "replayed"), (3, "streamed"), (4, "next")]
 
 
 def test_changes_keep_their_order_and_deletes_delete(tmp_path):
