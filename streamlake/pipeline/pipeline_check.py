@@ -83,6 +83,8 @@ class _KafkaCheck:
             members = ()
         opened: list[tuple[SinkPlan, Table]] = []
         for member in members:
+            if member.topics == ():
+                continue  # rows have named it, and nothing is read any more that could
             points = Points()
             plan = SinkPlan.of(member.table, member.arguments, self.pipeline.name)
             source, part = self.source, found

@@ -19,6 +19,7 @@ from streamlake.commit.marker import Fence, Marker, marker_property, marker_summ
 from streamlake.errors import SourceError, StorageError
 from streamlake.pipeline import pipeline_check, topic_check
 from streamlake.pipeline.check_points import Point, Points, Verdict
+from streamlake.pipeline.known_tables import TABLES_PATH, tables_to_bytes
 from streamlake.pipeline.pipeline_check import check_pipeline
 from streamlake.records import RAW_RECORDS
 from streamlake.source.offsets import OffsetRange, SourceOffsets
@@ -141,6 +142,25 @@ def world_offsets(world: World) -> tuple[str, ...]:
     from streamlake.checkpoint.spark_directory import SparkDirectory
 
     return SparkDirectory(str(world.checkpoint)).end_offsets(0) or ()
+
+
+def test_rows_that_name_their_tables(world: World) -> None:
+    template = f"{world.home}/e_{{row.id}}"
+    world.table = Path(f"'{template}'")
+    found = world.found()
+    assert "by the field id" in found["routes"].told
+    assert "none has been named yet" in found["table"].told
+    assert not world.errors()
+    world.start_query()
+    (world.checkpoint / "streamlake").mkdir()
+    named = {str(world.home / "e_1"): template}
+    (world.checkpoint / TABLES_PATH).write_bytes(tables_to_bytes(named))
+    make_table(world.home / "e_1", "other string not null")
+    assert "e_1" in world.errors()["columns"], world.errors()
+    world.table = Path(f"'{world.home}/e_{{row.it}}'")
+    assert "rows have no such field; there is id" in world.errors()["routes"]
+    world.table = Path(f"'{world.home}/e_{{route}}'")
+    assert "cannot be imported" in world.errors(sink="create: true, route: 'no.such:one'")["routes"]
 
 
 def test_the_file_is_wrong(world: World) -> None:

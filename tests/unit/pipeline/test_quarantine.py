@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from streamlake.errors import DataInvalidError, DecodeError
-from streamlake.pipeline.quarantine import quarantine_from_text, quarantine_to_bytes, quarantined
+from streamlake.pipeline.quarantine import (
+    missed_ranges,
+    quarantine_from_text,
+    quarantine_to_bytes,
+    quarantined,
+)
 from streamlake.source.offsets import OffsetRange
 
 
@@ -29,6 +34,16 @@ def test_what_appears_meanwhile_is_known_too() -> None:
     # A topic that was made anew begins at its own beginning.
     assert known.knowing(later, {("a", 0): 0}, ["a", "b"]).missed({("a", 0): 3}) == [
         OffsetRange("a", 0, 0, 3)
+    ]
+
+
+def test_what_several_tables_lack_of_a_partition_is_read_once() -> None:
+    one = quarantined(1, {("a", 0): 10, ("a", 1): 5}, ["a"], DecodeError("no"), 0)
+    two = quarantined(2, {("a", 0): 25, ("b", 0): 1}, ["a", "b"], DecodeError("no"), 0)
+    assert missed_ranges([two, one], {("a", 0): 40, ("a", 1): 5, ("b", 0): 3}) == [
+        OffsetRange("a", 0, 10, 25),
+        OffsetRange("a", 0, 25, 40),
+        OffsetRange("b", 0, 1, 3),
     ]
 
 

@@ -15,8 +15,9 @@ from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.cli import main as cli
 from streamlake.cli.status import human_duration
 from streamlake.commit.marker import marker_summary
-from streamlake.errors import SchemaMismatchError, SourceError
+from streamlake.errors import DataInvalidError, SchemaMismatchError, SourceError
 from streamlake.pipeline import status as statuses
+from streamlake.pipeline.known_tables import TABLES_PATH, tables_to_bytes
 from streamlake.pipeline.pipeline_file import parse_pipeline
 from streamlake.pipeline.quarantine import quarantine_to_bytes, quarantined
 from streamlake.pipeline.status import status_of, status_of_table
@@ -241,6 +242,27 @@ def test_many_tables(stream: Stream, tmp_path: Path) -> None:
     (stream.checkpoint / "offsets" / "0").write_text(f"v1\n{{}}\n{log}\n")
     with status_of(pipeline) as reader:
         assert [Path(each.table).name for each in reader.read().tables] == ["orders"]
+
+
+def test_tables_that_rows_name(stream: Stream, tmp_path: Path) -> None:
+    """Those that the query has noted in its directory."""
+    template = f"'{tmp_path}/e_{{row.c}}'"
+    pipeline = parse_pipeline(
+        PIPELINE.format(name="p", table=template, checkpoint=stream.checkpoint), "p", {}
+    )
+    with status_of(pipeline) as reader:
+        assert reader.read().tables == ()
+    (stream.checkpoint / "streamlake").mkdir(exist_ok=True)
+    named = {f"{tmp_path}/e_{part}": f"{tmp_path}/e_{{row.c}}" for part in ("de", "fr")}
+    (stream.checkpoint / TABLES_PATH).write_bytes(tables_to_bytes(named))
+    stream.table = make_table(tmp_path / "e_de", "id long")
+    stream.commit(0, {("orders", 0): 100}, pipeline="p")
+    with status_of(pipeline) as reader:
+        found = reader.read().tables
+    assert [(Path(each.table).name, each.exists) for each in found] == [("e_de", True), ("e_fr", False)]
+    (stream.checkpoint / TABLES_PATH).write_text('{"tables": ')
+    with status_of(pipeline) as reader, pytest.raises(DataInvalidError, match="names the tables that rows"):
+        reader.read()
 
 
 def call(*arguments: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamlake.errors import InvalidOptionError
-from streamlake.pipeline.table_names import TableNames, is_template
+from streamlake.pipeline.table_names import TableNames, is_template, row_placeholders
 
 
 def test_placeholders_are_the_topic_and_the_groups_of_its_pattern() -> None:
@@ -21,11 +21,22 @@ def test_placeholders_are_the_topic_and_the_groups_of_its_pattern() -> None:
     [
         ("lake.{tabel}", r"(?P<table>.*)", r"placeholder '\{tabel\}'.*did you mean 'table'"),
         ("lake.{}", None, r"placeholder '\{\}'.*there is topic"),
+        ("lake.{row.}", None, r"placeholder '\{row\.\}'"),
+        ("lake.{country}", None, r"A field of the row is '\{row\.country\}'"),
+        ("lake.{route}", None, r"'\{route\}', and no function is given"),
     ],
 )
 def test_an_unknown_placeholder_is_refused(template: str, pattern: str | None, message: str) -> None:
     with pytest.raises(InvalidOptionError, match=message):
         TableNames(template, pattern)
+
+
+def test_what_rows_tell_is_left_in() -> None:
+    names = TableNames("{topic}/{row.a.b}_{route}_{row.a.b}", None, has_route=True)
+    assert names.by_row
+    assert names.of("t") == "t/{row.a.b}_{route}_{row.a.b}"
+    assert row_placeholders(names.of("t")) == ("row.a.b", "route")
+    assert not TableNames("lake.{topic}", None).by_row
 
 
 def test_a_topic_whose_group_is_empty_gives_no_table() -> None:

@@ -17,6 +17,11 @@ from streamlake.errors import InvalidOptionError, StreamlakeError
         ("lake.{topic}", {"on_table_failure": "quarantin"}, "quarantin.*[Dd]id you mean 'quarantine'"),
         ("lake.{topic}", {"mode": "upsrt"}, "'upsrt'"),
         ("lake.{topic}", {"tables": {"lake.a": {"mode": "upsrt"}}}, "'upsrt'"),
+        ("lake.{topic}", {"route": len}, r"write '\{route\}' in its name"),
+        ("lake.{route}", {"route": "no.such:thing"}, "cannot be imported"),
+        ("lake.{topic}", {"default_table": "lake.rest"}, "topics alone name those of"),
+        ("lake.{row.a}", {"default_table": "lake.{row.b}"}, "do not tell what is to be written"),
+        ("lake.{row.a}", {"max_tables": 0}, "at least 1"),
     ],
 )
 def test_arguments_that_make_no_sense_are_refused(
@@ -38,6 +43,20 @@ def test_settings_of_a_table_that_no_topic_has_are_refused(tables: dict[str, Any
     source = KafkaSource("127.0.0.1:1", topics=["orders"], schema="id long")
     with pytest.raises(StreamlakeError, match=message):
         sink.start(source, checkpoint_location="/nowhere")
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("lake.{row.nane}", r"rows have no such field; did you mean '\{row\.name\}'"),
+        ("lake.{row.amount}", "which is double: tables are named by text"),
+        ("lake.{route}", "no function is given"),
+    ],
+)
+def test_what_rows_do_not_tell_is_noticed_before_anything_runs(table: str, message: str) -> None:
+    source = KafkaSource("127.0.0.1:1", topics=["orders"], schema="id long, name string, amount double")
+    with pytest.raises(InvalidOptionError, match=message):
+        IcebergTables(table).start(source, checkpoint_location="/nowhere")
 
 
 def test_a_data_frame_goes_into_one_table() -> None:
