@@ -7,7 +7,7 @@ that a snapshot read (op "r") have `read_at` of it.
 | connector | sequence |
 |---|---|
 | postgresql | int64: `lsn` |
-| mysql, mariadb | int64: number of the binlog `file` * 2**36 + `pos` + `row` (an event is longer than it has rows) |
+| mysql, mariadb | int64: number of the binlog `file` * 2**36 + `pos`; `row` begins anew in each event of a compressed transaction, and these have one `pos` |
 | sqlserver | int64: `commit_lsn` without its last part: a log block, inside of which the order of arrival decides |
 | mongodb | int64: seconds of `ts_ms` * 2**32 + `ord` |
 | others | int64: nanoseconds of `ts_ns`, else `ts_us`, else `ts_ms` |
@@ -124,18 +124,14 @@ class _Binlog:
     fields: tuple[NestedField, ...] = (
         NestedField(0, "file", StringType()),
         NestedField(0, "pos", LongType()),
-        NestedField(0, "row", LongType()),
     )
 
     def column(self, source: pa.StructArray) -> pa.Array:
-        position = pc.add(source.field("pos"), source.field("row").fill_null(0))
-        return binlog_sequences(source.field("file"), position)
+        return binlog_sequences(source.field("file"), source.field("pos"))
 
     def value(self, source: Mapping[str, Any]) -> int | None:
         position = _number(source, "pos")
-        if position is None:
-            return None
-        return binlog_sequence(_text(source, "file"), position + (_number(source, "row") or 0))
+        return None if position is None else binlog_sequence(_text(source, "file"), position)
 
 
 class _SqlServer:
