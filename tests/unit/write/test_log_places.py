@@ -163,7 +163,7 @@ class Reference:
             self.rows[key] = value
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(CHECKPOINTS, st.sampled_from([1, 3, 1000]))
 def test_any_mixture_is_what_the_rules_say(
     checkpoints: list[tuple[list[Change], int]], batch_rows: int
@@ -199,3 +199,16 @@ def test_the_order_of_arrival_where_it_is_asked_for(given: Any) -> None:
     assert named_sequence(given) == ()
     with pytest.raises(InvalidOptionError, match="sequence_by belongs to"):
         IcebergSink("/t", sequence_by=["at"])
+
+
+def test_a_stream_that_ran_without_an_order_takes_it_up(stream: Stream) -> None:
+    """Its index knows no places, so it is made anew of the table once; what comes then is kept."""
+    before = LocalUpserts(stream.upserts.location, key=["id"])
+    before.checkpoint(changes((1, 50, C, 1), (2, 60, C, 2)).drop_columns([ROW_SEQUENCE]))
+    stream.upserts.restart()
+    stream.upserts.checkpoint_id = 1
+    receipt = stream.checkpoint((1, 10, U, 11), (3, 20, C, 3))
+    assert receipt.counters["rows-indexed"] == 2
+    receipt = stream.checkpoint((1, 9, U, 0), (2, 5, U, 12))
+    assert receipt.counters["rows-indexed"] == 0
+    assert stream.rows() == {1: 11, 2: 12, 3: 3}
