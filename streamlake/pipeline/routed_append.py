@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 
 from streamlake.errors import StreamlakeError
@@ -19,6 +20,7 @@ from streamlake.pipeline.task_errors import FINAL_ERRORS
 from streamlake.source.offsets import OffsetRange
 from streamlake.spec.data_file import DataFile
 from streamlake.write.output_files import OutputFiles
+from streamlake.write.partition_writer import PartitionWriter
 from streamlake.write.result import WriteResult
 from streamlake.write.row_check import RowCheck
 from streamlake.write.side_writer import SideWriter
@@ -99,7 +101,7 @@ class _Files:
     def finished(self) -> list[Told]:
         told: list[Told] = []
         for number in [*self._tables, *(number for number in self._waiting if number not in self._tables)]:
-            self._write(number)
+            self._write(number, alone=True)
             try:
                 result = self._tables[number].result() if number in self._tables else None
             except FINAL_ERRORS as error:
@@ -126,17 +128,23 @@ class _Files:
         for number, _ in sorted(self._bytes.items(), key=lambda item: -item[1]):
             if self._all_bytes <= self._budget / 2:
                 break
-            self._write(number)
+            self._write(number, alone=False)
+        # What still waits would keep the memory of all rows that it was read with.
+        self._waiting = {number: [_copied(rows)] for number, rows in self._waiting.items()}
 
-    def _write(self, number: int) -> None:
-        """Write what waits for a table, as the most recently written one."""
+    def _write(self, number: int, *, alone: bool) -> None:
+        """Write what waits for a table, as the most recently written one. `alone`: the table is finished right after."""
         waiting = self._taken(number)
         if not waiting:
             return
-        table = self._tables.pop(number, None) or _TableFiles(self._targets[number], self._ids)
+        table = self._tables.pop(number, None)
+        if table is None:
+            table = _TableFiles(self._targets[number], self._ids, alone=alone)
         self._tables[number] = table
         try:
             table.write(waiting)
+            if not alone:
+                table.flush()
             opened = [each for each in self._tables.values() if each.is_open]
             for each in opened[: max(0, len(opened) - MAX_OPEN)]:
                 each.finish()
@@ -166,12 +174,13 @@ class _Files:
 
 
 class _TableFiles:
-    """The files of one table. They may be finished, and others begun, whenever too many are open."""
+    """The files of one table. They may be finished, and others begun, whenever too many are open; `alone`: none are, so that it
+    may have all of the memory."""
 
-    def __init__(self, target: WriteTarget, ids: Ids) -> None:
-        budget = max(_SMALLEST_BUDGET, target.options.memory_budget_bytes // MAX_OPEN)
-        options = replace(target.options, memory_budget_bytes=min(budget, target.options.memory_budget_bytes))
-        self._target = replace(target, options=options)
+    def __init__(self, target: WriteTarget, ids: Ids, *, alone: bool) -> None:
+        whole = target.options.memory_budget_bytes
+        budget = whole if alone else min(whole, max(_SMALLEST_BUDGET, whole // MAX_OPEN))
+        self._target = replace(target, options=replace(target.options, memory_budget_bytes=budget))
         self._ids = ids
         self._check = RowCheck(target.schema, target.location)
         self._output = OutputFiles(target, *ids)
@@ -190,6 +199,12 @@ class _TableFiles:
             if self._writer is None:
                 self._writer = rows_writer(self._target, self._output)
             self._writer.write(self._check.align(rows))
+
+    def flush(self) -> None:
+        """Encode what the writer holds, where it is one that would wait for more."""
+        if isinstance(self._writer, PartitionWriter):
+            with task_errors(self._target, *self._ids[1:]):
+                self._writer.flush()
 
     def finish(self) -> None:
         if self._writer is not None:
@@ -221,3 +236,10 @@ class _TableFiles:
             self._writer.abort()
             self._writer = None
         self._output.delete_all()
+
+
+def _copied(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """Their rows in memory of their own."""
+    rows = pa.Table.from_batches(batches)
+    taken = rows.take(pa.array(np.arange(rows.num_rows))).combine_chunks()
+    return taken.to_batches()[0]

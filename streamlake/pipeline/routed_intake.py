@@ -7,7 +7,7 @@ met yet is collected, and its rows are passed over, because the driver then has 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -140,14 +140,14 @@ class RowParting:
             parts.setdefault(intake.unrouted, lost[:0])
         if is_own:
             self._meet(parts)
-        for name, places in parts.items():
-            branch = branches.get(name)
-            if branch is None or branch.table in self._given_up:
-                continue
-            mine = _chosen(decoded, places)
-            part = self._fitted(
-                branch, replace(mine, rejects=tuple(rejects) if name == intake.unrouted else ())
-            )
+        wanted = [
+            (branch, places, tuple(rejects) if name == intake.unrouted else ())
+            for name, places in parts.items()
+            if (branch := branches.get(name)) is not None and branch.table not in self._given_up
+        ]
+        chosen = _chosen(decoded, [places for _, places, _ in wanted])
+        for (branch, _, told), mine in zip(wanted, chosen, strict=True):
+            part = self._fitted(branch, replace(mine, rejects=told))
             if part is not None:
                 yield part
 
@@ -217,11 +217,21 @@ def _takes(branch: Branch, piece: OffsetRange) -> bool:
     return floor is not None and piece.start >= floor
 
 
-def _chosen(decoded: Decoded, places: Array) -> Decoded:
-    if len(places) == decoded.rows.num_rows:
-        return replace(decoded, moves=(), truncates=())
-    rows = decoded.rows.take(pa.array(places, pa.int64()))
-    return replace(decoded, rows=rows, records=decoded.records[places], moves=(), truncates=())
+def _chosen(decoded: Decoded, places: Sequence[Array]) -> Iterator[Decoded]:
+    """The rows at each of these places; they are brought together once for all."""
+    if len(places) == 1 and len(places[0]) == decoded.rows.num_rows:
+        yield replace(decoded, moves=(), truncates=())
+        return
+    order: Array = np.concatenate([np.zeros(0, dtype=np.int64), *places])
+    rows = decoded.rows.take(pa.array(order, pa.int64()))
+    records = decoded.records[order]
+    low = 0
+    for each in places:
+        high = low + len(each)
+        yield replace(
+            decoded, rows=rows.slice(low, len(each)), records=records[low:high], moves=(), truncates=()
+        )
+        low = high
 
 
 def _some(names: Collection[str]) -> str:

@@ -120,8 +120,9 @@ class RowNames:
         codes: Array = np.zeros(rows.num_rows, dtype=np.int64)
         members: list[tuple[str | None, ...]] = [()]
         none: Array = np.zeros(rows.num_rows, dtype=bool)
-        for name in self._sources:
-            each, texts = self._coded(name, rows)
+        columns = {name: self._column(name, rows) for name in self._sources}
+        for name, column in columns.items():
+            each, texts = self._coded(name, column)
             none |= each < 0
             distinct, codes = np.unique(codes * (len(texts) + 1) + each + 1, return_inverse=True)
             found = [divmod(code, len(texts) + 1) for code in distinct.tolist()]
@@ -129,7 +130,7 @@ class RowNames:
         names: dict[str, int] = {}
         numbers = np.array([self._number(parts, names) for parts in members], dtype=np.int64)
         return RoutedRows(
-            np.where(none, _NO_TABLE, numbers[codes]), tuple(names), lambda row: self._reason(rows, row)
+            np.where(none, _NO_TABLE, numbers[codes]), tuple(names), lambda row: self._reason(columns, row)
         )
 
     def _number(self, parts: Sequence[str | None], names: dict[str, int]) -> int:
@@ -140,12 +141,13 @@ class RowNames:
         name = PLACEHOLDER.sub(lambda found: by_source[found[1]] or "", self._route.template)
         return names.setdefault(name, len(names))
 
-    def _coded(self, name: str, rows: pa.RecordBatch) -> tuple[Array, list[str | None]]:
+    def _column(self, name: str, rows: pa.RecordBatch) -> pa.Array:
+        """What fills a placeholder, row by row."""
+        return self._called(rows) if name == ROUTE else _field(rows, self._route.fields[name])
+
+    def _coded(self, name: str, column: pa.Array) -> tuple[Array, list[str | None]]:
         """Codes of one placeholder's values, below zero for nulls, and the part of a name that each of them makes."""
-        if name == ROUTE:
-            column, made = self._called(rows), _taken_part
-        else:
-            column, made = _field(rows, self._route.fields[name]), table_part
+        made = _taken_part if name == ROUTE else table_part
         encoded = column.dictionary_encode()
         codes: Array = encoded.indices.cast(pa.int64()).fill_null(_NO_TABLE).to_numpy(zero_copy_only=False)
         texts = []
@@ -184,10 +186,10 @@ class RowNames:
             )
         return found
 
-    def _reason(self, rows: pa.RecordBatch, row: int) -> str:
-        for name in self._sources:
+    def _reason(self, columns: Mapping[str, pa.Array], row: int) -> str:
+        for name, column in columns.items():
+            value = column[row].as_py()
             if name == ROUTE:
-                value = self._called(rows)[row].as_py()
                 said = (
                     "no table" if value is None else f"{_shown(value)}, which cannot be the name of a table"
                 )
@@ -195,7 +197,6 @@ class RowNames:
                     assert self._route.function is not None
                     return f"the route function {route_name(self._route.function)} gives {said}"
                 continue
-            value = _field(rows, self._route.fields[name])[row].as_py()
             if value is None:
                 return f"its field {name[len(ROW) :]}, which names the table, is null"
             if table_part(value) is None:

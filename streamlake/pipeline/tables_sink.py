@@ -1,7 +1,8 @@
-"""IcebergTables: one query of a KafkaSource into as many tables as there are topics, each committed by its own token.
+"""IcebergTables: one query of a KafkaSource into as many tables as there are topics, or as its rows name, each committed by its
+own token.
 
 Place in the flow: beside IcebergSink, of which it holds one per table. Topics are met when their first offsets come; their
-tables are opened, or created from the template. Invariant: a micro-batch is done when every table that had records in it is;
+tables are opened, or created from the template. What rows name is left to `row_tables`. Invariant: a micro-batch is done when every table that had records in it is;
 what one has committed already is not written again by a replay.
 """
 
@@ -46,7 +47,8 @@ QUARANTINE = "quarantine"
 
 
 class IcebergTables:
-    """Writes the topics of one KafkaSource to one table each (or several to one, where their names say so).
+    """Writes the topics of one KafkaSource to one table each (or several to one, where their names say so), or its rows to the
+    tables that they name.
 
     `table` is a template, see TableNames; `catalog`, `mode` and `settings` are those of IcebergSink for every table, with
     `create=True` unless said otherwise, and `tables` changes them for single ones: {"lake.orders": {"key": ["id"]}}. Where

@@ -102,6 +102,19 @@ def test_rows_without_a_table(made: Make, tmp_path: Path) -> None:
     assert stream.tables() == set()
 
 
+def test_what_hinders_reading_is_of_no_single_table(made: Make) -> None:
+    """None of them could be set aside for it: a table that nobody knows yet may be among the records that follow."""
+    stream = made()
+    stream.take(row(1, "a"), row(2, "b"))
+    stream.values += [row(3, "a"), b"{", row(4, "new")]
+    stream._ends.append(len(stream.values))
+    ended = stream._taken()
+    assert ended.endings == {}
+    assert list(ended.errors) == [stream.template]
+    assert "events-3 offset 3" in str(ended.errors[stream.template])
+    assert (stream.ids("e_a"), stream.tables()) == ([1], {"e_a", "e_b"})
+
+
 def test_rows_without_a_table_go_to_the_default_table(made: Make) -> None:
     stream = made(default_table="other")
     stream.take(row(1, "a"), row(2, None), row(3, "//"), row(4, "other"))
