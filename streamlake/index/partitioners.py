@@ -27,8 +27,7 @@ def murmur2(data: Array, starts: Array, lengths: Array) -> Array:
 
     `data` is (m,) uint8, `starts` and `lengths` (n,) integers; the result is (n,) int64 below 2**31: Java's without its sign.
     """
-    data = np.concatenate([np.asarray(data, dtype=np.uint8), np.zeros(4, dtype=np.uint8)])
-    words = np.ndarray(shape=(len(data) - 3,), dtype="<u4", buffer=data, strides=(1,))
+    words = _words(data)
     hashes: Array = np.empty(len(starts), dtype=np.int64)
     for rows, at, sizes in _blocks(starts, lengths):
         h: Array = _SEED ^ sizes.astype(np.uint32)
@@ -51,15 +50,29 @@ def murmur2(data: Array, starts: Array, lengths: Array) -> Array:
 
 def crc32(data: Array, starts: Array, lengths: Array) -> Array:
     """The same as `murmur2`, by the checksum of zlib; below 2**32."""
-    data = np.asarray(data, dtype=np.uint8)
+    words = _words(data)
     hashes: Array = np.empty(len(starts), dtype=np.int64)
     for rows, at, sizes in _blocks(starts, lengths):
         crc: Array = np.full(len(at), 0xFFFFFFFF, dtype=np.uint32)
-        for byte, active in _rounds(sizes):
-            some = crc[:active]
-            crc[:active] = _CRC[(some ^ data[at[:active] + byte]) & np.uint32(0xFF)] ^ (some >> np.uint32(8))
+        counts = sizes >> 2
+        for word, active in _rounds(counts):
+            k = crc[:active] ^ words[at[:active] + 4 * word]
+            mixed = _CRC[3][k & _BYTE]
+            for shift, table in ((8, _CRC[2]), (16, _CRC[1]), (24, _CRC[0])):
+                mixed ^= table[(k >> np.uint32(shift)) & _BYTE]
+            crc[:active] = mixed
+        for byte in range(3):
+            some = np.flatnonzero(sizes & 3 > byte)
+            k = crc[some] ^ words[at[some] + 4 * counts[some] + byte]
+            crc[some] = _CRC[0][k & _BYTE] ^ (crc[some] >> np.uint32(8))
         hashes[rows] = ~crc
     return hashes
+
+
+def _words(data: Array) -> Array:
+    """The four bytes from each place on, as a number; behind the end there are zeros."""
+    padded = np.concatenate([np.asarray(data, dtype=np.uint8), np.zeros(4, dtype=np.uint8)])
+    return np.ndarray(shape=(len(padded) - 3,), dtype="<u4", buffer=padded, strides=(1,))
 
 
 def _blocks(starts: Array, lengths: Array) -> Iterator[tuple[Array, Array, Array]]:
@@ -86,14 +99,19 @@ def _absorb_tail(h: Array, words: Array, starts: Array, rest: Array) -> None:
         h[ragged] = (h[ragged] ^ (words[starts[ragged]] & keep[rest[ragged]])) * _M
 
 
-def _crc_table() -> Array:
+def _crc_tables() -> list[Array]:
+    """What a byte becomes after itself and 0, 1, 2 and 3 bytes of zeros."""
     table: Array = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         table = (table >> np.uint32(1)) ^ np.where(table & 1, np.uint32(0xEDB88320), np.uint32(0))
-    return table
+    tables = [table]
+    for _ in range(3):
+        tables.append((tables[-1] >> np.uint32(8)) ^ table[tables[-1] & _BYTE])
+    return tables
 
 
-_CRC = _crc_table()
+_BYTE = np.uint32(0xFF)
+_CRC = _crc_tables()
 
 PARTITIONERS: Mapping[str, Callable[[Array, Array, Array], Array]] = {"murmur2": murmur2, "crc32": crc32}
 """By their names in the key index; the likeliest first."""
