@@ -145,9 +145,9 @@ class RowParting:
             for name, places in parts.items()
             if (branch := branches.get(name)) is not None and branch.table not in self._given_up
         ]
-        chosen = _chosen(decoded, [places for _, places, _ in wanted])
-        for (branch, _, told), mine in zip(wanted, chosen, strict=True):
-            part = self._fitted(branch, replace(mine, rejects=told))
+        chosen = _chosen(decoded.rows, [places for _, places, _ in wanted])
+        for (branch, places, told), rows in zip(wanted, chosen, strict=True):
+            part = self._fitted(branch, decoded, places, rows, told)
             if part is not None:
                 yield part
 
@@ -155,17 +155,28 @@ class RowParting:
         """A table that failed gets nothing more."""
         self._given_up.add(branch.table)
 
-    def _fitted(self, branch: Branch, mine: Decoded) -> Part | None:
+    def _fitted(
+        self,
+        branch: Branch,
+        decoded: Decoded,
+        places: Array,
+        rows: pa.RecordBatch,
+        rejects: tuple[Reject, ...],
+    ) -> Part | None:
+        """What a table gets of the rows at these places of a batch; None for nothing."""
         try:
-            mine = replace(mine, rows=branch.fit.of(mine.rows))
+            fitted = branch.fit.of(rows)
             if branch.rules is None:
-                return Part(branch, mine.rows)
+                return Part(branch, fitted)
+            mine = replace(
+                decoded, rows=fitted, records=decoded.records[places], moves=(), truncates=(), rejects=rejects
+            )
             screen = self._screens.setdefault(branch.table, RowScreen(branch.rules))
             screened = screen.screened(mine)
             rejected = screen.rejects_of(screened)
         except FINAL_ERRORS as error:
             self.give_up(branch)
-            return Part(branch, mine.rows.slice(0, 0), error=error)
+            return Part(branch, rows.slice(0, 0), error=error)
         if not screened.rows.num_rows and rejected is None:
             return None
         return Part(branch, screened.rows, rejected)
@@ -217,21 +228,17 @@ def _takes(branch: Branch, piece: OffsetRange) -> bool:
     return floor is not None and piece.start >= floor
 
 
-def _chosen(decoded: Decoded, places: Sequence[Array]) -> Iterator[Decoded]:
+def _chosen(rows: pa.RecordBatch, places: Sequence[Array]) -> Iterator[pa.RecordBatch]:
     """The rows at each of these places; they are brought together once for all."""
-    if len(places) == 1 and len(places[0]) == decoded.rows.num_rows:
-        yield replace(decoded, moves=(), truncates=())
+    if len(places) == 1 and len(places[0]) == rows.num_rows:
+        yield rows
         return
     order: Array = np.concatenate([np.zeros(0, dtype=np.int64), *places])
-    rows = decoded.rows.take(pa.array(order, pa.int64()))
-    records = decoded.records[order]
+    sorted_rows = rows.take(pa.array(order, pa.int64()))
     low = 0
     for each in places:
-        high = low + len(each)
-        yield replace(
-            decoded, rows=rows.slice(low, len(each)), records=records[low:high], moves=(), truncates=()
-        )
-        low = high
+        yield sorted_rows.slice(low, len(each))
+        low += len(each)
 
 
 def _some(names: Collection[str]) -> str:

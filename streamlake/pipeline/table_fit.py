@@ -8,6 +8,7 @@ is asked to change; where it does not follow, it is ignored as any field is that
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import pyarrow as pa
 
@@ -35,11 +36,13 @@ class TableFit:
         """The rows, without the columns that the table has no place for. Raises NewSchemaError."""
         if self.watch is not None and self.table != self.stream:
             self._require_columns(rows, self.watch)
-        kept = [name for name in rows.schema.names if self._has(name)]
+        kept = [name for name in rows.schema.names if name in self._kept]
         return rows if len(kept) == rows.num_columns else rows.select(kept)
 
-    def _has(self, name: str) -> bool:
-        return name in _OF_CHANGES or name == self.row_kind or self.table.find(name) is not None
+    @cached_property
+    def _kept(self) -> frozenset[str]:
+        kinds = () if self.row_kind is None else (self.row_kind,)
+        return frozenset({*self.table.column_names, *_OF_CHANGES, *kinds})
 
     def _require_columns(self, rows: pa.RecordBatch, watch: Watch) -> None:
         asked = []
