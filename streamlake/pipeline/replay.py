@@ -75,7 +75,8 @@ _BUCKETS = 2
 class ReplayedTable:
     """The table whose rejects are replayed, and the settings that its pipeline has today. `pipeline` None: one without a
     name, then the rejects of all pipelines are taken. With `routes` only rows that name the table are its own, see
-    `of_table`."""
+    `of_table`. `rejects_of` is the table whose rejects are replayed where that is another one, which stands for records without a
+    table: those of others are then left alone."""
 
     table: str
     source: KafkaSource
@@ -89,6 +90,7 @@ class ReplayedTable:
     branch: str = MAIN_BRANCH
     routes: Sequence[RowRoute] = ()
     keeps_unrouted: bool = False
+    rejects_of: str | None = None
 
 
 @dataclass(frozen=True)
@@ -119,10 +121,11 @@ def replay(given: ReplayedTable, where: str | None = None, limit: int | None = N
             f"{given.table}: a table in mode '{given.mode}' holds its last checkpoint only, so that nothing can be replayed into it"
         )
     table = open_table(given.table, given.catalog)
-    rejects = open_rejects(given.table, given.catalog)
+    rejected = given.rejects_of or given.table
+    rejects = open_rejects(rejected, given.catalog)
     if rejects is None:
         return Replayed(
-            given.table, notes=(f"there is no table {rejects_name(given.table)}: nothing was rejected",)
+            given.table, notes=(f"there is no table {rejects_name(rejected)}: nothing was rejected",)
         )
     return _Replay(given, table, rejects).carry_out(where, limit)
 
@@ -132,6 +135,9 @@ class _Replay:
         self._given = given
         self._rejects = rejects
         self._name = f"{given.pipeline or given.table}.replay"
+        if given.rejects_of is not None:
+            self._name = f"{self._name}:{given.table}"
+        self._others: set[str] = set()
         self._job_id = f"replay-{uuid.uuid5(uuid.UUID(rejects.uuid), self._name)}"
         self._sequence_by = sequence_columns(given.sequence_by, given.source, given.mode, given.delete_mode)
         self._row_kind = ROW_KIND if given.source.has_row_kinds else given.row_kind
@@ -212,7 +218,7 @@ class _Replay:
             target = replace(target, yields=True)
         results = self._written(target, self._decoded(chosen, at, target, failed))
         failed |= _refused(chosen, at, results)
-        done = tuple(place for place in at if place not in failed)
+        done = tuple(place for place in at if place not in failed and place not in self._others)
         # The digest tells replays of other records apart that have the same number.
         identity = self._identity(number, hashlib.sha256("\n".join(done).encode()).hexdigest()[:32])
         plan = ReplayPlan(identity, done, failed)
@@ -273,7 +279,7 @@ class _Replay:
         order = 0
         for low in range(0, chosen.num_rows, _CHUNK_RECORDS):
             raw = raw_records(chosen.slice(low, _CHUNK_RECORDS))
-            decoded = screen.screened(self._own(decoder.decode(raw, keep_rejects=True)))
+            decoded = screen.screened(self._own(decoder.decode(raw, keep_rejects=True), at[low:]))
             for reject in decoded.rejects:
                 failed[at[low + reject.record]] = (reject.error, reject.reason)
             if decoded.rows.num_rows:
@@ -284,14 +290,22 @@ class _Replay:
                 found.append((order, truncated))
         return found
 
-    def _own(self, decoded: Decoded) -> Decoded:
-        """What is for this table. A record whose rows are all for others stays a reject, which these do not have."""
+    def _own(self, decoded: Decoded, at: Sequence[str]) -> Decoded:
+        """What is for this table. A record whose rows are for others stays a reject, which these do not have; one that was without
+        a table and is for another is left to that one. `at` are the records' places."""
         routes = self._given.routes
         if not routes or not decoded.rows.num_rows:
             return decoded
         mine = of_table(routes, decoded.rows, self._given.table, keeps_unrouted=self._given.keeps_unrouted)
-        strange = sorted(set(decoded.records[~mine].tolist()) - set(decoded.records[mine].tolist()))
-        reason = f"its rows name another table than {self._given.table}; send it to the topic again"
+        own, other = set(decoded.records[mine].tolist()), set(decoded.records[~mine].tolist())
+        if self._given.rejects_of is None:
+            strange = sorted(other - own)
+            reason = f"its rows name another table than {self._given.table}; send it to the topic again"
+        else:
+            strange = sorted(other & own)
+            reason = "its rows name several tables; send it to the topic again"
+            self._others.update(at[record] for record in other - own)
+            mine &= ~np.isin(decoded.records, strange)
         rejects = [
             *decoded.rejects,
             *(Reject(record, reason, SchemaMismatchError.__name__) for record in strange),

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from streamlake.checkpoint.spark_directory import SparkDirectory
 from streamlake.errors import InvalidOptionError
 from streamlake.options import suggestion
+from streamlake.pipeline.known_tables import TABLES_PATH, tables_from_text
 from streamlake.pipeline.pipeline_file import KafkaSettings, Pipeline
 from streamlake.pipeline.pipeline_source import kafka_source
 from streamlake.pipeline.pipeline_tables import is_by_row, pipeline_tables
@@ -34,7 +36,7 @@ def replayed_tables(pipeline: Pipeline, path: str, table: str | None = None) -> 
             raise InvalidOptionError(f"{path} writes the table '{sink.table}', not '{table}'")
         return [_replayed(pipeline.name, sink.table, sink.arguments, kafka_source(source))]
     if is_by_row(pipeline):
-        return [_named_by_row(pipeline, source, path, table)]
+        return _named_by_row(pipeline, source, path, table)
     known = pipeline_tables(pipeline, source.topics)
     if table is None:
         if not source.topics:
@@ -58,29 +60,36 @@ def replayed_tables(pipeline: Pipeline, path: str, table: str | None = None) -> 
     return [_replayed(pipeline.name, name, arguments, every) for name, arguments in chosen.items()]
 
 
-def _named_by_row(pipeline: Pipeline, source: KafkaSettings, path: str, table: str | None) -> ReplayedTable:
-    """A table that rows have named. What was rejected because no table is told cannot be replayed into one table."""
+def _named_by_row(
+    pipeline: Pipeline, source: KafkaSettings, path: str, table: str | None
+) -> list[ReplayedTable]:
+    """A table that rows have named. The rejects of the one that stands for records without a table are for all tables that rows
+    have named by now."""
     sink = pipeline.sink
     if table is None:
         raise InvalidOptionError(f"{path}: rows name the tables of '{sink.table}'; name one with --table")
     names = TableNames(sink.table, source.topic_pattern, has_route=ROUTE in sink.arguments)
     name = sink.arguments.get(ROUTE)
     function = None if name is None else imported_route(name)
-    routes = tuple(dict.fromkeys(RowRoute(names.of(topic), function) for topic in source.topics)) or (
-        RowRoute(sink.table, function),
-    )
-    if any(table == unrouted_name(route.template) for route in routes):
-        raise InvalidOptionError(
-            f"the rejects of {table} are of records that could not be decoded, or whose rows name no table, so that they may be of "
-            "several tables; send them to the topic again once what was wrong with them is mended"
-        )
-    own: Mapping[str, Any] = sink.arguments.get("tables", {}).get(table, {})
+    templates = dict.fromkeys(map(names.of, source.topics)) or {sink.table: None}
+    routes = tuple(RowRoute(template, function) for template in templates)
+    default = sink.arguments.get("default_table")
     every = replace(kafka_source(source), topics=None, topic_pattern=".*")
-    return replace(
-        _replayed(pipeline.name, table, {**sink.arguments, **own}, every),
-        routes=routes,
-        keeps_unrouted=table == sink.arguments.get("default_table"),
-    )
+    own: Mapping[str, Mapping[str, Any]] = sink.arguments.get("tables", {})
+
+    def replayed(target: str, rejects_of: str | None) -> ReplayedTable:
+        return replace(
+            _replayed(pipeline.name, target, {**sink.arguments, **own.get(target, {})}, every),
+            routes=routes,
+            keeps_unrouted=target == default,
+            rejects_of=rejects_of,
+        )
+
+    if table != default and table not in map(unrouted_name, templates):
+        return [replayed(table, None)]
+    text = SparkDirectory(pipeline.checkpoint).text(TABLES_PATH)
+    known = [] if text is None else sorted(tables_from_text(text, f"{pipeline.checkpoint}/{TABLES_PATH}"))
+    return [replayed(each, table) for each in known if each not in map(unrouted_name, templates)]
 
 
 def _replayed(

@@ -73,7 +73,7 @@ def test_a_filter_a_limit_and_json(pipeline: Path, capsys: pytest.CaptureFixture
     [
         ({}, ["--table", "other"], "writes the table"),
         ({"table": "/e_{row.v}"}, [], "rows name the tables of '/e_{row.v}'; name one with --table"),
-        ({"table": "/e_{row.v}"}, ["--table", "/e_unrouted"], "may be of several tables"),
+        ({"table": "/e_{row.v}"}, ["--table", "/e_unrouted"], "is not the checkpoint directory of a query"),
         ({"table": "/nowhere/{topic}"}, ["--table", "/nowhere/order"], "Did you mean '/nowhere/orders'?"),
         ({}, ["--where", "no such filter"], "filter"),
     ],

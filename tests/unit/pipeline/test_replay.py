@@ -150,6 +150,21 @@ def test_of_tables_that_rows_name_each_takes_its_own(tmp_path):
     assert (replay(rest).records, rows_of(default)) == (1, [(4, "//")])
 
 
+def test_records_that_had_no_table_go_to_those_that_they_name_now(tmp_path):
+    a, b, unrouted = (tmp_path / f"e_{part}" for part in ("a", "b", "unrouted"))
+    for location in (a, b, unrouted):
+        make_table(location, "id long, v string")
+    reject(unrouted, [record(1, "A"), record(2, "b"), record(3, "//"), "{", record(4, "c"), record(5, "a")])
+    routes = (RowRoute(f"{tmp_path}/e_{{row.v}}"),)
+    first, second = (given(each, routes=routes, rejects_of=str(unrouted)) for each in (a, b))
+    found = replay(first)
+    assert (found.records, found.failed, found.left) == (2, 1, 4)
+    assert replay(second).records == 1
+    assert (rows_of(a), rows_of(b)) == ([(1, "A"), (5, "a")], [(2, "b")])
+    assert [row["offset"] for row in left(unrouted)] == [102, 103, 104]
+    assert replay(first).records == 0
+
+
 def test_a_filter_and_a_limit_choose(tmp_path):
     location = tmp_path / "t"
     make_table(location, "id long, v string")
