@@ -45,6 +45,13 @@ class RoutedJob:
         self._writes = writes
         self._families = {len(writes) + at: each for at, each in enumerate(families)}
         self._due = set(self._families)
+        number_of = {id(each.family): number for number, each in self._families.items()}
+        self._family_of = {
+            number: number_of[id(write.part.family)]
+            for number, write in enumerate(writes)
+            if write.part is not None
+        }
+        """Table's number -> its family's."""
         self._branches: dict[int, Branch] = {}
         self._readers: dict[int, RangeReader] = {}
 
@@ -60,8 +67,7 @@ class RoutedJob:
 
     def told_by(self, number: int) -> int:
         """The number under which tasks tell of a table's times: its family's, if it is in one."""
-        family = self._family_of(number)
-        return number if family is None else family
+        return self._family_of.get(number, number)
 
     def add(
         self,
@@ -73,9 +79,7 @@ class RoutedJob:
         beside: Sequence[str],
     ) -> None:
         """A table takes part in the next job. Raises SchemaMismatchError for columns that cannot be its own."""
-        family = self._family_of(number)
-        assert family is not None
-        write = self._writes[number]
+        family, write = self._family_of[number], self._writes[number]
         assert write.part is not None
         run, stream = write.run, self._families[family].family
         schema = target.table.schema if isinstance(target, UpsertTarget) else target.schema
@@ -125,7 +129,7 @@ class RoutedJob:
             errors = [error for error in outcomes[number][1] if not isinstance(error, NewTablesError)]
             for error in outcomes[number][1]:
                 family.met.update(error.names if isinstance(error, NewTablesError) else ())
-            members = [at for at in due if self._family_of(at) == number]
+            members = [at for at in due if self._family_of.get(at) == number]
             self._due.discard(number)
             if not errors:
                 continue
@@ -159,7 +163,7 @@ class RoutedJob:
     def _reader(self, family: int) -> RangeReader:
         known = self._readers.get(family)
         if known is None:
-            runs = [each.run for at, each in enumerate(self._writes) if self._family_of(at) == family]
+            runs = [self._writes[at].run for at, each in self._family_of.items() if each == family]
             known = self._readers[family] = self._families[family].family.reader(runs)
         return known
 
@@ -183,16 +187,11 @@ class RoutedJob:
         )
         return dict.fromkeys(family.topics, intake)
 
-    def _family_of(self, number: int) -> int | None:
-        part = self._writes[number].part if 0 <= number < len(self._writes) else None
-        if part is None:
-            return None
-        return next(at for at, each in self._families.items() if each.family is part.family)
-
     def _of(self, family: int) -> dict[str, Branch]:
+        """The branches of a family, by the names of their tables."""
         found = {}
         for number, branch in self._branches.items():
             part = self._writes[number].part
-            if part is not None and self._family_of(number) == family:
+            if part is not None and self._family_of[number] == family:
                 found[part.name] = branch
         return found

@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 from streamlake import load_table
+from streamlake.pipeline.known_tables import TABLES_PATH, tables_to_bytes
+from streamlake.pipeline.pipeline_file import parse_pipeline
+from streamlake.pipeline.replay_settings import replayed_tables
 from tests.helpers.local_rejects import TOPIC, RejectingStream, rejected_rows_of
 from tests.helpers.tables import make_table
 from tests.unit.cli.test_main import call
@@ -95,3 +98,28 @@ def test_one_table_of_many(pipeline: Path, capsys: pytest.CaptureFixture[str]) -
     written(home, table=home / "{topic}", schema="id long, v string")
     assert call("replay-rejects", str(pipeline), "--table", str(home / TOPIC)) == 1
     assert "4 in the rejects" in capsys.readouterr().out
+
+
+def test_rejects_without_a_table_are_for_all_tables_that_rows_have_named(tmp_path: Path) -> None:
+    template = f"{tmp_path}/e_{{row.v}}"
+    (tmp_path / "c" / "streamlake").mkdir(parents=True)
+    (tmp_path / "c" / "metadata").write_text('{"id": "job"}')
+    names = ("e_a", "e_b", "e_unrouted", "rest")
+    named = {f"{tmp_path}/{name}": template for name in names}
+    (tmp_path / "c" / TABLES_PATH).write_bytes(tables_to_bytes(named))
+    text = f"""
+source: {{kafka: {{bootstrap-servers: "b:1", topics: t, schema: "id long, v string"}}}}
+sink: {{table: '{template}', default-table: {tmp_path}/rest, tables: {{{tmp_path}/e_b: {{mode: upsert, key: id}}}}}}
+checkpoint: {tmp_path}/c
+"""
+    pipeline = parse_pipeline(text, "p.yaml", {})
+    [alone] = replayed_tables(pipeline, "p.yaml", f"{tmp_path}/e_b")
+    assert (alone.mode, alone.key, alone.rejects_of) == ("upsert", ("id",), None)
+    for anchor in ("rest", "e_unrouted"):
+        found = replayed_tables(pipeline, "p.yaml", f"{tmp_path}/{anchor}")
+        assert [(Path(each.table).name, each.keeps_unrouted) for each in found] == [
+            ("e_a", False),
+            ("e_b", False),
+            ("rest", True),
+        ]
+        assert {each.rejects_of for each in found} == {f"{tmp_path}/{anchor}"}
