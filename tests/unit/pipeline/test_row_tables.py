@@ -177,6 +177,16 @@ def test_tables_follow_their_own_rows(made: Make, tmp_path: Path) -> None:
     assert (stream.ids("e_a"), stream.ids("e_n")) == ([1, 3], [5])
 
 
+def test_a_wider_type_and_a_null_change_the_tables_that_have_them(made: Make, tmp_path: Path) -> None:
+    stream = made("id long not null, c string, n int not null", schema_evolution="full")
+    stream.take(row(1, "a", n=1), row(2, "b", n=1), row(3, "x", n=1))
+    stream.take(row(4, "a", n=1 << 40), row(5, "b", n=2), row(6, "x"))
+    fields = {name: open_table(str(tmp_path / name)).schema.find("n") for name in ("e_a", "e_b", "e_x")}
+    told = {name: (str(part.type), part.required) for name, part in fields.items() if part is not None}
+    assert told == {"e_a": ("long", True), "e_b": ("int", True), "e_x": ("int", False)}
+    assert [stream.rows(name)[1]["n"] for name in ("e_a", "e_b", "e_x")] == [1 << 40, 2, None]
+
+
 def test_without_a_schema_the_tables_tell_it(made: Make, tmp_path: Path) -> None:
     stream = made("id long, c string, n int")
     stream.take(row(1, "a", n=1), row(2, "b", n=1))
