@@ -23,7 +23,7 @@ from streamlake.formats.arrow_schema import schema_to_arrow
 from streamlake.pipeline.default_sequence import named_sequence
 from streamlake.pipeline.pipeline_file import FilesSettings, KafkaSettings, Pipeline
 from streamlake.pipeline.pipeline_source import impatient, kafka_source
-from streamlake.pipeline.pipeline_tables import pipeline_tables
+from streamlake.pipeline.pipeline_tables import is_by_row, pipeline_tables
 from streamlake.pipeline.postgres_table import PostgresTable
 from streamlake.pipeline.running import first_line
 from streamlake.pipeline.verification import MODES
@@ -118,6 +118,11 @@ def pipeline_source(
 ) -> KafkaSource | DataFrame:
     """All that the pipeline's source has ever delivered, as far as it is still there."""
     source = pipeline.source
+    if is_by_row(pipeline):
+        raise InvalidOptionError(
+            f"{path}: rows name the tables of '{pipeline.sink.table}', and its topics are not compared with one of them; give what "
+            "this table is to hold with --against"
+        )
     if isinstance(source, KafkaSettings):
         return kafka_source(source)
     if not isinstance(source, FilesSettings):

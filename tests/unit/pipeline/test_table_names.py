@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from streamlake.errors import InvalidOptionError
+from streamlake.pipeline.pipeline_file import parse_pipeline
 from streamlake.pipeline.table_names import TableNames, is_template, row_placeholders
+from streamlake.pipeline.verified_source import pipeline_source
 
 
 def test_placeholders_are_the_topic_and_the_groups_of_its_pattern() -> None:
@@ -37,6 +39,14 @@ def test_what_rows_tell_is_left_in() -> None:
     assert names.of("t") == "t/{row.a.b}_{route}_{row.a.b}"
     assert row_placeholders(names.of("t")) == ("row.a.b", "route")
     assert not TableNames("lake.{topic}", None).by_row
+
+
+def test_topics_are_not_compared_with_one_of_the_tables_that_their_rows_name() -> None:
+    text = (
+        "{source: {kafka: {bootstrap-servers: 'b:1', topics: t}}, sink: {table: 'e_{row.c}'}, checkpoint: /c}"
+    )
+    with pytest.raises(InvalidOptionError, match=r"p.yaml: rows name the tables of 'e_\{row.c\}'"):
+        pipeline_source(parse_pipeline(text, "p.yaml", {}), pytest.fail, "p.yaml")
 
 
 def test_a_topic_whose_group_is_empty_gives_no_table() -> None:
