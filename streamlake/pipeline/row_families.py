@@ -58,7 +58,7 @@ class RowFamily:
         self.is_given = is_given
         self.most = most
         route.check(source.table_schema)
-        names = source.table_schema.column_names
+        names = source.schema.column_names
         # A change of what names the table then takes the row out of the one and brings it into the other.
         own = [path[0] for path in route.fields.values() if len(path) == 1 and path[0] in names]
         self._key = tuple(dict.fromkeys((*key, *own))) if key else ()

@@ -133,6 +133,7 @@ class RoutedStream:
         most: int = 1_000,
         tables: Mapping[str, Mapping[str, Any]] | None = None,
         format: str = "json",
+        include: Sequence[str] = (),
         **settings: Any,
     ) -> None:
         self.home = home
@@ -140,7 +141,7 @@ class RoutedStream:
         self.values: list[Any] = []
         self.jobs = 0
         self._ends: list[int] = []
-        self._source = KafkaSource("h:1", TOPIC, schema=ddl, format=format)
+        self._source = KafkaSource("h:1", TOPIC, schema=ddl, format=format, include=include)
         default = None if default_table is None else TableNames(str(home / default_table), None)
         self._options = RowTableOptions(
             TableNames(self.template, None, has_route=route is not None),

@@ -235,6 +235,15 @@ def test_changes_go_to_the_table_of_their_row_and_rows_move_between_tables(made:
     assert (stream.ids("e_a"), stream.ids("e_b"), stream.ids("e_n")) == ([], [1, 3, 4], [5])
 
 
+def test_a_part_of_the_record_may_name_the_table(made: Make) -> None:
+    stream = made(
+        table="{row.topic}_{row.c}", format="debezium-json", mode="upsert", key=["id"], include=["topic"]
+    )
+    stream.take(event("c", None, row(1, "a"), 1), event("c", None, row(2, "b"), 2))
+    stream.take(event("u", row(1, "a"), row(1, "b"), 3))
+    assert (stream.ids("events_a"), stream.ids("events_b")) == ([], [1, 2])
+
+
 def test_a_truncate_is_for_all_tables(made: Make) -> None:
     stream = made(format="debezium-json", mode="upsert", key=["id"])
     stream.take(*(event("c", None, row(at, c), at) for at, c in enumerate("aabb", 1)))
