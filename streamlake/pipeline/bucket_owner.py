@@ -68,22 +68,21 @@ class BucketOwner:
         best = fitting_buckets(intended.partitions.values(), self._buckets)
         if best < self._buckets and self._shuffle == AUTO:
             return now
-        if now.message_key is not None or now.count == 1:
-            fits = all(count % now.count == 0 for count in intended.partitions.values())
-            if fits and now.count >= best:
-                return now
-            if now.message_key is not None:
-                _LOG.info(
-                    "%s: the key index goes from %d to %d buckets, as its topics have other partitions now",
-                    self._table,
-                    now.count,
-                    best,
-                )
-                return Bucketing(best, now.message_key)
-        if best == 1:
-            return Bucketing(1)
+        fits = all(count % now.count == 0 for count in intended.partitions.values())
+        if fits and now.count >= best and (now.message_key is not None or now.count == 1):
+            return now
         if self._shuffle == AUTO and sum(run.entries for run in state.runs) > _MOST_MOVED:
             return now
+        if now.message_key is not None:
+            _LOG.info(
+                "%s: the key index goes from %d to %d buckets, as its topics have other partitions now",
+                self._table,
+                now.count,
+                best,
+            )
+            return Bucketing(best, now.message_key)
+        if best == 1:
+            return Bucketing(1)
         return self._guessed(intended, fields, best) or now
 
     def owns(self, bucketing: Bucketing, shuffled_until: tuple[int, int]) -> bool:

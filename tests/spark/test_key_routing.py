@@ -19,6 +19,7 @@ from streamlake.errors import SchemaMismatchError
 from streamlake.formats.arrow_schema import arrow_type
 from streamlake.index.bucketing import Bucketing
 from streamlake.index.key_codec import KeyCodec, bucket_of
+from streamlake.index.message_key import KeyPart, MessageKey
 from streamlake.pipeline.key_routing import (
     _numbers_per_partition,
     _repartition_by_hash,
@@ -252,3 +253,15 @@ def _with_partitions(frame: DataFrame) -> Any:
 def _inner_ids(rows: Any) -> pa.Array:
     column = rows.column("a").combine_chunks()
     return column.flatten()[0]
+
+
+def test_buckets_of_a_messages_key(spark: SparkSession, tmp_path: Path) -> None:
+    """The table of a Kafka stream, written by another source meanwhile."""
+    frame = _frame(spark, tmp_path, {"k": pa.array([*range(200), None]), "v": pa.array(["x"] * 201)})
+    codec = KeyCodec((NestedField(1, "k", LongType()),))
+    bucketing = Bucketing(5, MessageKey("murmur2", (KeyPart(column=0),)))
+    rows = _with_partitions(route_by_key(frame, ["k"], codec, bucketing, "t"))
+    assert rows.column_names == ["k", "v", "partition"]
+    expected = bucketing.of_columns([rows.column("k")], codec).tolist()
+    assert rows.column("partition").to_pylist() == expected
+    assert set(expected) == set(range(5))
