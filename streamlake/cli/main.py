@@ -124,6 +124,12 @@ def run(
     raise typer.Exit(_command("run")(pipeline))
 
 
+@app.command("warm-up")
+def warm_up() -> None:
+    """Make pipelines on this machine start faster: record once what the JVM loads (half a minute, 150 MB)."""
+    raise typer.Exit(_command("warm_up")())
+
+
 @app.command()
 def check(
     pipeline: Annotated[str, typer.Argument(metavar="PIPELINE.yaml", help="The pipeline file.")],

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 
 from streamlake.cli.rendering import human_count, human_size
-from streamlake.commit.receipt import CommitReceipt, Outcome
+from streamlake.commit.receipt import REJECTED_COUNTER, CommitReceipt, Outcome
 from streamlake.pipeline.pipeline_file import KafkaSettings, load_pipeline
 from streamlake.pipeline.progress import ProgressState
-from streamlake.pipeline.rejects import REJECTED_COUNTER
-from streamlake.pipeline.running import PipelineRun, stop_on_signals
-from streamlake.pipeline.session import LEAN_JVM, spark_session
+from streamlake.pipeline.session import started_session
+from streamlake.pipeline.without_pandas import decide_about_pandas
 
 
 def run(path: str) -> int:
@@ -19,29 +19,30 @@ def run(path: str) -> int:
     A pipeline without an end that is stopped by SIGINT or SIGTERM has done its work: 0. One that would have ended by
     itself has not: 128 + the signal.
     """
+    decide_about_pandas()
     pipeline = load_pipeline(path)
-    prepared = PipelineRun(pipeline)
     name = pipeline.name or path
-    spark = spark_session(
+    with started_session(
         name,
+        is_lean=isinstance(pipeline.source, KafkaSettings),
         master=pipeline.spark.master,
         config=pipeline.spark.config,
         log_level=pipeline.spark.log_level,
-        java_options=LEAN_JVM if isinstance(pipeline.source, KafkaSettings) else "",
-    )
-    try:
-        with stop_on_signals() as stop:
+    ) as started:
+        # A second of imports, while the JVM starts.
+        running = import_module("streamlake.pipeline.running")
+        prepared = running.PipelineRun(pipeline)
+        spark = started()
+        with running.stop_on_signals() as stop:
             query = prepared.start(spark)
             say(f"{name}: streaming into {pipeline.sink.table}, checkpoint in {pipeline.checkpoint}")
             state = prepared.watch(query, stop, report)
-    finally:
-        spark.stop()
     say(
         f"{name}: {'stopped' if stop.is_set else 'done'}; {human_count(state.rows)} rows in "
         f"{state.checkpoints} checkpoints, {human_count(state.rows_per_second)} rows/s"
     )
     if stop.signal is not None and pipeline.ends_by_itself:
-        return 128 + stop.signal
+        return 128 + int(stop.signal)
     return 0
 
 

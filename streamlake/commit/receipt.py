@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+REJECTED_COUNTER = "rejected-records"
+"""The same in receipts."""
+
 
 class Outcome(str, Enum):
     """How a checkpoint ended."""

@@ -15,11 +15,11 @@ from pyspark.sql import DataFrame
 from streamlake import clock
 from streamlake.checkpoint.committable import Committable
 from streamlake.checkpoint.identity import CheckpointIdentity
-from streamlake.commit.receipt import CommitReceipt, Outcome
+from streamlake.commit.receipt import REJECTED_COUNTER, CommitReceipt, Outcome
 from streamlake.errors import IndexDamagedError, StreamlakeError
 from streamlake.failpoints import failpoint
 from streamlake.pipeline.parallel import Ending, in_parallel
-from streamlake.pipeline.rejects import REJECTED_COUNTER, REJECTED_RECORDS
+from streamlake.pipeline.rejects import REJECTED_RECORDS
 from streamlake.pipeline.sink_run import SinkRun, elapsed_ms
 from streamlake.pipeline.table_writes import TableWrite, Written
 from streamlake.write.result import WriteResult

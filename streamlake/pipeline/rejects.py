@@ -17,8 +17,6 @@ POLICIES = (FAIL, REJECT)
 """What becomes of records that cannot become rows: the stream stops at the first, or they go to the rejects table."""
 REJECTED_RECORDS = "streamlake.rejected-records"
 """In the summary of a snapshot of the table itself: how many records of its checkpoint went to the rejects."""
-REJECTED_COUNTER = "rejected-records"
-"""The same in receipts."""
 
 
 class Rejects(Protocol):

@@ -11,16 +11,20 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 
 from streamlake.errors import InvalidOptionError
+from streamlake.pipeline.class_archive import archive_path, mapping_options
 
 MINIMUM_JAVA = 17
+WORKER_DAEMON = "streamlake.pipeline.worker_daemon"
 LOG_LEVELS = ("OFF", "FATAL", "ERROR", "WARN", "INFO", "DEBUG", "TRACE", "ALL")
 
 _INSTALL = (
@@ -33,8 +37,8 @@ def under_spark_submit() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def check_java() -> int:
-    """The major version of the Java that Spark would start. Raises InvalidOptionError where there is none or it
+def check_java() -> str:
+    """What the Java that Spark would start says of its version. Raises InvalidOptionError where there is none or it
     is too old, and says what to install."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
@@ -51,7 +55,7 @@ def check_java() -> int:
         raise InvalidOptionError(f"`{java} -version` does not name a version ({text!r}). {_INSTALL}")
     if found < MINIMUM_JAVA:
         raise InvalidOptionError(f"{java} is Java {found}, which is too old. {_INSTALL}")
-    return found
+    return answer.stderr + answer.stdout
 
 
 def java_major(text: str) -> int | None:
@@ -66,6 +70,41 @@ def java_major(text: str) -> int | None:
 LEAN_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Java options of a driver that no record passes through: the direct path plans, and moves parcels. What its JVM would
 compile a second time, and the threads of a larger collector, cost more than they bring back."""
+_LEAN_SQL = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""Its few plans are not worth a compiler either."""
+
+
+@contextmanager
+def started_session(app_name: str, *, is_lean: bool, **given: Any) -> Iterator[Callable[[], SparkSession]]:
+    """A session that is started in the background while the caller prepares what it is for: gives the function that waits
+    for it and returns it. It is stopped at the end.
+
+    `is_lean`: no record passes through the driver. Other arguments and errors: see `spark_session`.
+    """
+    with ThreadPoolExecutor(1, "streamlake-session") as thread:
+        start = _lean if is_lean else spark_session
+        starting: Future[SparkSession] = thread.submit(lambda: start(app_name, **given))
+        try:
+            yield starting.result
+        finally:
+            if starting.exception() is None:
+                starting.result().stop()
+
+
+def _lean(app_name: str, **given: Any) -> SparkSession:
+    archive = archive_path(check_java(), LEAN_JVM)
+    return lean_spark(app_name, mapping_options(archive) if archive.exists() else "", **given)
+
+
+def lean_spark(
+    app_name: str, java_options: str, *, config: Mapping[str, str] | None = None, **given: Any
+) -> SparkSession:
+    """`spark_session` for a driver that no record passes through."""
+    options = f"{LEAN_JVM} {java_options}".rstrip()
+    return spark_session(app_name, config={**_LEAN_SQL, **(config or {})}, java_options=options, **given)
 
 
 def spark_session(
@@ -108,6 +147,7 @@ def _defaults(master: str | None, *, submitted: bool, log_level: str, java_optio
     settings = {
         "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
         "spark.sql.session.timeZone": "UTC",
+        "spark.python.daemon.module": WORKER_DAEMON,
     }
     if submitted:
         return settings

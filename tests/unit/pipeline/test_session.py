@@ -58,7 +58,7 @@ def test_java_without_a_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_new_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _fake_java(tmp_path, 'openjdk version "21.0.1" 2023-10-17')
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert session.check_java() == 21
+    assert session.java_major(session.check_java()) == 21
 
 
 def test_unknown_log_level() -> None:

@@ -1,0 +1,25 @@
+"""pyarrow makes arrays without pandas, and with it for whoever imports it later."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+SCRIPT = """
+import sys
+from streamlake.pipeline.without_pandas import decide_about_pandas
+decide_about_pandas()
+import pyarrow as pa
+pa.array([1, 2]), pa.array(["x", None])
+import streamlake.pipeline.table_tasks, streamlake.pipeline.direct_reader
+assert "pandas" not in sys.modules
+import pandas as pd
+assert pa.array(pd.Series([1.0, None])).null_count == 1
+assert pa.Table.from_pandas(pd.DataFrame({"a": [1, 2]})).to_pandas()["a"].sum() == 3
+print("ok")
+"""
+
+
+def test_pandas_is_loaded_by_those_alone_who_use_it() -> None:
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False)
+    assert done.stdout == "ok\n", done.stderr
