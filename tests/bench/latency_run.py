@@ -8,6 +8,7 @@ clock starts at its Kafka timestamp. All times are of one machine's clock.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -19,11 +20,12 @@ import numpy as np
 
 from streamlake import IcebergSink, KafkaSource, load_table
 from streamlake.commit.offset_summary import committed_offsets
+from streamlake.pipeline.session import started_session
 from streamlake.source.cluster import KafkaCluster
 from streamlake.source.fetcher import fetch_range
 from streamlake.source.offsets import OffsetRange, Partition
 from tests.bench.data import DDL
-from tests.helpers.spark import ROOT, build_session
+from tests.helpers.spark import ROOT, spark_environment
 
 HERE = Path(__file__).parent
 WARM_SECONDS = 10.0
@@ -37,28 +39,32 @@ _PATIENCE_SECONDS = 60.0
 def main() -> None:
     servers, topic, home = sys.argv[1], sys.argv[2], Path(sys.argv[3])
     rate, seconds, mode = int(sys.argv[4]), float(sys.argv[5]), sys.argv[6]
-    spark = build_session(home)
-    source = KafkaSource(servers, topic, schema=DDL, options={"starting-offsets": "earliest"})
-    visible: dict[int, float] = {}
-    sink = IcebergSink(
-        str(home / "t"),
-        create=True,
-        mode=mode,
-        key=["id"] if mode == "upsert" else (),
-        pipeline="latency",
-        on_commit=lambda receipt: visible.setdefault(receipt.snapshot_id or 0, time.time()),
-    )
-    query = sink.start(
-        source, checkpoint_location=str(home / "checkpoint"), trigger={"processingTime": "0 seconds"}
-    )
-    _produce(servers, topic, rate, FIRST_SECONDS)
-    begins = _ends(source)
-    _until_committed(query, home / "t", begins, visible)
-    told = _produce(servers, topic, rate, seconds)
-    ends = _ends(source)
-    steps = _until_committed(query, home / "t", ends, visible)
-    query.stop()
-    spark.stop()
+    # As `streamlake run` starts it.
+    os.environ.update(spark_environment())
+    directories = {"spark.local.dir": "spark-local", "spark.sql.warehouse.dir": "spark-warehouse"}
+    config = {name: str(home / directory) for name, directory in directories.items()}
+    with started_session("latency", is_lean=True, master="local[2]", config=config) as started:
+        started()
+        source = KafkaSource(servers, topic, schema=DDL, options={"starting-offsets": "earliest"})
+        visible: dict[int, float] = {}
+        sink = IcebergSink(
+            str(home / "t"),
+            create=True,
+            mode=mode,
+            key=["id"] if mode == "upsert" else (),
+            pipeline="latency",
+            on_commit=lambda receipt: visible.setdefault(receipt.snapshot_id or 0, time.time()),
+        )
+        query = sink.start(
+            source, checkpoint_location=str(home / "checkpoint"), trigger={"processingTime": "0 seconds"}
+        )
+        _produce(servers, topic, rate, FIRST_SECONDS)
+        begins = _ends(source)
+        _until_committed(query, home / "t", begins, visible)
+        told = _produce(servers, topic, rate, seconds)
+        ends = _ends(source)
+        steps = _until_committed(query, home / "t", ends, visible)
+        query.stop()
     times = [_latencies(source, part, begins[part], end, steps) for part, end in ends.items()]
     produced, waited = (np.concatenate(parts) for parts in zip(*times, strict=True))
     print(json.dumps({**told, "mode": mode, "rate": rate, **summary(produced, waited, len(steps))}))
