@@ -144,17 +144,17 @@ class KafkaInput:
     damaged: bool = False
 
     def land(self, until: int) -> None:
-        for number in range(self.landed, until):
-            for part in range(PARTS):
-                records = [
-                    json.dumps(each._asdict()).encode()
-                    for each in changes(number, self.mode)
-                    if each.part == part
-                ]
-                if self.damaged:
-                    records.insert(DAMAGED_AT, records[DAMAGED_AT][:-1])
-                self.broker.produce(self.topic, records, partition=part)
+        for part in range(PARTS) if until > self.landed else ():
+            records = [each for number in range(self.landed, until) for each in self._of_part(number, part)]
+            self.broker.produce(self.topic, records, partition=part)
         self.landed = max(self.landed, until)
+
+    def _of_part(self, number: int, part: int) -> list[bytes]:
+        every = changes(number, self.mode)
+        records = [json.dumps(each._asdict()).encode() for each in every if each.part == part]
+        if self.damaged:
+            records.insert(DAMAGED_AT, records[DAMAGED_AT][:-1])
+        return records
 
     def rejected(self, checkpoints: int) -> list[tuple[int, int]]:
         """Partition and offset of each damaged record of so many checkpoints."""
