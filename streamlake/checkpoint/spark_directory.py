@@ -13,7 +13,7 @@ import json
 
 from streamlake import ids
 from streamlake.checkpoint.identity import canonical_offset
-from streamlake.checkpoint.offset_entries import entry_path, tick_of
+from streamlake.checkpoint.offset_entries import DIRECTORY, entry_path, tick_of
 from streamlake.checkpoint.source_logs import in_full, reader
 from streamlake.checkpoint.table_note import NO_CHECKPOINT, Noted, note_from_text, note_path, note_to_bytes
 from streamlake.errors import DataInvalidError, FeatureUnsupportedError, InvalidOptionError, MissingFileError
@@ -97,6 +97,11 @@ class SparkDirectory:
     def go_back_to(self, checkpoint_id: int) -> None:
         """Forget every checkpoint after `checkpoint_id` (NO_CHECKPOINT: all of them, with their state), so that Spark
         plans the one after it anew from the source."""
+        ticks = set(self._numbers("offsets"))
+        for number in reversed(self._numbers(DIRECTORY)):
+            if number > checkpoint_id and number not in ticks:
+                # Spark forgets earlier than we do; a checkpoint of the same number would find it.
+                self._io.delete(self._path(entry_path(number)))
         for log in ("commits", "offsets"):
             for number in reversed(self._numbers(log)):
                 if number > checkpoint_id:

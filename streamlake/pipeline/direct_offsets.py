@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from streamlake import clock
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.commit.offset_summary import source_offsets
-from streamlake.errors import InvalidOptionError
+from streamlake.errors import FencedError, InvalidOptionError
 from streamlake.pipeline.interruption import stopped_error
 from streamlake.pipeline.offset_log import OffsetLog
 from streamlake.pipeline.range_frame import RangeFrame
@@ -46,14 +46,15 @@ class DirectOffsets:
         self._interval_ms = interval_ms
         self._cluster = KafkaCluster(source)
         self._planner = OffsetPlanner(source, self._cluster)
-        self._at, self._end = log.last()
-        known = self._end
+        _, known = log.last()
+        self._begin: SourceOffsets | None = None
+        self._end: SourceOffsets | None = None
         start = self._planner.initial() if known is None else None
         self.target = self._planner.latest(known or start) if is_bounded else None
         """Where the query ends; None for one without end."""
-        self._cursor = OffsetCursor(
-            self._planner, start=start, known=known, target=self.target, idle_seconds=0
-        )
+        self._start = start
+        self._cursor = self._new_cursor(known)
+        self._is_first = True
         self.done: SourceOffsets | None = None
         """Where the last micro-batch ends that Spark has finished in this run."""
         self.reached = threading.Event()
@@ -62,26 +63,46 @@ class DirectOffsets:
     def plan(self, frame: DataFrame, checkpoint_id: int) -> None:
         """Make sure that it is logged where the micro-batch ends, which Spark has just begun. May take until there is
         something in Kafka. Raises FencedError where another driver has logged it meanwhile."""
-        before, end = self._before(checkpoint_id), None
-        if checkpoint_id != self._at + 1:
+        try:
+            self._plan(frame, checkpoint_id)
+        except BaseException:
+            self.close()
+            raise
+
+    def _plan(self, frame: DataFrame, checkpoint_id: int) -> None:
+        before, end = self._end, None
+        if self._is_first:
+            # The log may have moved on since this query was made: another driver was still at it.
+            before = self._log.required(checkpoint_id - 1) if checkpoint_id else None
             end = self._log.read(checkpoint_id)
+            self._cursor = self._new_cursor(end or before)
+            self._is_first = False
         self.done = before
         if end is None:
             end = self._next(before, frame)
             self._log.add(checkpoint_id, end)
-        self._at, self._end = checkpoint_id, end
+        self._begin, self._end = before, end
+
+    def confirm(self, identity: CheckpointIdentity) -> None:
+        """Raises FencedError where the log tells otherwise what `plan` has said of the micro-batch."""
+        told = source_offsets(identity.start_offsets), source_offsets(identity.end_offsets)
+        if told != (self._begin, self._end):
+            raise FencedError(
+                f"another driver runs the same checkpoint directory: it has written another entry for {identity} to the log of "
+                "offsets. This one stops, and has read nothing of the checkpoint; make sure that only one is started"
+            )
 
     def frame(
         self, session: SparkSession, identity: CheckpointIdentity, before: Sequence[OffsetRange] = ()
     ) -> RangeFrame:
         """The ranges of a checkpoint, behind those of `before`. Raises InvalidOptionError for a checkpoint of another kind
         of query."""
-        end = source_offsets(identity.end_offsets)
-        if end is None:
+        start, end = source_offsets(identity.start_offsets), source_offsets(identity.end_offsets)
+        if end is None or (identity.start_offsets and start is None):
             raise InvalidOptionError(
                 "the checkpoint was written by another kind of query; use another checkpoint location"
             )
-        start = source_offsets(identity.start_offsets) or SourceOffsets({})
+        start = start or SourceOffsets({})
         ranges = [*before, *self._planner.ranges(start, end)]
         return RangeFrame(session, ranges, self._source.settings.min_partitions)
 
@@ -94,8 +115,9 @@ class DirectOffsets:
         """Give the connection back; the next use opens another."""
         self._cluster.close()
 
-    def _before(self, checkpoint_id: int) -> SourceOffsets | None:
-        return self._end if checkpoint_id == self._at + 1 else self._log.read(checkpoint_id - 1)
+    def _new_cursor(self, known: SourceOffsets | None) -> OffsetCursor:
+        start = None if known is not None else self._start
+        return OffsetCursor(self._planner, start=start, known=known, target=self.target, idle_seconds=0)
 
     def _next(self, before: SourceOffsets | None, frame: DataFrame) -> SourceOffsets:
         wait = _Wait(frame, self._interval_ms)

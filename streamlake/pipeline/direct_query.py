@@ -118,8 +118,9 @@ class DirectQuery:
             if not self._offsets.reached.is_set():
                 raise
             ended = None if timeout is None else True
-        if ended is not False:
-            self._offsets.close()
+        finally:
+            if not self._query.isActive:
+                self._offsets.close()
         if self._watch_error is not None:
             raise SourceError(
                 f"the query was stopped, because its progress could not be followed: {self._watch_error}"

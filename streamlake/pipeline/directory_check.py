@@ -9,6 +9,7 @@ from streamlake.commit.offset_summary import source_offsets
 from streamlake.errors import InvalidOptionError, StreamlakeError
 from streamlake.pipeline.check_points import Points
 from streamlake.pipeline.lineage_check import lineage_findings
+from streamlake.pipeline.offset_log import require_tick
 from streamlake.pipeline.sink_check import SinkPlan
 from streamlake.source.offsets import SourceOffsets
 from streamlake.storage.locations import table_location
@@ -41,6 +42,10 @@ def opened_directory(location: str, points: Points) -> tuple[SparkDirectory | No
 def known_offsets(directory: SparkDirectory, points: Points) -> tuple[SourceOffsets | None, bool]:
     """Where a Kafka source goes on, and whether that could be told: None before the first checkpoint."""
     try:
+        newest = f"offsets/{directory.last_planned}"
+        log = directory.text(newest)
+        if log is not None:
+            require_tick(log, f"{directory.location}/{newest}")
         texts = directory.end_offsets(directory.last_planned)
     except StreamlakeError as error:
         points.error(CHECKPOINT, str(error))

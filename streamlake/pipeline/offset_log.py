@@ -7,6 +7,7 @@ that is there is never written over: of two drivers that plan the same checkpoin
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -22,8 +23,9 @@ from streamlake.checkpoint.table_note import NO_CHECKPOINT
 from streamlake.errors import FeatureUnsupportedError, FencedError, SourceError
 from streamlake.ids import new_uuid
 from streamlake.source.offsets import SourceOffsets
+from streamlake.storage.file_io import scheme_of
 
-_SPARK_LOG = "offsets"
+_SPARK_LOG, _SPARK_DONE = "offsets", "commits"
 _SPARK_VERSION = "v1"
 _KEPT_CONF = "spark.sql.streaming.minBatchesToRetain"
 _KEPT_LONGER = 20
@@ -52,17 +54,23 @@ class OffsetLog:
         path = f"{_SPARK_LOG}/{newest}"
         require_tick(self._read(path) or "", f"{self._location.toString()}/{path}")
         # The newest tick has no entry while its query waits for records.
-        for number in (newest, newest - 1):
-            found = self.read(number)
-            if found is not None:
-                return number, found
-        if newest == 0:
-            return NO_CHECKPOINT, None
-        raise SourceError(
-            f"{self._location.toString()}/{entry_path(newest - 1)} is missing, so that nobody knows how far this query has "
-            "read Kafka; restore the whole checkpoint directory from a copy, or start with a new one and starting-offsets "
-            "from the table's last commit (`streamlake status` shows them)"
-        )
+        if self._files.exists(self._path(f"{_SPARK_DONE}/{newest}")):
+            return newest, self.required(newest)
+        found = self.read(newest)
+        if found is not None:
+            return newest, found
+        return (newest - 1, self.required(newest - 1)) if newest else (NO_CHECKPOINT, None)
+
+    def required(self, checkpoint_id: int) -> SourceOffsets:
+        """Where a checkpoint ends that Spark has finished. Raises SourceError when nobody knows."""
+        found = self.read(checkpoint_id)
+        if found is None:
+            raise SourceError(
+                f"{self._location.toString()}/{entry_path(checkpoint_id)} is missing, so that nobody knows how far this query "
+                "has read Kafka; restore the whole checkpoint directory from a copy, or start with a new one and "
+                "starting-offsets from the table's last commit (`streamlake status` shows them)"
+            )
+        return found
 
     def read(self, checkpoint_id: int) -> SourceOffsets | None:
         """Where a checkpoint ends; None when it has no entry."""
@@ -83,14 +91,32 @@ class OffsetLog:
             stream.write(bytearray(entry_to_bytes(end.to_text())))
         finally:
             stream.close()
-        if self._files.exists(path) or not self._files.rename(draft, path):
-            self._files.delete(draft, False)
+        try:
+            is_ours = self._named(draft, path)
+        finally:
+            if self._files.exists(draft):
+                self._files.delete(draft, False)
+        if not is_ours:
             raise FencedError(
                 f"another driver runs the same checkpoint directory: {path.toString()} is there, which this driver was about "
                 "to write. This one stops, and has read nothing of the checkpoint; make sure that only one is started"
             )
         if checkpoint_id >= self._kept:
             self._files.delete(self._path(entry_path(checkpoint_id - self._kept)), False)
+
+    def _named(self, draft: Any, path: Any) -> bool:
+        """Give the draft its name; False where there is a file of that name. On local disks Hadoop's rename would write
+        over it, and a link does not."""
+        if scheme_of(str(path.toString())) not in ("", "file"):
+            return not self._files.exists(path) and bool(self._files.rename(draft, path))
+        try:
+            os.link(draft.toUri().getPath(), path.toUri().getPath())
+        except FileExistsError:
+            return False
+        except OSError:
+            # No hard links there.
+            return not self._files.exists(path) and bool(self._files.rename(draft, path))
+        return True
 
     def _newest(self, directory: str) -> int | None:
         where = self._path(directory)
@@ -126,5 +152,6 @@ def require_tick(text: str, path: str) -> None:
         raise SourceError(
             f"{path} is not the offset log of a query that reads Kafka directly; use a checkpoint location of its own for "
             "each query, and start one that was started with another source (the DataFrame of streamlake-kafka too) with "
-            "that source"
+            "that source. A directory of a version before 0.1 cannot be taken on: give a new one, starting-offsets as "
+            "`streamlake status` shows them, and let `streamlake recover --adopt` bind it to the table"
         )

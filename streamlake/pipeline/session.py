@@ -95,8 +95,16 @@ def started_session(app_name: str, *, is_lean: bool, **given: Any) -> Iterator[C
 
 
 def _lean(app_name: str, **given: Any) -> SparkSession:
-    archive = archive_path(check_java(), LEAN_JVM)
-    return lean_spark(app_name, mapping_options(archive) if archive.exists() else "", **given)
+    return lean_spark(app_name, _archive_options(check_java()), **given)
+
+
+def _archive_options(java: str) -> str:
+    try:
+        archive = archive_path(java, LEAN_JVM)
+        return mapping_options(archive) if archive.exists() else ""
+    except (OSError, RuntimeError):
+        # There is no home directory, or none that may be read.
+        return ""
 
 
 def lean_spark(
@@ -147,12 +155,12 @@ def _defaults(master: str | None, *, submitted: bool, log_level: str, java_optio
     settings = {
         "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
         "spark.sql.session.timeZone": "UTC",
-        "spark.python.daemon.module": WORKER_DAEMON,
     }
     if submitted:
         return settings
     log4j = resources.files("streamlake.pipeline").joinpath("log4j2.properties")
     settings |= {
+        "spark.python.daemon.module": WORKER_DAEMON,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={log4j}" '

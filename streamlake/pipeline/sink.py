@@ -259,7 +259,9 @@ class IcebergSink:
     ) -> None:
         with self._keeping_errors():
             offsets.plan(frame, checkpoint_id)
-            ending = write_direct([table], frame, checkpoint_identity(frame, checkpoint_id), offsets)[0]
+            identity = checkpoint_identity(frame, checkpoint_id)
+            offsets.confirm(identity)
+            ending = write_direct([table], frame, identity, offsets)[0]
             if isinstance(ending, StreamlakeError):
                 raise ending
         if ending is not None:

@@ -83,6 +83,7 @@ def write_tables(
     found: dict[int, Written] = {}
     due = dict.fromkeys(range(len(writes)), False)
     made: set[int] = set()
+    rebuilt: set[int] = set()
     changes: Counter[int] = Counter()
     routed = RoutedJob(writes, families)
     while due or routed.is_due:
@@ -100,7 +101,7 @@ def write_tables(
         again: dict[int, bool] = {}
         outcomes = job.run()
         left_out = routed.settled(outcomes, due)
-        again.update({number: due[number] for number, error in left_out.items() if error is None})
+        again.update({number: False for number, error in left_out.items() if error is None})
         found.update({number: error for number, error in left_out.items() if error is not None})
         for number in (each for each in outcomes if 0 <= each < len(writes) and each not in left_out):
             results, errors = outcomes[number]
@@ -124,20 +125,21 @@ def write_tables(
             if isinstance(errors[0], NoRejectsTableError) and rejects is not None and number not in made:
                 rejects.create()
                 made.add(number)
-                again[number] = due[number]
-            elif isinstance(errors[0], IndexDamagedError) and not due[number]:
+                again[number] = False
+            elif isinstance(errors[0], IndexDamagedError) and number not in rebuilt:
+                rebuilt.add(number)
                 again[number] = True
             elif isinstance(run, UpsertRun) and (misplaced := _misplaced(errors)) is not None:
                 try:
                     run.shuffle_instead(misplaced)
-                    again[number] = due[number]
+                    again[number] = False
                 except MisplacedKeyError as error:
                     found[number] = error
             elif isinstance(lasting_error(errors), NewSchemaError) and changes[number] < MAX_CHANGES:
                 changes[number] += 1
                 left = _answer(run, errors)
                 if left is None:
-                    again[number] = due[number]
+                    again[number] = False
                 else:
                     found[number] = left
             else:

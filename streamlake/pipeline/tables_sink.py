@@ -187,6 +187,7 @@ class IcebergTables:
             with short_interruptions():
                 offsets.plan(frame, checkpoint_id)
                 identity = checkpoint_identity(frame, checkpoint_id)
+                offsets.confirm(identity)
                 step = Step.of(identity)
                 aside = self._aside = self._aside or SetAside.of(frame, identity)
                 if self._rows is not None:

@@ -27,7 +27,7 @@ def decide_about_pandas() -> None:
 
 
 class _LaterPandas(MetaPathFinder):
-    """Finds no pandas until it is decided; then finds it once, and tells pyarrow."""
+    """Finds no pandas until it is decided; then tells pyarrow when it is loaded, which looking for it does not do."""
 
     is_decided = False
 
@@ -38,22 +38,26 @@ class _LaterPandas(MetaPathFinder):
             return None
         if not self.is_decided:
             raise ModuleNotFoundError(f"No module named '{_PANDAS}'", name=fullname)
-        sys.meta_path.remove(self)
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Telling(spec.loader)
+            spec.loader = _Telling(spec.loader, self)
         return spec
 
 
 class _Telling(Loader):
     """Loads as `loader` does, and has pyarrow look again."""
 
-    def __init__(self, loader: Loader) -> None:
+    def __init__(self, loader: Loader, finder: _LaterPandas) -> None:
         self._loader = loader
+        self._finder = finder
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
+        module.__loader__ = self._loader
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
         self._loader.exec_module(module)
+        sys.meta_path.remove(self._finder)
         lib._pandas_api.pd  # noqa: B018

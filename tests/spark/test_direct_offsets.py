@@ -149,6 +149,19 @@ def test_a_directory_without_its_entries_is_refused(stream: KafkaStream):
         stream.run()
 
 
+def test_what_a_copy_of_a_running_directory_lacks_is_told(stream: KafkaStream):
+    """Spark has finished the checkpoint, and its entry is not there: the one before is not where it ended."""
+    stream.produce(range(10))
+    stream.run()
+    stream.produce(range(10, 20))
+    stream.run()
+    for name in ("2", ".2.crc"):
+        Path(stream.checkpoint, "offsets", name).unlink(missing_ok=True)
+    entry(stream, 1).unlink()
+    with pytest.raises(SourceError, match=r"streamlake/offsets/1 is missing"):
+        stream.run()
+
+
 def test_a_directory_of_another_kind_of_query_is_refused(spark: SparkSession, stream: KafkaStream):
     stream.produce(range(10))
     frame = spark.readStream.format("rate").option("rowsPerSecond", 1).load()

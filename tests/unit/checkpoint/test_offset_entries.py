@@ -56,6 +56,15 @@ def test_going_back_forgets_the_entries(home: Path) -> None:
     assert source_offsets(directory.end_offsets(0) or ()) == ENDS[0]
 
 
+def test_going_back_forgets_what_spark_has_forgotten_before(home: Path) -> None:
+    """Our entries outlive Spark's; a stream that begins anew must not meet one at its number."""
+    for log, number in (("offsets", 0), ("offsets", 1), ("commits", 0)):
+        (home / log / str(number)).unlink()
+    SparkDirectory(str(home)).go_back_to(-1)
+    for log in ("offsets", "commits", "streamlake/offsets"):
+        assert not list((home / log).iterdir())
+
+
 def test_a_file_sources_offset_is_no_tick() -> None:
     assert tick_of('{"offset": 7, "timestamp": 7000}') == 6
     for text in (

@@ -12,6 +12,7 @@ import pytest
 
 from streamlake.catalog.open import open_table
 from streamlake.checkpoint.identity import CheckpointIdentity
+from streamlake.checkpoint.offset_entries import entry_path, entry_to_bytes
 from streamlake.cli import main as cli
 from streamlake.cli.check import view
 from streamlake.cli.rendering import terminal
@@ -98,7 +99,10 @@ class World:
         (self.checkpoint / "metadata").write_text('{"id":"job-1"}')
         if positions is not None:
             text = SourceOffsets(positions, topic_ids={"orders": "id-1"}).to_text()
-            (self.checkpoint / "offsets" / "0").write_text(f"v1\n{{}}\n{text}\n")
+            (self.checkpoint / "offsets" / "0").write_text('v1\n{}\n{"offset":1,"timestamp":1000}\n')
+            entry = self.checkpoint / entry_path(0)
+            entry.parent.mkdir(parents=True)
+            entry.write_bytes(entry_to_bytes(text))
             (self.checkpoint / "commits" / "0").write_text("v1\n{}\n")
         return "job-1"
 

@@ -13,6 +13,8 @@ import pyarrow as pa
 pa.array([1, 2]), pa.array(["x", None])
 import streamlake.pipeline.table_tasks, streamlake.pipeline.direct_reader
 assert "pandas" not in sys.modules
+from importlib.util import find_spec
+assert find_spec("pandas") is not None and "pandas" not in sys.modules
 import pandas as pd
 assert pa.array(pd.Series([1.0, None])).null_count == 1
 assert pa.Table.from_pandas(pd.DataFrame({"a": [1, 2]})).to_pandas()["a"].sum() == 3
