@@ -61,8 +61,9 @@ that place. Rows that a snapshot read at the place p have ~p, below 0: changes w
 transactions that were running then. It is in no table."""
 
 TRUNCATE_BELOW = "_truncate_below"
-"""The only column of a batch that tells of truncates: the place of each in the database's log, an int64. All rows of
-the table whose place is lower are gone. Every task of the table gets it, at any time among its changes."""
+"""The column of a batch that tells of truncates: the place of each in the database's log, an int64. All rows of the table whose
+place is lower are gone. Every task of the table gets it, at any time among its changes, best ahead of them; ROW_ORDER beside it says
+where it stood among them."""
 
 MOVED = "_moved"
 """The column of a change of a row that got another key: a struct of the key's columns, the key before where the row comes in,

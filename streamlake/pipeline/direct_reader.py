@@ -85,12 +85,12 @@ class RangeReader:
         (None: there are none). Raises SourceError, DataLossError, TooManyRejectsError."""
         screen = RecordScreen(row_decoder(self.source, self.key, self.watch), rules)
         for decoded in _decoded(self.source, screen.decode, piece, RAW_RECORDS.names, see):
-            yield decoded.rows, screen.rejects_of(decoded)
             truncated = decoded.truncated()
             if truncated is not None:
                 yield truncated, None
 
 
+            yield decoded.rows, screen.rejects_of(decoded)
 def range_reader(source: KafkaSource, key: Sequence[str] = ()) -> RangeReader:
     """The function that tasks turn ranges into rows with; it pickles. The source's schema must be known.
 
@@ -139,8 +139,6 @@ def read_range(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of one range. Raises SourceError, DataLossError, DecodeError."""
     for decoded in _decoded(source, decoder.decode, piece, parts_read(source), see):
-        if decoded.rows.num_rows:
-            yield decoded.rows
         truncated = decoded.truncated()
         if truncated is not None:
             yield truncated
@@ -155,6 +153,8 @@ def _decoded(
 ) -> Iterator[Decoded]:
     """The raw batches of a range, decoded; `see` is called with each."""
     for raw in fetch_range(source, piece, parts):
+        if decoded.rows.num_rows:
+            yield decoded.rows
         decoded = decode(raw)
         see(raw, decoded.rows)
         yield decoded

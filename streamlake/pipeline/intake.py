@@ -23,7 +23,7 @@ from streamlake.index.message_key import MessageKey
 from streamlake.pipeline.direct_reader import RangeReader
 from streamlake.pipeline.key_buckets import key_buckets
 from streamlake.pipeline.newest_times import NewestTimes
-from streamlake.pipeline.parcels import by_bucket, packed
+from streamlake.pipeline.parcels import AHEAD, by_bucket, packed
 from streamlake.pipeline.record_screen import RejectRules
 from streamlake.records import ROW_KIND, ROW_ORDER, TRUNCATE_BELOW
 from streamlake.source.offsets import OffsetRange
@@ -54,12 +54,12 @@ class KeyRoute:
     message_key: MessageKey | None = None
 
     def parcels(self, rows: pa.RecordBatch, order: int) -> Batches:
-        """Parcels of rows whose first has the place `order` in the source; truncates go to all buckets.
+        """Parcels of rows whose first has the place `order` in the source; truncates go to all buckets, ahead of all rows.
 
         Raises DecodeError for an unknown row kind."""
         if TRUNCATE_BELOW in rows.schema.names:
             for bucket in range(self.buckets):
-                yield from packed(self.first_slot + bucket, order, rows)
+                yield from packed(self.first_slot + bucket, AHEAD, _at(rows, order))
             return
         for bucket, part in by_bucket(self._placed(rows, order), self._buckets(rows)):
             yield from packed(self.first_slot + bucket, order, part)
@@ -72,7 +72,7 @@ class KeyRoute:
         if TRUNCATE_BELOW in rows.schema.names:
             if self.buckets > 1:
                 raise MisplacedKeyError("a truncate concerns all partitions")
-            return rows
+            return _at(rows, order)
         if self.buckets > 1:
             astray = np.flatnonzero(self._buckets(rows) != bucket)
             if len(astray):
@@ -126,6 +126,11 @@ class Intake:
                 reject(rejected)
             if rows.num_rows or rejected is not None:
                 yield rows
+
+
+def _at(truncates: pa.RecordBatch, order: int) -> pa.RecordBatch:
+    """Truncates with the place in the source at which they stand."""
+    return truncates.append_column(ROW_ORDER, pa.array([order] * truncates.num_rows, pa.int64()))
 
 
 T = TypeVar("T")

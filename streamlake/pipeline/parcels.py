@@ -2,7 +2,7 @@
 
 Between the two tasks of the direct path's job Spark moves a few thousand parcels instead of millions of rows, and none of
 them is ever a row of Spark's: that spares turning columns into rows and back. Invariant: a parcel holds rows of one slot
-only, in the order of the source, and `place` orders the parcels of a slot in the same way; whatever columns its batch has arrive as they are.
+only, in the order of the source, and `place` orders the parcels of a slot in the same way, but for what is AHEAD; whatever columns its batch has arrive as they are.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ PARCELS = pa.schema(
 )
 PARCELS_DDL = "slot int not null, place long not null, rows binary, error binary, newest binary"
 MAX_BYTES = 1 << 20
+AHEAD = -1
+"""The place of what a slot gets before all rows."""
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ from streamlake.pipeline.sink_run import SinkRun
 from streamlake.pipeline.upsert_options import UpsertOptions, with_row_kind
 from streamlake.pipeline.upsert_run import UpsertRun
 from streamlake.read.scan import TableScan
-from streamlake.records import ROW_KIND
+from streamlake.records import ROW_KIND, TRUNCATE_BELOW
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.spec.snapshot import MAIN_BRANCH
 from streamlake.table.table import Table
@@ -282,13 +282,13 @@ class _Replay:
             decoded = screen.screened(self._own(decoder.decode(raw, keep_rejects=True), at[low:]))
             for reject in decoded.rejects:
                 failed[at[low + reject.record]] = (reject.error, reject.reason)
-            if decoded.rows.num_rows:
-                found.append((order, decoded.rows))
-                order += decoded.rows.num_rows
             truncated = decoded.truncated()
             if truncated is not None:
                 found.append((order, truncated))
-        return found
+            if decoded.rows.num_rows:
+                found.append((order, decoded.rows))
+                order += decoded.rows.num_rows
+        return sorted(found, key=lambda part: TRUNCATE_BELOW not in part[1].schema.names)
 
     def _own(self, decoded: Decoded, at: Sequence[str]) -> Decoded:
         """What is for this table. A record whose rows are for others stays a reject, which these do not have; one that was without

@@ -22,7 +22,7 @@ from streamlake.pipeline.direct_reader import RangeReader
 from streamlake.pipeline.intake import KeyRoute
 from streamlake.pipeline.newest_times import NewestTimes
 from streamlake.pipeline.record_screen import RejectRules, RowScreen
-from streamlake.pipeline.row_names import RoutedRows, RowNames, RowRoute
+from streamlake.pipeline.row_names import RoutedRows, RowNames, RowRoute, left_nothing
 from streamlake.pipeline.table_fit import TableFit
 from streamlake.pipeline.table_names import ROUTE
 from streamlake.pipeline.task_errors import FINAL_ERRORS
@@ -108,13 +108,13 @@ class RowParting:
         for decoded in intake.reader.decoded(
             piece, see, keep_rejects=intake.rejects, keep_records=self._keeps_records
         ):
-            if decoded.rows.num_rows or decoded.rejects:
-                yield from self._parted(decoded, branches, is_own=is_own)
             truncated = decoded.truncated()
             if truncated is not None:
                 for branch in branches.values():
                     if branch.route is not None and branch.table not in self._given_up:
                         yield Part(branch, truncated)
+            if decoded.rows.num_rows or decoded.rejects:
+                yield from self._parted(decoded, branches, is_own=is_own)
 
     def new_tables(self) -> NewTablesError | None:
         """What the driver is to be told of the tables that were met and are not known."""
@@ -134,7 +134,7 @@ class RowParting:
         if len(lost) and intake.keeps_unrouted:
             mine = parts.get(intake.unrouted)
             parts[intake.unrouted] = lost if mine is None else np.union1d(mine, lost)
-        elif len(lost):
+        elif len(lost) and len(lost := lost[~left_nothing(decoded.rows, decoded.records)[lost]]):
             rejects += self._unrouted(decoded, found, lost)
         if rejects:
             parts.setdefault(intake.unrouted, lost[:0])

@@ -7,7 +7,7 @@ greatest guard that is known of it is below S, or when none is known.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -66,8 +66,11 @@ def guard_of(target: UpsertTarget, mark: Mark) -> Guards:
     return codec.encode([column], table)
 
 
-def keys_below(parts: Sequence[Run | Entries], live: Live, bound: Guards) -> Iterator[tuple[Keys, Found]]:
-    """The keys of some runs (newest first) whose rows go, each once, and their rows; a stretch of the runs at a time."""
+def keys_below(
+    parts: Sequence[Run | Entries], live: Live, bound: Guards, places: Callable[[Guards], Guards]
+) -> Iterator[tuple[Keys, Found]]:
+    """The keys of some runs (newest first) whose rows go, each once, and their rows; a stretch of the runs at a time. `places`
+    tells what guards count against truncates."""
     index = KeyIndex(parts, live)
     for number, part in enumerate(parts):
         alive = live_files(part, live)
@@ -78,7 +81,7 @@ def keys_below(parts: Sequence[Run | Entries], live: Live, bound: Guards) -> Ite
             rows = rows[alive[entries.files[rows]]]
             if entries.guards is not None:
                 known = entries.flags[rows] & NO_GUARD == 0
-                old = entries.guards.take(rows).below(bound.take(np.zeros(len(rows), dtype=np.int64)))
+                old = places(entries.guards.take(rows)).below(bound.take(np.zeros(len(rows), dtype=np.int64)))
                 rows = rows[~known | old]
             keys = entries.keys.take(rows)
             keys = keys.take(last_per_key(keys)[0])
@@ -88,7 +91,7 @@ def keys_below(parts: Sequence[Run | Entries], live: Live, bound: Guards) -> Ite
             np.minimum.at(newest, found.query, found.run)
             gone = newest == number
             if found.guards is not None and found.guard_known is not None:
-                below = found.guards.below(bound.take(np.zeros(len(keys), dtype=np.int64)))
+                below = places(found.guards).below(bound.take(np.zeros(len(keys), dtype=np.int64)))
                 gone &= ~found.guard_known | below
             if gone.any():
                 chosen = keys.take(np.flatnonzero(gone))

@@ -19,7 +19,7 @@ from streamlake.index.merge import merge_runs
 from streamlake.index.merge_plan import plan_merges
 from streamlake.index.run import Run, RunRef, open_run
 from streamlake.index.run_writer import RunWriter
-from streamlake.records import TRUNCATE_BELOW
+from streamlake.records import ROW_ORDER, TRUNCATE_BELOW
 from streamlake.spec.data_file import DataFile
 from streamlake.write.change_batches import gather_changes
 from streamlake.write.changes import ChangeReader
@@ -192,7 +192,8 @@ class _Attempt:
 
 def _take(changes: pa.Table, writer: UpsertWriter, reader: ChangeReader) -> None:
     if TRUNCATE_BELOW in changes.column_names:
-        writer.truncate(changes.column(TRUNCATE_BELOW).to_pylist())
+        orders = changes.column(ROW_ORDER).to_pylist() if ROW_ORDER in changes.column_names else None
+        writer.truncate(changes.column(TRUNCATE_BELOW).to_pylist(), orders)
     else:
         writer.write(reader.read(changes))
 

@@ -28,7 +28,7 @@ from streamlake.write.changes import Changes
 from streamlake.write.deleted_positions import DeletedPositions
 from streamlake.write.departed_rows import DepartedRows
 from streamlake.write.equality_deletes import EqualityDeleteWriter
-from streamlake.write.log_places import NO_PLACE, PLACED, inherited
+from streamlake.write.log_places import FIRST, NO_PLACE, PLACED, Floor, against_truncates, inherited
 from streamlake.write.part_rows import guarded
 from streamlake.write.placed_writer import PlacedWriter
 from streamlake.write.result import Refused
@@ -72,6 +72,7 @@ class UpsertWriter:
         self.moved_rows: list[pa.Table] = []
         self._aside = Aside()
         self._floor: Guards | None = None
+        self._floor_order = FIRST
         self.truncated_below: Mark | None = None
         if target.truncated_below is not None and target.uses_index:
             self._floor = guard_of(target, target.truncated_below)
@@ -157,12 +158,13 @@ class UpsertWriter:
             if self._held > MOST_ENTRIES:
                 self._entries, self._held = [self._spill(self._entries)], 0
 
-    def truncate(self, marks: Iterable[Mark]) -> None:
+    def truncate(self, marks: Iterable[Mark], orders: Iterable[int] | None = None) -> None:
         """Delete the rows whose place in the database's log is below the greatest of `marks`, and let older changes that are
-        still to come be late.
+        still to come be late. `orders` tell where they stand in the order of arrival; None: before all that is still to come.
 
         Raises InvalidOptionError where rows are not ordered by that place.
         """
+        marks = list(marks)
         mark = self.truncated_below
         for each in marks:
             mark = later(mark, each)
@@ -173,9 +175,12 @@ class UpsertWriter:
         if self._floor is not None and not self._floor.below(bound).any():
             return
         self._floor = bound
+        self._floor_order = FIRST
+        if orders is not None:
+            self._floor_order = min(at for each, at in zip(marks, orders, strict=True) if each == mark)
         parts = [*self._entries, *self._runs]
         gone = []
-        for keys, found in keys_below(parts, self._is_live, bound):
+        for keys, found in keys_below(parts, self._is_live, bound, self._places):
             gone.append(keys)
             here = found.run < len(self._entries)
             self.deleted_here.add_found(found, here)
@@ -209,10 +214,19 @@ class UpsertWriter:
         """(n,) bool: whether n guards are below what is known of the keys `which` (n,), or from before a truncate."""
         late: Array = np.zeros(len(which), dtype=bool)
         if found.guards is not None and found.guard_known is not None:
-            late = found.guard_known[which] & guards.below(found.guards.take(which))
+            known = found.guards.take(which)
+            late = found.guard_known[which] & guards.below(known)
         if self._floor is not None:
-            late = late | guards.below(self._floor.take(np.zeros(len(which), dtype=np.int64)))
+            floor = self._floor.take(np.zeros(len(which), dtype=np.int64))
+            if late.any():
+                # What is not after the floor says less than the floor itself.
+                late &= floor.below(known)
+            late = late | self._places(guards).below(floor)
         return late
+
+    def _places(self, guards: Guards) -> Guards:
+        """What guards count against truncates."""
+        return guards if self._target.key.keeps_guards else against_truncates(guards)
 
     def _lookup(self, keys: Keys) -> Found:
         return KeyIndex([*self._entries, *self._runs], self._is_live).lookup(keys)
@@ -226,9 +240,11 @@ class UpsertWriter:
         assert changes.guards is not None
         assert changes.arrival is not None
         known: Array = np.full(len(found.exists), NO_PLACE, dtype=np.int64)
-        if found.guards is not None and found.guard_known is not None and not self._target.yields:
+        if found.guards is not None and found.guard_known is not None:
             known[found.guard_known] = found.guards.values[found.guard_known]
-        floor = None if self._floor is None else int(self._floor.values[0])
+        if self._target.yields:
+            known = np.where(known < 0, known, NO_PLACE)
+        floor = None if self._floor is None else Floor(int(self._floor.values[0]), self._floor_order)
         guards = inherited(changes.guards, changes.arrival, changes.order, group, known, floor)
         return replace(changes, guards=guards, arrival=None)
 

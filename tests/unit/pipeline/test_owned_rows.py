@@ -11,6 +11,7 @@ from streamlake.index.key_codec import KeyCodec
 from streamlake.index.message_key import KeyPart, MessageKey
 from streamlake.pipeline.intake import Intake, KeyRoute
 from streamlake.pipeline.owned_ranges import ranges_by_bucket
+from streamlake.pipeline.parcels import unpacked
 from streamlake.records import ROW_KIND, ROW_ORDER, TRUNCATE_BELOW
 from streamlake.source.offsets import OffsetRange
 from streamlake.spec.types import LongType, NestedField
@@ -47,9 +48,18 @@ def test_rows_of_the_bucket_pass_in_their_order() -> None:
 def test_a_single_bucket_has_all_keys_and_truncates() -> None:
     truncate = pa.record_batch({TRUNCATE_BELOW: [17]})
     assert route(1, None).owned(rows([1, 2, 3]), 0, 0).num_rows == 3
-    assert route(1, None).owned(truncate, 0, 0) is truncate
+    assert route(1, None).owned(truncate, 3, 0).to_pydict() == {TRUNCATE_BELOW: [17], ROW_ORDER: [3]}
     with pytest.raises(MisplacedKeyError, match="a truncate concerns all partitions"):
         route(2).owned(truncate, 0, 0)
+
+
+def test_truncates_come_ahead_of_all_rows() -> None:
+    truncate = pa.record_batch({TRUNCATE_BELOW: [17]})
+    parcels = [
+        parcel for parcel in route(2).parcels(truncate, 9) if parcel.column("place").to_pylist() == [-1]
+    ]
+    batches = [batch for parcel in unpacked(iter(parcels)) for batch in parcel.batches()]
+    assert [batch.to_pydict() for batch in batches] == [{TRUNCATE_BELOW: [17], ROW_ORDER: [9]}] * 2
 
 
 def test_ranges_of_a_bucket_are_together_in_their_order() -> None:

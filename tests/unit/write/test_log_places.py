@@ -17,9 +17,10 @@ from streamlake.errors import InvalidOptionError, StreamlakeError
 from streamlake.index import lookup
 from streamlake.pipeline.default_sequence import named_sequence, sequence_columns
 from streamlake.pipeline.sink import IcebergSink
-from streamlake.records import ROW_KIND, ROW_SEQUENCE, RowKind
+from streamlake.records import ROW_KIND, ROW_ORDER, ROW_SEQUENCE, TRUNCATE_BELOW, RowKind
 from streamlake.source.kafka_source import ENVELOPES, KafkaSource
 from streamlake.write import upsert_task
+from streamlake.write.upsert_task import write_changes
 from tests.helpers.invariants import check_table
 from tests.helpers.local_upserts import LocalUpserts
 
@@ -125,6 +126,62 @@ def test_what_a_snapshot_read_before_a_truncate_is_late(stream: Stream) -> None:
     assert receipt.counters["late"] == 2
 
 
+@pytest.mark.parametrize(
+    "known", [(), ((1, 400, C, 0),), ((1, 400, C, 0), (1, 401, D, 0)), ((1, ~300, C, 0),)]
+)
+@pytest.mark.parametrize("same_checkpoint", [False, True])
+def test_what_a_snapshot_read_after_a_truncate_stays(
+    stream: Stream, known: tuple[Change, ...], same_checkpoint: bool
+) -> None:
+    """Also where the truncate is told later, through another partition: of keys that are not known from before it."""
+    stream.checkpoint(*known)
+    rows = ((1, ~600, C, 1), (2, ~499, C, 2), (3, ~500, C, 3), (4, ~600, C, 4), (4, None, U, 44))
+    if same_checkpoint:
+        stream.checkpoint(*rows, truncates=(500,))
+    elif known[:1] == ((1, 400, C, 0),):
+        stream.checkpoint(truncates=(450,))
+        stream.checkpoint(*rows)
+        stream.checkpoint(truncates=(500,))
+    else:
+        stream.checkpoint(*rows)
+        stream.checkpoint(truncates=(500,))
+    assert stream.rows() == {1: 1, 3: 3, 4: 44}
+    stream.checkpoint((1, 510, U, 11), (3, 499, U, 0), (4, 505, D, 0))
+    assert stream.rows() == {1: 11, 3: 3}, "changes of transactions that ran meanwhile"
+    stream.checkpoint((1, ~700, C, 12), truncates=(650,))
+    stream.checkpoint(truncates=(660,))
+    assert stream.rows() == {1: 12}
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_truncate_among_the_changes_of_one_checkpoint(tmp_path: Path, place: int) -> None:
+    stream = Stream(tmp_path, batch_rows=1, tasks=1)
+    rows = changes((1, ~600, C, 1), (2, ~499, C, 2), (1, ~500, U, 3))
+    stream.upserts.checkpoint(rows, truncates=[(500, place)])
+    assert stream.rows() == {1: 3}
+
+
+def test_what_has_no_place_and_came_before_a_truncate_goes(stream: Stream) -> None:
+    """Truncates are handed to the task before all rows, and say where they stood."""
+    told = pa.record_batch({TRUNCATE_BELOW: [500, 300], ROW_ORDER: [2, 4]})
+    rows = changes(
+        (1, None, C, 1), (2, ~600, C, 2), (3, None, C, 3), (4, ~600, C, 4), (4, None, U, 5), (1, 499, U, 6)
+    )
+    ordered = rows.append_column(ROW_ORDER, pa.array([0, 1, 2, 0, 1, 3]))
+
+    def task(target: Any) -> list[Any]:
+        return [write_changes(target, [told, *ordered.combine_chunks().to_batches()], 0, 0, 0)]
+
+    run = Stream(Path(stream.upserts.location).parent / "one", tasks=1)
+    run.upserts.run.table.refresh()
+    identity = run.upserts._identity
+    results = run.upserts.run.resolve(identity, task)
+    committable = run.upserts.run.stage(identity, results)
+    assert committable is not None
+    run.upserts.run.commit(committable, results)
+    assert run.rows() == {2: 2, 3: 3, 4: 5}
+
+
 CHANGE = st.tuples(
     st.integers(0, 3),
     st.one_of(st.none(), st.integers(0, 30), st.integers(0, 30).map(lambda place: ~place)),
@@ -135,29 +192,31 @@ CHECKPOINTS = st.lists(st.tuples(st.lists(CHANGE, max_size=8), st.integers(-30, 
 
 
 class Reference:
-    """The rules, one change at a time in the order of arrival."""
+    """The rules, one change at a time in the order of arrival. A place that a snapshot has told, (False, place), is below those
+    that changes have, (True, place)."""
 
     def __init__(self) -> None:
         self.rows: dict[int, int] = {}
-        self._places: dict[int, int] = {}
+        self._places: dict[int, tuple[bool, int]] = {}
         self._floor = -1
 
     def truncate(self, mark: int) -> None:
         self._floor = max(self._floor, mark)
-        for key in [key for key in self.rows if self._places[key] < mark]:
+        for key in [key for key in self.rows if self._places[key][1] < mark]:
             del self.rows[key]
-            self._places[key] = mark
 
     def change(self, key: int, place: int | None, kind: RowKind, value: int) -> None:
-        known = self._places.get(key, -1)
+        known = self._places.get(key, (False, -1))
+        if known[0] and known[1] <= self._floor:
+            known = (False, -1)
         if place is not None and place >= 0:
-            if place < max(known, self._floor):
+            if place < self._floor or (True, place) < known:
                 return
-            self._places[key] = place
+            self._places[key] = (True, place)
         else:
             if place is not None and ~place < self._floor:
                 return
-            self._places[key] = max(known, self._floor)
+            self._places[key] = max(known, (False, max(self._floor, -1 if place is None else ~place)))
         self.rows.pop(key, None)
         if kind != D:
             self.rows[key] = value
