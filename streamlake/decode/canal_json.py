@@ -20,7 +20,7 @@ from streamlake.decode.envelope_decoder import one_by_one
 from streamlake.decode.json_columns import JsonColumns
 from streamlake.decode.json_options import JsonOptions
 from streamlake.decode.json_values import FieldError, parse_object
-from streamlake.decode.mysql_rows import key_type, row_changes
+from streamlake.decode.mysql_rows import has_nulls, key_type, row_changes
 from streamlake.decode.new_fields import Watch, watching
 from streamlake.decode.readings import Plain, Reading, Refused, whole_number
 from streamlake.decode.row_reader import RowReader
@@ -50,7 +50,7 @@ _WATERMARK = "TIDB_WATERMARK"
 
 
 class CanalJson:
-    """Reads messages of one table to the columns of `schema`; `key` names the columns of its key."""
+    """Reads messages of one table to the columns of `schema`; `key` names the columns of its key, `routes`: see RowReader."""
 
     def __init__(
         self,
@@ -58,6 +58,7 @@ class CanalJson:
         key: Sequence[str] = (),
         options: Mapping[str, str] | None = None,
         *,
+        routes: Sequence[str] = (),
         partial_update: bool = False,
         watch: Watch | None = None,
     ) -> None:
@@ -65,7 +66,9 @@ class CanalJson:
             raise InvalidOptionError(f"canal-json has no options, but '{next(iter(options))}' is set")
         self._arrow = changes_schema(schema)
         readings = {part.name: _reading(part.type) for part in schema.fields}
-        self._reader = RowReader(schema, readings, key, None, partial_update=partial_update, watch=watch)
+        self._reader = RowReader(
+            schema, readings, key, None, routes=routes, partial_update=partial_update, watch=watch
+        )
         old = NestedField(0, "old", ListType(0, key_type(self._reader)))
         fields = [
             NestedField(0, "data", ListType(0, self._reader.physical)),
@@ -75,7 +78,7 @@ class CanalJson:
             NestedField(0, "_tidb", StructType((NestedField(0, "commitTs", LongType()),))),
         ]
         self._columns = JsonColumns(
-            [*fields, old] if key else fields,
+            [*fields, old] if self._reader.placing else fields,
             JsonOptions(),
             strict_names=False,
             **watching(watch, ("data",)),
@@ -93,6 +96,8 @@ class CanalJson:
             raise NotBulkError
         parents: Array = np.repeat(np.arange(len(records)), counts)
         others[parents[self._reader.unclear(rows) & (kinds != RowKind.DELETE)[parents]]] = True
+        lacking = self._reader.lacks(rows, self._reader.routes)
+        others[parents[lacking & (kinds == RowKind.DELETE)[parents]]] = True
         if olds:
             updates = (kinds == RowKind.UPDATE_AFTER) & ~others
             has_old = olds[0].is_valid().to_numpy(zero_copy_only=False)
@@ -101,8 +106,9 @@ class CanalJson:
                 raise NotBulkError
             compared = np.flatnonzero((updates & has_old)[parents])
             old_rows = olds[0].take(pa.array(np.flatnonzero(updates & has_old), pa.int64())).flatten()
-            differs = self._reader.key_differs(old_rows, rows.take(pa.array(compared, pa.int64())))
-            others[parents[compared[differs.to_numpy(zero_copy_only=False)]]] = True
+            left, entered = self._reader.moved(old_rows, rows.take(pa.array(compared, pa.int64())))
+            at = parents[compared]
+            others[at[left | (entered & has_nulls(self._reader, records.values)[at])]] = True
         of_rows = np.where(others, _OTHER, kinds)[parents]
         of_record = sequence.take(pa.array(parents, pa.int64()))
         parts = self._reader.parts(rows, of_rows, of_record, records.places[parents])

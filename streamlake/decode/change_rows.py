@@ -38,8 +38,8 @@ class ChangeRows:
     """Decodes for one source.
 
     `schema` is that of the rows: columns of `metadata` ({column: part of the record}), ROW_KIND, and the others, which
-    are the table's. `key` are those of them that tell rows apart (none: the envelope's word is taken). `partial_update`: a
-    field that a row does not have is unset.
+    are the table's. `key` are those of them that tell rows apart (none: the envelope's word is taken), `routes` those that name the
+    table of a row. `partial_update`: a field that a row does not have is unset.
     """
 
     def __init__(
@@ -50,6 +50,7 @@ class ChangeRows:
         key: Sequence[str],
         options: Mapping[str, str],
         *,
+        routes: Sequence[str] = (),
         partial_update: bool = False,
         watch: Watch | None = None,
     ) -> None:
@@ -61,7 +62,7 @@ class ChangeRows:
         if key and format.startswith("debezium"):
             self._moved = MovedKeys(Schema(fields), key, *debezium_parts(format, options))
         self._decoder = open_decoder(
-            format, Schema(fields), key, options, partial_update=partial_update, watch=watch
+            format, Schema(fields), key, options, routes=routes, partial_update=partial_update, watch=watch
         )
 
     def decode(self, raw: pa.RecordBatch, *, keep_rejects: bool = False) -> Decoded:

@@ -24,7 +24,8 @@ from streamlake.spec.schema import Schema
 
 
 class DebeziumEnvelope(ABC):
-    """Reads records of one table to the columns of `schema`; `key` names the columns of its key. `form`: JSON where left out."""
+    """Reads records of one table to the columns of `schema`; `key` names the columns of its key, `routes`: see RowReader.
+    `form`: JSON where left out."""
 
     def __init__(
         self,
@@ -33,11 +34,13 @@ class DebeziumEnvelope(ABC):
         options: DebeziumOptions | None = None,
         form: PayloadForm | None = None,
         *,
+        routes: Sequence[str] = (),
         partial_update: bool = False,
         watch: Watch | None = None,
     ) -> None:
         self._schema = schema
         self._key = tuple(key)
+        self._routes = tuple(routes)
         self._partial_update = partial_update
         self._watch = watch
         self._options = options or DebeziumOptions()
@@ -82,6 +85,7 @@ class DebeziumEnvelope(ABC):
             readings,
             self._key,
             self._unavailable,
+            routes=self._routes,
             partial_update=self._partial_update,
             watch=watch,
         )

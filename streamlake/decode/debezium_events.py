@@ -25,6 +25,7 @@ from streamlake.decode.debezium_source import (
     has_position,
     position_of,
     read_at,
+    sends_whole_rows,
     with_reads,
 )
 from streamlake.decode.envelope import Array, Change, Changes, Outcome, Records
@@ -62,10 +63,13 @@ class DebeziumEvents(DebeziumEnvelope):
         options: DebeziumOptions | None = None,
         form: PayloadForm | None = None,
         *,
+        routes: Sequence[str] = (),
         partial_update: bool = False,
         watch: Watch | None = None,
     ) -> None:
-        super().__init__(schema, key, options, form, partial_update=partial_update, watch=watch)
+        super().__init__(
+            schema, key, options, form, routes=routes, partial_update=partial_update, watch=watch
+        )
         self._sampled = any(needs_samples(part.type) for part in schema.fields)
         self._by_schema: dict[Hashable, RowReader] = {}
         self._connector: str | None = None
@@ -128,20 +132,24 @@ class DebeziumEvents(DebeziumEnvelope):
         before, after = _image(payload.get("before"), documents), _image(payload.get("after"), documents)
         images = [image for image in (before, after) if isinstance(image, dict)]
         reader = self._reader(connect, images, documents)
+        if documents and isinstance(before, dict):
+            # A document has no field where a row has null.
+            before = {**dict.fromkeys(reader.routes), **before}
         if kind == RowKind.DELETE:
             if before is None and key is not None:
                 row, unset = reader.row(self._key_image(key, documents), "key", brought=False)
             else:
-                row, unset = reader.row(before, "before", brought=False)
+                is_whole = sends_whole_rows(_connector([payload])) or reader.is_whole(before)
+                row, unset = reader.row(
+                    before, "before", brought=False, nulls=reader.routes if is_whole else ()
+                )
             return [Change(kind, row, sequence, unset)]
         row, unset = reader.row(after, "after", brought=True)
         changes = [Change(kind, row, sequence, unset)]
-        if kind == RowKind.UPDATE_AFTER and isinstance(before, dict):
-            names = [name for name in self._key if name in reader.readings]
-            old = {name: reader.readings[name].value(before.get(name), f"before.{name}") for name in names}
-            if any(old[name] is not None and old[name] != row[name] for name in names):
-                gone, unknown = reader.row(before, "before", brought=False)
-                changes.insert(0, Change(RowKind.DELETE, gone, sequence, unknown))
+        is_update = kind == RowKind.UPDATE_AFTER and isinstance(before, dict)
+        if is_update and reader.has_moved(before, row, unset, "before"):
+            gone, unknown = reader.row(before, "before", brought=False, nulls=reader.placing)
+            changes.insert(0, Change(RowKind.DELETE, gone, sequence, unknown))
         return changes
 
     def _key_image(self, key: bytes, documents: bool) -> Any:
@@ -170,14 +178,20 @@ class DebeziumEvents(DebeziumEnvelope):
         taken = kinds == RowKind.DELETE
         has_before = before.is_valid().to_numpy(zero_copy_only=False)
         has_after = after.is_valid().to_numpy(zero_copy_only=False)
-        others = (kinds == _OTHER) | np.where(taken, ~has_before, ~has_after)
+        others = (kinds == _OTHER) | np.where(
+            taken, ~has_before | reader.lacks(before, reader.routes), ~has_after
+        )
         if not payloads.complete:
             others |= ~taken & reader.unclear(after)
-        brought = ~taken & ~others
-        moved = np.flatnonzero(brought & has_before & (kinds == RowKind.UPDATE_AFTER))
+        moved = np.flatnonzero(~taken & ~others & has_before & (kinds == RowKind.UPDATE_AFTER))
         if len(moved):
-            differs = reader.key_differs(*(_at(images, moved) for images in (before, after)))
-            moved = moved[differs.to_numpy(zero_copy_only=False)]
+            left, entered = reader.moved(*(_at(images, moved) for images in (before, after)))
+            # Where the old row has nulls, it may not be whole: what the record itself says decides.
+            moved = moved[left | entered]
+            vague = reader.lacks(_at(before, moved), reader.placing)
+            others[moved[vague]] = True
+            moved = moved[~vague]
+        brought = ~taken & ~others
         removed = np.union1d(np.flatnonzero(taken & ~others), moved)
         chosen = np.flatnonzero(brought)
         parts = [

@@ -36,6 +36,7 @@ _POSITION_BITS = 36
 _FILE_BITS = 63 - _POSITION_BITS
 _LSN = re.compile(r"([0-7][0-9a-fA-F]{7}):([0-9a-fA-F]{8}):[0-9a-fA-F]{4}")
 _LSN_LENGTH = 22
+_WHOLE = frozenset({"mysql", "mariadb", "sqlserver", "oracle", "db2", "informix", "mongodb"})
 _LSN_DIGITS = (0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 14, 15, 16)
 _DIGIT_VALUES: Array = np.zeros(256, dtype=np.int64)
 for _digit in "0123456789abcdefABCDEF":
@@ -62,6 +63,11 @@ def position_of(connector: str | None) -> Position:
 def has_position(connector: str) -> bool:
     """Whether the connector writes where a change stands in the database's log."""
     return connector in _POSITIONS
+
+
+def sends_whole_rows(connector: str) -> bool:
+    """Whether the connector's deletes have the whole row; others may have nothing but its key, and nulls."""
+    return connector in _WHOLE
 
 
 def read_at(sequence: int | None) -> int | None:

@@ -54,11 +54,14 @@ class DebeziumUnwrapped(DebeziumEnvelope):
         options: DebeziumOptions | None = None,
         form: PayloadForm | None = None,
         *,
+        routes: Sequence[str] = (),
         partial_update: bool = False,
         watch: Watch | None = None,
     ) -> None:
         watch = None if watch is None else replace(watch, metadata="__")
-        super().__init__(schema, key, options, form, partial_update=partial_update, watch=watch)
+        super().__init__(
+            schema, key, options, form, routes=routes, partial_update=partial_update, watch=watch
+        )
 
     def _outcome(
         self, payload: Mapping[str, Any], connect: ConnectSchema | None, key: bytes | None
@@ -69,7 +72,8 @@ class DebeziumUnwrapped(DebeziumEnvelope):
         if payload.get(_OP) == "r":
             sequence = read_at(sequence)
         reader = self._reader(connect, [payload])
-        row, unset = reader.row(payload, "row", brought=kind != RowKind.DELETE)
+        nulls = reader.routes if reader.is_whole(payload) else ()
+        row, unset = reader.row(payload, "row", brought=kind != RowKind.DELETE, nulls=nulls)
         return Outcome(changes=[Change(kind, row, sequence, unset)])
 
     def tombstone(self, key: bytes | None) -> Outcome | None:
@@ -117,6 +121,7 @@ class DebeziumUnwrapped(DebeziumEnvelope):
         kinds = _kind_codes(columns[_OP], columns[_DELETED])
         if not payloads.complete:
             kinds = np.where((kinds != RowKind.DELETE) & reader.unclear(images), -1, kinds)
+        kinds = np.where((kinds == RowKind.DELETE) & reader.lacks(images, reader.routes), -1, kinds)
         sequence = with_reads(position.column(source), columns[_OP])
         parts = reader.parts(images, kinds, sequence, records.places)
         others = np.flatnonzero(kinds < 0)

@@ -19,13 +19,12 @@ from streamlake.decode.new_fields import Watch
 from streamlake.errors import InvalidOptionError
 from streamlake.spec.schema import Schema
 
-_Open = Callable[[Schema, Sequence[str], Mapping[str, str], bool, "Watch | None"], Envelope]
+_Open = Callable[..., Envelope]
+"""Takes schema, key, options; and routes, partial_update, watch by name."""
 
 
 def _debezium(format: str, reader: type[DebeziumEvents] | type[DebeziumUnwrapped]) -> _Open:
-    return lambda schema, key, options, partial, watch: reader(
-        schema, key, *debezium_parts(format, options), partial_update=partial, watch=watch
-    )
+    return lambda schema, key, options, **more: reader(schema, key, *debezium_parts(format, options), **more)
 
 
 _FORMATS: dict[str, _Open] = {
@@ -33,12 +32,8 @@ _FORMATS: dict[str, _Open] = {
     "debezium-avro": _debezium("debezium-avro", DebeziumEvents),
     "debezium-unwrapped-json": _debezium("debezium-unwrapped-json", DebeziumUnwrapped),
     "debezium-unwrapped-avro": _debezium("debezium-unwrapped-avro", DebeziumUnwrapped),
-    "canal-json": lambda schema, key, options, partial, watch: CanalJson(
-        schema, key, options, partial_update=partial, watch=watch
-    ),
-    "maxwell-json": lambda schema, key, options, partial, watch: MaxwellJson(
-        schema, key, options, partial_update=partial, watch=watch
-    ),
+    "canal-json": CanalJson,
+    "maxwell-json": MaxwellJson,
 }
 FORMATS = tuple(_FORMATS)
 """The names of the envelopes."""
@@ -50,12 +45,13 @@ def open_decoder(
     key: Sequence[str],
     options: Mapping[str, str],
     *,
+    routes: Sequence[str] = (),
     partial_update: bool = False,
     watch: Watch | None = None,
 ) -> EnvelopeDecoder:
     """A decoder of `format` to the columns of `schema`, whose key has the columns `key` (none: no key).
 
-    With `partial_update` a field that a row does not have is unset: its value is that of the row that is replaced. With a `watch` it
+    `routes` are columns that name the table of a row, so that another value there moves it, see RowReader. With `partial_update` a field that a row does not have is unset: its value is that of the row that is replaced. With a `watch` it
     raises NewFieldsError, see new_fields.
     Raises InvalidOptionError for an unknown format, option or column of the key.
     """
@@ -64,4 +60,7 @@ def open_decoder(
     missing = [name for name in key if name not in schema.column_names]
     if missing:
         raise InvalidOptionError(f"the key has the column '{missing[0]}', which the schema does not have")
-    return EnvelopeDecoder(schema, _FORMATS[format](schema, key, options, partial_update, watch))
+    envelope = _FORMATS[format](
+        schema, key, options, routes=routes, partial_update=partial_update, watch=watch
+    )
+    return EnvelopeDecoder(schema, envelope)

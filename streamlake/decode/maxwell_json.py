@@ -22,7 +22,7 @@ from streamlake.decode.envelope_decoder import one_by_one
 from streamlake.decode.json_columns import JsonColumns
 from streamlake.decode.json_options import JsonOptions
 from streamlake.decode.json_values import FieldError, parse_object
-from streamlake.decode.mysql_rows import key_type, row_changes
+from streamlake.decode.mysql_rows import has_nulls, key_type, row_changes
 from streamlake.decode.nested_readings import ListOf
 from streamlake.decode.new_fields import Watch, watching
 from streamlake.decode.readings import ByForm, Plain, Reading, form_of
@@ -48,7 +48,7 @@ _OTHER = -1
 
 
 class MaxwellJson:
-    """Reads messages of one table to the columns of `schema`; `key` names the columns of its key."""
+    """Reads messages of one table to the columns of `schema`; `key` names the columns of its key, `routes`: see RowReader."""
 
     def __init__(
         self,
@@ -56,6 +56,7 @@ class MaxwellJson:
         key: Sequence[str] = (),
         options: Mapping[str, str] | None = None,
         *,
+        routes: Sequence[str] = (),
         partial_update: bool = False,
         watch: Watch | None = None,
     ) -> None:
@@ -63,6 +64,7 @@ class MaxwellJson:
             raise InvalidOptionError(f"maxwell-json has no options, but '{next(iter(options))}' is set")
         self._schema = schema
         self._key = tuple(key)
+        self._routes = tuple(routes)
         self._partial_update = partial_update
         self._watch = watch
         self._arrow = changes_schema(schema)
@@ -76,7 +78,7 @@ class MaxwellJson:
             NestedField(0, "ts", LongType()),
             NestedField(0, "position", StringType()),
         ]
-        if self._key:
+        if reader.placing:
             fields.append(NestedField(0, "old", key_type(reader)))
         watched = watching(self._watch, ("data",))
         columns = JsonColumns(fields, JsonOptions(), strict_names=False, **watched).read(records.values)
@@ -85,10 +87,11 @@ class MaxwellJson:
         sequence = ts if position.null_count == len(position) else _sequences(position, ts)
         others = (kinds == _OTHER) | ~data.is_valid().to_numpy(zero_copy_only=False)
         others |= (kinds != RowKind.DELETE) & reader.unclear(data)
+        others |= (kinds == RowKind.DELETE) & reader.lacks(data, reader.routes)
         if olds:
-            others |= reader.key_differs(olds[0], data).to_numpy(zero_copy_only=False) & (
-                kinds == RowKind.UPDATE_AFTER
-            )
+            left, entered = reader.moved(olds[0], data)
+            entered &= has_nulls(reader, records.values)
+            others |= (left | entered) & (kinds == RowKind.UPDATE_AFTER)
         parts = reader.parts(data, np.where(others, _OTHER, kinds), sequence, records.places)
         if others.any():
             parts.append(one_by_one(self, records.take(np.flatnonzero(others)), self._arrow))
@@ -122,7 +125,13 @@ class MaxwellJson:
             for part in self._schema.fields
         }
         return RowReader(
-            self._schema, readings, self._key, None, partial_update=self._partial_update, watch=self._watch
+            self._schema,
+            readings,
+            self._key,
+            None,
+            routes=self._routes,
+            partial_update=self._partial_update,
+            watch=self._watch,
         )
 
 

@@ -35,11 +35,13 @@ def not_seen(raw: pa.RecordBatch, rows: pa.RecordBatch) -> None:
 
 @dataclass(frozen=True)
 class RangeReader:
-    """Reads rows of `source.table_schema` for batches of the schema OFFSET_RANGES. `key` and `watch`: see `row_decoder`."""
+    """Reads rows of `source.table_schema` for batches of the schema OFFSET_RANGES. `key`, `watch`, `routes`: see
+    `row_decoder`."""
 
     source: KafkaSource
     key: tuple[str, ...] = ()
     watch: Watch | None = None
+    routes: tuple[str, ...] = ()
 
     @property
     def schema(self) -> pa.Schema:
@@ -62,7 +64,7 @@ class RangeReader:
     def rows(self, piece: OffsetRange, see: See = not_seen) -> Iterator[pa.RecordBatch]:
         """The rows of one range; `see` is called with each raw batch and its rows. Raises SourceError, DataLossError,
         DecodeError."""
-        return read_range(self.source, row_decoder(self.source, self.key, self.watch), piece, see)
+        return read_range(self.source, self._decoder(), piece, see)
 
     def decoded(
         self,
@@ -74,7 +76,7 @@ class RangeReader:
     ) -> Iterator[Decoded]:
         """The batches of one range. With `keep_rejects` what cannot be decoded is told there, with `keep_records` raw
         batches have all their parts. Raises SourceError, DataLossError, DecodeError."""
-        decoder = row_decoder(self.source, self.key, self.watch)
+        decoder = self._decoder()
         parts = RAW_RECORDS.names if keep_records else parts_read(self.source)
         return _decoded(self.source, partial(decoder.decode, keep_rejects=keep_rejects), piece, parts, see)
 
@@ -83,27 +85,35 @@ class RangeReader:
     ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
         """The rows of one range that fit the table, and beside them the records that gave none, as rows of the rejects table
         (None: there are none). Raises SourceError, DataLossError, TooManyRejectsError."""
-        screen = RecordScreen(row_decoder(self.source, self.key, self.watch), rules)
+        screen = RecordScreen(self._decoder(), rules)
         for decoded in _decoded(self.source, screen.decode, piece, RAW_RECORDS.names, see):
             truncated = decoded.truncated()
             if truncated is not None:
                 yield truncated, None
-
-
             yield decoded.rows, screen.rejects_of(decoded)
-def range_reader(source: KafkaSource, key: Sequence[str] = ()) -> RangeReader:
+
+    def _decoder(self) -> Decoder:
+        return row_decoder(self.source, self.key, self.watch, self.routes)
+
+
+def range_reader(source: KafkaSource, key: Sequence[str] = (), routes: Sequence[str] = ()) -> RangeReader:
     """The function that tasks turn ranges into rows with; it pickles. The source's schema must be known.
 
     Raises InvalidOptionError (also for an option of the decoder), FeatureUnsupportedError, before anything runs.
     """
-    row_decoder(source, key)
+    row_decoder(source, key, routes=routes)
     require_watermark_column(source.settings.watermark_column, source.table_schema)
-    return RangeReader(source, tuple(key))
+    return RangeReader(source, tuple(key), routes=tuple(routes))
 
 
-def row_decoder(source: KafkaSource, key: Sequence[str] = (), watch: Watch | None = None) -> Decoder:
+def row_decoder(
+    source: KafkaSource,
+    key: Sequence[str] = (),
+    watch: Watch | None = None,
+    routes: Sequence[str] = (),
+) -> Decoder:
     """The decoder of a source's records. `key` are the columns that tell rows apart: an envelope with the whole row from
-    before an update then tells that a row gets another key. With a `watch` it raises NewSchemaError for records that have
+    before an update then tells that a row gets another key, or another table where a column of `routes` names it. With a `watch` it raises NewSchemaError for records that have
     something which the schema lacks."""
     options = dict(source.settings.decode)
 
@@ -115,6 +125,7 @@ def row_decoder(source: KafkaSource, key: Sequence[str] = (), watch: Watch | Non
                 source.format,
                 key,
                 options,
+                routes=routes,
                 partial_update=source.settings.partial_update,
                 watch=watch,
             )
@@ -142,6 +153,8 @@ def read_range(
         truncated = decoded.truncated()
         if truncated is not None:
             yield truncated
+        if decoded.rows.num_rows:
+            yield decoded.rows
 
 
 def _decoded(
@@ -153,8 +166,6 @@ def _decoded(
 ) -> Iterator[Decoded]:
     """The raw batches of a range, decoded; `see` is called with each."""
     for raw in fetch_range(source, piece, parts):
-        if decoded.rows.num_rows:
-            yield decoded.rows
         decoded = decode(raw)
         see(raw, decoded.rows)
         yield decoded

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from streamlake.decode.new_fields import Watch
 from streamlake.errors import NewSchemaError, StreamlakeError
 from streamlake.pipeline.direct_reader import RangeReader, range_reader
 from streamlake.pipeline.family_schema import united
-from streamlake.pipeline.row_names import RowRoute
+from streamlake.pipeline.row_names import RowRoute, route_columns
 from streamlake.pipeline.sink_run import SinkRun
 from streamlake.pipeline.upsert_options import with_row_kind
 from streamlake.source.kafka_source import KafkaSource
@@ -58,12 +58,8 @@ class RowFamily:
         self.is_given = is_given
         self.most = most
         route.check(source.table_schema)
-        names = source.schema.column_names
-        # A change of what names the table then takes the row out of the one and brings it into the other.
-        own = [path[0] for path in route.fields.values() if len(path) == 1 and path[0] in names]
-        self._key = tuple(dict.fromkeys((*key, *own))) if key else ()
         self._learnt: list[Schema] = []
-        self._reader = range_reader(source, self._key)
+        self._reader = range_reader(source, key, route_columns([route], source.schema) if key else ())
 
     @property
     def name(self) -> str:
@@ -81,10 +77,10 @@ class RowFamily:
             return self._reader
         schemas = [run.follower.lenient(with_row_kind(run.table.schema, run.row_kind)) for run in runs]
         base: Schema = self.source.schema
-        reader = range_reader(self.source.with_schema(united([*schemas, *self._learnt, base])), self._key)
+        source = self.source.with_schema(united([*schemas, *self._learnt, base]))
         watches = [run.follower.watch for run in following]
         watch = Watch(widen=any(each is not None and each.widen for each in watches)) if following else None
-        return RangeReader(reader.source, reader.key, watch)
+        return replace(self._reader, source=source, watch=watch)
 
     def answer(self, errors: Sequence[StreamlakeError], runs: Sequence[SinkRun]) -> bool:
         """Whether records are read with other columns from now on, as tasks have asked; the tables follow where they get

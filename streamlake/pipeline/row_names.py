@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from streamlake.errors import InvalidOptionError
 from streamlake.options import suggestion
 from streamlake.pipeline.table_names import PLACEHOLDER, ROUTE, ROW, row_placeholders
+from streamlake.records import ROW_KIND, RowKind
 from streamlake.spec.schema import Schema
 from streamlake.spec.types import (
     BooleanType,
@@ -229,6 +230,25 @@ def of_table(
         found |= np.isin(routed.codes, [at for at, name in enumerate(routed.names) if name == table])
         lost &= routed.codes == _NO_TABLE
     return found | lost
+
+
+def route_columns(routes: Sequence[RowRoute], schema: Schema) -> tuple[str, ...]:
+    """The columns of records' values that name tables: where one changes, the row is taken out of the one and brought into the
+    other."""
+    paths = [path for route in routes for path in route.fields.values()]
+    return tuple(
+        dict.fromkeys(path[0] for path in paths if len(path) == 1 and path[0] in schema.column_names)
+    )
+
+
+def left_nothing(rows: pa.RecordBatch, records: Array) -> Array:
+    """(n,) bool: rows that an update takes out, as it moves them. Where such a row names no table, none has held it. `records` are the
+    places of the rows' records."""
+    if ROW_KIND not in rows.schema.names:
+        return np.zeros(rows.num_rows, dtype=bool)
+    brought = np.isin(rows.column(ROW_KIND).to_numpy(), (RowKind.INSERT, RowKind.UPDATE_AFTER))
+    found: Array = ~brought & np.isin(records, records[brought])
+    return found
 
 
 def unrouted_name(template: str) -> str:

@@ -235,6 +235,32 @@ def test_changes_go_to_the_table_of_their_row_and_rows_move_between_tables(made:
     assert (stream.ids("e_a"), stream.ids("e_b"), stream.ids("e_n")) == ([], [1, 3, 4], [5])
 
 
+@pytest.mark.parametrize("copies", [1, 10])
+def test_rows_move_from_and_to_the_default_table(made: Make, copies: int) -> None:
+    """As few records, which are read one by one, and as many."""
+    stream = made(format="debezium-json", mode="upsert", key=["id"], default_table="other")
+    ids = range(3 * copies)
+    old = [row(at, (None, "de", None)[at % 3], v="old") for at in ids]
+    new = [row(at, ("de", None)[at % 3], v="new") for at in ids if at % 3 < 2]
+    stream.take(*(event("c", None, each, each["id"]) for each in old))
+    stream.take(
+        *(event("u", old[each["id"]], each, 100 + each["id"]) for each in new),
+        *(event("d", old[at], None, 200 + at) for at in ids if at % 3 == 2),
+    )
+    assert stream.rows("e_de") == [each for each in new if each["c"]]
+    assert stream.rows("other") == [each for each in new if not each["c"]]
+
+
+@pytest.mark.parametrize("copies", [1, 10])
+def test_a_row_that_no_table_held_moves_into_one(made: Make, copies: int, tmp_path: Path) -> None:
+    stream = made(format="debezium-json", mode="upsert", key=["id"], on_error="reject")
+    old = [row(at, None, v="old") for at in range(copies)]
+    stream.take(*(event("u", each, {**each, "c": "de"}, 1) for each in old))
+    assert (stream.ids("e_de"), stream.tables()) == (list(range(copies)), {"e_de"})
+    stream.take(*(event("u", {**each, "c": "de"}, each, 2) for each in old))
+    assert (stream.ids("e_de"), len(rejected_rows_of(tmp_path / "e_unrouted"))) == ([], copies)
+
+
 def test_a_part_of_the_record_may_name_the_table(made: Make) -> None:
     stream = made(
         table="{row.topic}_{row.c}", format="debezium-json", mode="upsert", key=["id"], include=["topic"]
