@@ -1,31 +1,34 @@
 """Debezium's events after its ExtractNewRecordState transform: the row itself, and metadata in columns of its own.
 
 An `Envelope`. `__deleted` ("true") and `__op` say what the change does; where neither is there, it is an upsert. What
-`add.fields` brought from "source" gives the sequence: `__lsn` or `__source_lsn`, and so on, see `debezium_source`. With
-the transform's default a delete is nothing but a tombstone, so a tombstone deletes the row of its key.
+`add.fields` brought from "source" gives the sequence: `__lsn` or `__source_lsn`, and so on, see `debezium_source`. Where neither
+`__op` nor a field `snapshot` tells whether a snapshot read the row, it has none: the snapshot's place may be above that of changes that
+follow it. With the transform's default a delete is nothing but a tombstone, so a tombstone deletes the row of its key.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streamlake.decode.change_parts import joined
 from streamlake.decode.connect_schema import ConnectSchema
 from streamlake.decode.debezium_envelope import DebeziumEnvelope
 from streamlake.decode.debezium_options import DebeziumOptions
 from streamlake.decode.debezium_readings import readings_by_options, readings_by_schema
-from streamlake.decode.debezium_source import Position, position_of, read_at, with_reads
+from streamlake.decode.debezium_source import Position, position_of, read_at
 from streamlake.decode.envelope import Array, Change, Changes, Outcome
 from streamlake.decode.envelope_decoder import one_by_one
 from streamlake.decode.json_values import FieldError
 from streamlake.decode.new_fields import Watch
 from streamlake.decode.payloads import PayloadForm, Payloads
 from streamlake.decode.row_reader import RowReader
+from streamlake.decode.text_columns import NotBulkError
 from streamlake.formats.arrow_schema import arrow_type
 from streamlake.records import RowKind
 from streamlake.spec.schema import Schema
@@ -42,6 +45,8 @@ _DELETED, _OP = "__deleted", "__op"
 _PREFIXES = ("__source_", "__")
 _SIGNS = (("lsn", "postgresql"), ("pos", "mysql"), ("commit_lsn", "sqlserver"), ("ord", "mongodb"))
 """Fields of "source" that only one kind of connector has."""
+_PLACES = tuple(f"{prefix}{field}" for prefix in _PREFIXES for field, _ in _SIGNS)
+_SNAPSHOT = "snapshot"
 
 
 class DebeziumUnwrapped(DebeziumEnvelope):
@@ -67,9 +72,14 @@ class DebeziumUnwrapped(DebeziumEnvelope):
         self, payload: Mapping[str, Any], connect: ConnectSchema | None, key: bytes | None
     ) -> Outcome:
         kind = _kind(payload.get(_OP), payload.get(_DELETED))
-        position, names = _position(payload)
-        sequence = position.value({part: payload.get(name) for part, name in names.items()})
-        if payload.get(_OP) == "r":
+        told = _told(payload)
+        sequence = told.position.value({part: payload.get(name) for part, name in told.names.items()})
+        is_read = _is_read(
+            kind, payload.get(_OP), None if told.snapshot is None else payload.get(told.snapshot)
+        )
+        if is_read is None:
+            sequence = None
+        elif is_read:
             sequence = read_at(sequence)
         reader = self._reader(connect, [payload])
         nulls = reader.routes if reader.is_whole(payload) else ()
@@ -89,18 +99,26 @@ class DebeziumUnwrapped(DebeziumEnvelope):
     def _run(self, payloads: Payloads) -> Changes:
         records = payloads.records
         shown = payloads.samples()
-        position, names = _position(shown[0] if shown else {})
+        told = _told({name: None for row in shown for name in row})
+        position, names = told.position, told.names
+        if any(_told(row).differs(told) for row in shown):
+            raise NotBulkError
+        unseen = () if told.connector or payloads.connect is not None else _PLACES
+        snapshot = () if told.snapshot is None else (told.snapshot,)
         reader = self._reader(payloads.connect, shown)
-        extra = [_OP, _DELETED, *names.values()]
+        extra = [_OP, _DELETED, *names.values(), *snapshot, *unseen]
         source_fields = StructType(position.fields)
         fields = [
             *(part for part in reader.physical.fields if part.name not in extra),
             NestedField(0, _OP, StringType()),
             NestedField(0, _DELETED, StringType()),
             *(NestedField(0, names[part.name], part.type) for part in position.fields if part.name in names),
+            *(NestedField(0, name, StringType()) for name in (*snapshot, *unseen)),
         ]
         arrays = payloads.read(fields, reader.watch)
         columns = {part.name: array for part, array in zip(fields, arrays, strict=True)}
+        if any(columns[name].null_count < len(records) for name in unseen):
+            raise NotBulkError
         images = (
             pa.StructArray.from_arrays(
                 [columns[part.name] for part in reader.physical.fields],
@@ -122,7 +140,9 @@ class DebeziumUnwrapped(DebeziumEnvelope):
         if not payloads.complete:
             kinds = np.where((kinds != RowKind.DELETE) & reader.unclear(images), -1, kinds)
         kinds = np.where((kinds == RowKind.DELETE) & reader.lacks(images, reader.routes), -1, kinds)
-        sequence = with_reads(position.column(source), columns[_OP])
+        reads = _reads(kinds, columns[_OP], columns[told.snapshot] if told.snapshot else None)
+        sequence = position.column(source)
+        sequence = pc.if_else(reads, pc.bit_wise_not(sequence), sequence)
         parts = reader.parts(images, kinds, sequence, records.places)
         others = np.flatnonzero(kinds < 0)
         if len(others):
@@ -166,11 +186,44 @@ def _code(op: str | None, deleted: str | None) -> int:
         return -1
 
 
-def _position(row: Mapping[str, Any]) -> tuple[Position, dict[str, str]]:
-    """The position that a row's metadata allows, and the columns in which its fields are."""
+def _is_read(kind: RowKind, op: Any, snapshot: Any) -> bool | None:
+    """Whether a snapshot read the row; None: nothing tells."""
+    if kind == RowKind.DELETE:
+        return False
+    if op is not None:
+        return bool(op == "r")
+    return None if snapshot is None else snapshot not in ("false", False)
+
+
+def _reads(kinds: Array, op: pa.Array, snapshot: pa.Array | None) -> pa.Array:
+    """(n,) bool: `_is_read` of each."""
+    marked = pa.nulls(len(op), pa.bool_()) if snapshot is None else pc.not_equal(snapshot, "false")
+    reads = pc.if_else(op.is_valid(), pc.equal(op, "r"), marked)
+    return pc.if_else(pa.array(kinds == RowKind.DELETE), False, reads)
+
+
+@dataclass(frozen=True)
+class _Told:
+    """The position that a row's metadata allows, the columns in which its fields are, and the one that tells of snapshots."""
+
+    connector: str | None
+    position: Position
+    names: dict[str, str]
+    snapshot: str | None
+
+    def differs(self, other: _Told) -> bool:
+        """Whether a row that tells this of its place cannot be read as `other`."""
+        return bool(self.connector or self.names) and (self.connector, self.names) != (
+            other.connector,
+            other.names,
+        )
+
+
+def _told(row: Mapping[str, Any]) -> _Told:
     found: dict[str, str] = {}
     for prefix in reversed(_PREFIXES):
         found.update({name[len(prefix) :]: name for name in row if name.startswith(prefix)})
     connector = next((connector for field, connector in _SIGNS if field in found), None)
     position = position_of(connector)
-    return position, {part.name: found[part.name] for part in position.fields if part.name in found}
+    names = {part.name: found[part.name] for part in position.fields if part.name in found}
+    return _Told(connector, position, names, found.get(_SNAPSHOT))

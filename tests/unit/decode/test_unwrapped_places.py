@@ -1,0 +1,69 @@
+"""The place in the log of unwrapped events: where `add.fields` tells which rows a snapshot read, in bulk as one by one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from streamlake.decode.change_rows import ChangeRows
+from streamlake.records import ROW_SEQUENCE
+from streamlake.spec.ddl import parse_ddl
+from tests.unit.decode.raw_records import raw_batch
+
+PLACES = {"__lsn": 7}
+
+
+def sequences(values: list[dict[str, Any]]) -> list[int | None]:
+    decoder = ChangeRows(parse_ddl("id long"), {}, "debezium-unwrapped-json", ["id"], {})
+    records = [{"value": {"id": at, **value}} for at, value in enumerate(values)]
+    alone = [decoder.decode(raw_batch([record])).rows.column(ROW_SEQUENCE)[0].as_py() for record in records]
+    rows = decoder.decode(raw_batch(records)).rows
+    assert rows.column("id").to_pylist() == list(range(len(values)))
+    assert rows.column(ROW_SEQUENCE).to_pylist() == alone
+    return alone
+
+
+@pytest.mark.parametrize(
+    ("told", "place"),
+    [
+        ({}, None),
+        ({"__deleted": "false"}, None),
+        ({"__deleted": "true"}, 7),
+        ({"__op": "r"}, ~7),
+        ({"__op": "c"}, 7),
+        ({"__op": "u", "__source_snapshot": "incremental"}, 7),
+        ({"__source_snapshot": "false"}, 7),
+        ({"__source_snapshot": None}, None),
+        ({"__snapshot": "first_in_data_collection"}, ~7),
+        ({"__snapshot": True}, ~7),
+        ({"__snapshot": False}, 7),
+    ],
+)
+def test_a_place_counts_where_it_is_known_what_a_snapshot_read(
+    told: dict[str, Any], place: int | None
+) -> None:
+    assert sequences([{**PLACES, **told}] * 40) == [place] * 40
+
+
+def test_kinds_of_rows_may_alternate() -> None:
+    told = [{"__op": "r"}, {"__op": "u"}, {}, {"__source_snapshot": "last"}, {"__deleted": "true"}]
+    assert sequences([{**PLACES, **each} for each in told] * 8) == [~7, 7, None, ~7, 7] * 8
+
+
+@pytest.mark.parametrize("first", [{}, {"__op": "c"}, {"__op": "c", "__ts_ms": 1}])
+def test_the_first_record_does_not_tell_for_all(first: dict[str, Any]) -> None:
+    others: list[dict[str, Any]] = [{"__op": "c", **PLACES}] * 60
+    assert sequences([first, *others])[1:] == [7] * 60
+
+
+@pytest.mark.parametrize("name", ["__lsn", "__source_lsn"])
+def test_a_place_that_no_sample_has(name: str) -> None:
+    values: list[dict[str, Any]] = [{"__op": "c"}] * 400
+    values[3:5] = [{"__op": "c", name: 7}] * 2
+    assert [at for at, each in enumerate(sequences(values)) if each is not None] == [3, 4]
+
+
+def test_a_field_may_get_another_name() -> None:
+    values = [{"__op": "c", "__lsn": 7}] * 40 + [{"__op": "c", "__source_lsn": 8}] * 40
+    assert sequences(values) == [7] * 40 + [8] * 40
