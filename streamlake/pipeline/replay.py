@@ -51,7 +51,7 @@ from streamlake.pipeline.refused_changes import refused_changes
 from streamlake.pipeline.rejects_settling import settle
 from streamlake.pipeline.rejects_table import open_rejects, rejects_name
 from streamlake.pipeline.replay_plan import ReplayPlan, ReplayPlans, places
-from streamlake.pipeline.row_names import RowRoute, of_table
+from streamlake.pipeline.row_names import RowRoute, left_nothing, of_table, route_columns
 from streamlake.pipeline.sink_run import SinkRun
 from streamlake.pipeline.upsert_options import UpsertOptions, with_row_kind
 from streamlake.pipeline.upsert_run import UpsertRun
@@ -76,7 +76,7 @@ class ReplayedTable:
     """The table whose rejects are replayed, and the settings that its pipeline has today. `pipeline` None: one without a
     name, then the rejects of all pipelines are taken. With `routes` only rows that name the table are its own, see
     `of_table`. `rejects_of` is the table whose rejects are replayed where that is another one, which stands for records without a
-    table: those of others are then left alone."""
+    table: those of others are then left alone. `has_default`: there is a table that takes rows which name none."""
 
     table: str
     source: KafkaSource
@@ -90,6 +90,7 @@ class ReplayedTable:
     branch: str = MAIN_BRANCH
     routes: Sequence[RowRoute] = ()
     keeps_unrouted: bool = False
+    has_default: bool = False
     rejects_of: str | None = None
 
 
@@ -273,7 +274,9 @@ class _Replay:
         if source.schema is None:
             source = source.with_schema(with_row_kind(self._run.table.schema, self._row_kind))
         rules = reject_rules(target, self._row_kind, RejectStamp(self._name, NO_CHECKPOINT, 0))
-        decoder = row_decoder(source, rules.key)
+        # As the stream does it: a row that moved to another table is taken out of its own, too.
+        routes = route_columns(self._given.routes, source.schema or self._run.table.schema)
+        decoder = row_decoder(source, rules.key, routes=routes if rules.key else ())
         screen = RowScreen(rules)
         found = []
         order = 0
@@ -297,7 +300,11 @@ class _Replay:
         if not routes or not decoded.rows.num_rows:
             return decoded
         mine = of_table(routes, decoded.rows, self._given.table, keeps_unrouted=self._given.keeps_unrouted)
-        own, other = set(decoded.records[mine].tolist()), set(decoded.records[~mine].tolist())
+        others = ~mine
+        if not self._given.has_default:
+            lost = of_table(routes, decoded.rows, "", keeps_unrouted=True)
+            others &= ~(lost & left_nothing(decoded.rows, decoded.records))
+        own, other = set(decoded.records[mine].tolist()), set(decoded.records[others].tolist())
         if self._given.rejects_of is None:
             strange = sorted(other - own)
             reason = f"its rows name another table than {self._given.table}; send it to the topic again"

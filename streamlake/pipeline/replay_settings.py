@@ -82,6 +82,7 @@ def _named_by_row(
             _replayed(pipeline.name, target, {**sink.arguments, **own.get(target, {})}, every),
             routes=routes,
             keeps_unrouted=target == default,
+            has_default=default is not None,
             rejects_of=rejects_of,
         )
 

@@ -165,6 +165,39 @@ def test_records_that_had_no_table_go_to_those_that_they_name_now(tmp_path):
     assert replay(first).records == 0
 
 
+def test_a_row_that_moved_between_tables_is_not_brought_in_by_halves(tmp_path):
+    """The stream takes it out of the one table and brings it into the other; a replay, which is for one, does neither."""
+
+    def event(key, before, after):
+        images = {"before": {"id": key, "v": before, "w": "x"}, "after": {"id": key, "v": after, "w": "y"}}
+        return json.dumps(
+            {"op": "u", "source": {"connector": "postgresql", "lsn": 10}, **images, "v": "no int"}
+        )
+
+    de, fr, nl, unrouted, default = (
+        tmp_path / f"e_{part}" for part in ("de", "fr", "nl", "unrouted", "rest")
+    )
+    for location in (de, fr, nl, unrouted, default):
+        make_table(location, "id long, v string, w string", format_version=3)
+    old = LocalUpserts(str(de), key=["id"], sequence_by=[ROW_SEQUENCE])
+    old.checkpoint(pa.table({"id": [1], "v": ["de"], ROW_SEQUENCE: [1]}))
+    values = [event(1, "de", "fr"), event(2, "fr", "fr"), event(3, None, "fr"), event(4, None, "nl")]
+    reject(unrouted, values[:3])
+    reject(default, values[3:])
+    keyed = {
+        "source": source("id long, v string, w string", format="debezium-json"),
+        "mode": "upsert",
+        "key": ["id"],
+        "routes": (RowRoute(f"{tmp_path}/e_{{row.v}}"),),
+    }
+    for location in (fr, de, fr):
+        replay(given(location, rejects_of=str(unrouted), **keyed))
+    assert (rows_of(de), rows_of(fr)) == ([(1, "de")], [(2, "fr"), (3, "fr")])
+    [moved] = left(unrouted)
+    assert (moved["offset"], "its rows name several tables" in moved["error_message"]) == (100, True)
+    assert replay(given(nl, rejects_of=str(default), has_default=True, **keyed)).failed == 1
+
+
 def test_a_filter_and_a_limit_choose(tmp_path):
     location = tmp_path / "t"
     make_table(location, "id long, v string")
