@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 
 from streamlake.catalog.open import CatalogOption, open_table
 from streamlake.checkpoint.identity import CheckpointIdentity
-from streamlake.errors import StreamlakeError, TableNotFoundError
+from streamlake.errors import SourceError, StreamlakeError, TableNotFoundError
 from streamlake.pipeline.checkpoint_step import Step
 from streamlake.pipeline.direct_offsets import DirectOffsets
 from streamlake.pipeline.direct_tables import DirectTable, write_direct
@@ -38,6 +38,8 @@ from streamlake.table.table import Table
 
 _PASSES = 5
 """A second reading of the same records names no table that the first did not; a source that loses records may."""
+
+_SHOWN = 5
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,15 @@ class RowTables:
                 break
             families, due = self._pass(frame, identity, offsets, step, families, due, missed, ended)
             missed = []
+        for family in families:
+            unwritten = [
+                each.name for each in due if each.table.part is not None and each.table.part.family is family
+            ]
+            ended.errors[family.name] = SourceError(
+                f"{family.name}: the records of checkpoint {identity.checkpoint_id} were read {_PASSES} times, and each time there were rows "
+                f"of tables that had not been met before, at last of {', '.join(unwritten[:_SHOWN])}. Records must not change while they are "
+                "read, and a route function has to say the same of a row each time; start again once they do"
+            )
         for name, family in self._members_of(ended).items():
             if family.name in ended.errors:
                 ended.endings.pop(name, None)

@@ -11,8 +11,8 @@ import pytest
 from streamlake.catalog.open import open_table
 from streamlake.commit.committer import Committer
 from streamlake.commit.receipt import Outcome
-from streamlake.errors import DecodeError, InvalidOptionError, SchemaMismatchError, StorageError
-from streamlake.pipeline import routed_append
+from streamlake.errors import DecodeError, InvalidOptionError, SchemaMismatchError, SourceError, StorageError
+from streamlake.pipeline import direct_reader, routed_append
 from streamlake.pipeline.quarantine import quarantined
 from streamlake.read.scan import TableScan
 from streamlake.table.update_schema import UpdateSchema
@@ -91,6 +91,24 @@ def test_a_crash_before_new_tables_are_known(made: Make) -> None:
     stream.restart()
     assert stream.again().keys() == {"e_a", "e_n"}
     assert (stream.ids("e_a"), stream.ids("e_n"), stream.snapshots("e_a")) == ([1, 2], [3], 2)
+
+
+def test_tables_that_are_met_at_every_reading_are_an_error(
+    made: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The records of the last of them are nowhere: the checkpoint must not count as done."""
+    stream = made()
+    stream.take(row(1, "a"))
+    fetch, readings = stream._fetch, iter(range(100))
+
+    def changing(*arguments: Any) -> Any:
+        stream.values[1] = row(2, f"n{next(readings)}")
+        return fetch(*arguments)
+
+    monkeypatch.setattr(direct_reader, "fetch_range", changing)
+    with pytest.raises(SourceError, match=r"checkpoint 1 were read 5 times.*at last of .*e_n4\."):
+        stream.take(row(2, "n"))
+    assert stream.ids("e_a") == [1]
 
 
 def test_rows_without_a_table(made: Make, tmp_path: Path) -> None:
