@@ -64,13 +64,16 @@ def without_table(directory: SparkDirectory, pipeline: str, rejects: Table | Non
     return Plan(
         (
             Step(text, lambda: directory.go_back_to(NO_CHECKPOINT)),
-            *_rejects_rewound(rejects, CheckpointIdentity(pipeline, directory.job_id, NO_CHECKPOINT)),
+            *_rejects_rewound(
+                rejects, CheckpointIdentity(pipeline, directory.job_id, NO_CHECKPOINT), directory
+            ),
         )
     )
 
 
-def _rejects_rewound(rejects: Table | None, at: CheckpointIdentity) -> list[Step]:
-    rewind = None if rejects is None else rejects_after(rejects, at)
+def _rejects_rewound(rejects: Table | None, at: CheckpointIdentity, directory: SparkDirectory) -> list[Step]:
+    began = directory.end_offsets(NO_CHECKPOINT + 1) if at.checkpoint_id == NO_CHECKPOINT else None
+    rewind = None if rejects is None else rejects_after(rejects, at, began)
     return [] if rewind is None else [Step(rewind.text, rewind.carry_out)]
 
 
@@ -208,7 +211,7 @@ class Recovery:
         if offsets is None:
             return []
         at = CheckpointIdentity(self.pipeline, self.directory.job_id, checkpoint_id, (), offsets)
-        return _rejects_rewound(self._rejects, at)
+        return _rejects_rewound(self._rejects, at, self.directory)
 
     def _adopted_checkpoint(self) -> int:
         """The last checkpoint that need not be committed any more."""

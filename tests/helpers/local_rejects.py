@@ -119,8 +119,15 @@ class RejectingStream:
 
     def _identity(self, number: int) -> CheckpointIdentity:
         ends = [
-            canonical_offset(json.dumps({"offsets": {TOPIC: {PARTITION: end}}}))
-            for end in itertools.accumulate(map(len, self._batches))
+            canonical_offset(
+                json.dumps(
+                    {
+                        "offsets": {TOPIC: {PARTITION: end}},
+                        **({} if at else {"first": {TOPIC: {PARTITION: 0}}}),
+                    }
+                )
+            )
+            for at, end in enumerate(itertools.accumulate(map(len, self._batches)))
         ]
         start = (ends[number - 1],) if number else ()
         return CheckpointIdentity(self._pipeline, f"job-{self._pipeline}", number, start, (ends[number],))

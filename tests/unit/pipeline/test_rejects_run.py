@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import shutil
 
 import pytest
@@ -247,6 +248,30 @@ def test_a_stream_without_its_table_rejects_all_again(tmp_path):
     for number in range(4):
         again.checkpoint(number)
     assert offsets_of(location) == BAD
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_rejects_that_a_new_beginning_does_not_read_again_stay(tmp_path, capsys, gone):
+    """The stream had begun behind the first of them, or nobody knows any more where it had."""
+    location, directory = tmp_path / "t", tmp_path / "checkpoint"
+    make_table(location, DDL)
+    first = RejectingStream(location, BATCHES, DDL, directory=directory)
+    for number in range(4):
+        first.checkpoint(number)
+    entry = directory / "offsets" / "0"
+    assert '"first": {' in entry.read_text()
+    if gone:
+        entry.unlink()
+    else:
+        entry.write_text(re.sub(r'("first": \{[^}]*: )0\}', rf"\g<1>{BAD[1]}}}", entry.read_text()))
+        assert f": {BAD[1]}}}" in entry.read_text()
+    shutil.rmtree(location)
+    plan = without_table(SparkDirectory(str(directory)), "p", open_rejects(str(location)))
+    text = plan.steps[-1].text
+    assert ("keep all records" if gone else "or starting-offsets passes over by now") in text
+    plan.carry_out()
+    assert offsets_of(location) == (BAD if gone else BAD[:1])
+    assert without_table(SparkDirectory(str(directory)), "p", open_rejects(str(location))).steps[1:] == ()
 
 
 def test_a_rejects_table_that_is_not_ahead_is_left_alone(tmp_path, capsys):
