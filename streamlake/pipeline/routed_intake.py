@@ -130,12 +130,14 @@ class RowParting:
         found = self._names.of(decoded.rows)
         parts = dict(found.places())
         rejects = list(decoded.rejects)
-        lost = found.without_table()
+        lost, told = found.without_table(), found.unknown()
         if len(lost) and intake.keeps_unrouted:
             mine = parts.get(intake.unrouted)
             parts[intake.unrouted] = lost if mine is None else np.union1d(mine, lost)
-        elif len(lost) and len(lost := lost[~left_nothing(decoded.rows, decoded.records)[lost]]):
-            rejects += self._unrouted(decoded, found, lost)
+        elif len(lost):
+            told = np.union1d(told, lost[~left_nothing(decoded.rows, decoded.records)[lost]])
+        if len(told):
+            rejects += self._unrouted(decoded, found, told)
         if rejects:
             parts.setdefault(intake.unrouted, lost[:0])
         if is_own:
@@ -192,6 +194,12 @@ class RowParting:
                 for record, row in first.items()
             ]
         record, row = next(iter(first.items()))
+        if row in found.unknown():
+            raise DecodeError(
+                f"{record_place(decoded.raw, record)}: {found.reason(row)}, so that nothing tells which table of "
+                f"'{self._intake.names.template}' it belongs to. Have the field in every record, or let such records go to the "
+                "rejects with on_error='reject'"
+            )
         raise DecodeError(
             f"{record_place(decoded.raw, record)}: {found.reason(row)}, so that it belongs to no table of "
             f"'{self._intake.names.template}'. Name a table for such rows in default_table, or let their records go to the rejects "

@@ -18,9 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamlake.errors import InvalidOptionError
+from streamlake.formats.unset_cells import unset_masks
 from streamlake.options import suggestion
 from streamlake.pipeline.table_names import PLACEHOLDER, ROUTE, ROW, row_placeholders
-from streamlake.records import ROW_KIND, RowKind
+from streamlake.records import ROW_KIND, UNSET, RowKind
 from streamlake.spec.schema import Schema
 from streamlake.spec.types import (
     BooleanType,
@@ -46,6 +47,7 @@ _UP = re.compile(r"(^|/)\.\.?(/|$)")
 _UNROUTED = "unrouted"
 _SHOWN = 100
 _NO_TABLE = -1
+_UNKNOWN = -2
 
 
 @dataclass(frozen=True)
@@ -85,8 +87,8 @@ class RowRoute:
 
 @dataclass(frozen=True, eq=False)
 class RoutedRows:
-    """Where n rows go: `codes` (n,) are places in `names`, below zero for rows without a table; `reason` tells of such a row
-    why."""
+    """Where n rows go: `codes` (n,) are places in `names`, below zero for rows without a table, or whose table is not known;
+    `reason` tells of such a row why."""
 
     codes: Array
     names: tuple[str, ...]
@@ -100,12 +102,16 @@ class RoutedRows:
         return [
             (self.names[code], order[low:high])
             for code, low, high in zip(found.tolist(), starts, ends, strict=True)
-            if code != _NO_TABLE
+            if code >= 0
         ]
 
     def without_table(self) -> Array:
         """The ascending places of the rows that have none."""
         return np.flatnonzero(self.codes == _NO_TABLE)
+
+    def unknown(self) -> Array:
+        """The ascending places of the rows whose records do not have what names the table, so that no table is theirs."""
+        return np.flatnonzero(self.codes == _UNKNOWN)
 
 
 class RowNames:
@@ -130,9 +136,18 @@ class RowNames:
             members = [(*members[before], texts[at - 1] if at else None) for before, at in found]
         names: dict[str, int] = {}
         numbers = np.array([self._number(parts, names) for parts in members], dtype=np.int64)
-        return RoutedRows(
-            np.where(none, _NO_TABLE, numbers[codes]), tuple(names), lambda row: self._reason(columns, row)
-        )
+        unset = self._unset(rows)
+        found_codes = np.where(none, _NO_TABLE, numbers[codes])
+        for mask in unset.values():
+            found_codes = np.where(mask, _UNKNOWN, found_codes)
+        return RoutedRows(found_codes, tuple(names), lambda row: self._reason(columns, unset, row))
+
+    def _unset(self, rows: pa.RecordBatch) -> dict[str, Array]:
+        """(n,) bool for placeholders whose fields some records leave out."""
+        if UNSET not in rows.schema.names:
+            return {}
+        masks = unset_masks(rows.column(UNSET))
+        return {name: masks[path[0]] for name, path in self._route.fields.items() if path[0] in masks}
 
     def _number(self, parts: Sequence[str | None], names: dict[str, int]) -> int:
         """The number of the name that these parts make."""
@@ -187,7 +202,10 @@ class RowNames:
             )
         return found
 
-    def _reason(self, columns: Mapping[str, pa.Array], row: int) -> str:
+    def _reason(self, columns: Mapping[str, pa.Array], unset: Mapping[str, Array], row: int) -> str:
+        for name, mask in unset.items():
+            if mask[row]:
+                return f"its field {name[len(ROW) :]}, which names the table, is not there, or was left out by the database"
         for name, column in columns.items():
             value = column[row].as_py()
             if name == ROUTE:

@@ -134,6 +134,7 @@ class RoutedStream:
         tables: Mapping[str, Mapping[str, Any]] | None = None,
         format: str = "json",
         include: Sequence[str] = (),
+        partial_update: bool = False,
         **settings: Any,
     ) -> None:
         self.home = home
@@ -141,7 +142,8 @@ class RoutedStream:
         self.values: list[Any] = []
         self.jobs = 0
         self._ends: list[int] = []
-        self._source = KafkaSource("h:1", TOPIC, schema=ddl, format=format, include=include)
+        own = {"partial-update": "true"} if partial_update else {}
+        self._source = KafkaSource("h:1", TOPIC, schema=ddl, format=format, include=include, options=own)
         default = None if default_table is None else TableNames(str(home / default_table), None)
         self._options = RowTableOptions(
             TableNames(self.template, None, has_route=route is not None),

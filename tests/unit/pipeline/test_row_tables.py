@@ -139,6 +139,32 @@ def test_rows_without_a_table_go_to_the_default_table(made: Make) -> None:
     assert (stream.ids("e_a"), stream.ids("other"), stream.ids("e_other")) == ([1], [2, 3], [4])
 
 
+@pytest.mark.parametrize("default_table", [None, "other"])
+@pytest.mark.parametrize("format", ["json", "debezium-json"])
+def test_a_field_that_a_record_leaves_out_names_no_table(
+    made: Make, tmp_path: Path, format: str, default_table: str | None
+) -> None:
+    """It has the value that it had, which nobody knows: no null, for which there may be a table."""
+    more = {"partial_update": True} if format == "json" else {}
+    values: list[Any] = [row(1, "a", v="x"), {"id": 1, "v": "y"}, row(2, "b", v="x")]
+    if format != "json":
+        values[1]["c"] = "__debezium_unavailable_value"
+        values = [event("u", None, each, at) for at, each in enumerate(values)]
+    options = {"format": format, "mode": "upsert", "key": ["id"], "default_table": default_table, **more}
+    stream = made(**options)
+    with pytest.raises(
+        DecodeError, match=r"events-3 offset 1: its field c, which names the table, is not there"
+    ):
+        stream.take(*values)
+    assert stream.tables() == set()
+    stream = made(on_error="reject", **options)
+    stream.take(*values)
+    assert (stream.rows("e_a"), stream.ids("e_b")) == ([row(1, "a", v="x")], [2])
+    [found] = rejected_rows_of(tmp_path / (default_table or "e_unrouted"))
+    assert (found["offset"], "is not there" in found["error_message"]) == (1, True)
+    assert default_table is None or stream.ids(default_table) == []
+
+
 def test_records_without_a_table_are_rejects(made: Make, tmp_path: Path) -> None:
     stream = made(on_error="reject", tables={"e_b": {"max_rejects": 1}})
     values = [row(1, "a"), row(2, None), b"{", row(3, "b"), {"id": 1 << 70, "c": "b", "v": None}]
