@@ -14,10 +14,10 @@ from streamlake.catalog.open import CatalogOption, open_table
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.decode.rejected_records import REJECTS
 from streamlake.errors import SchemaMismatchError, TableAlreadyExistsError, TableNotFoundError
+from streamlake.pipeline.table_names import REJECTS_ENDING
 from streamlake.table.table import Table
 from streamlake.tables import create_table
 
-REJECTS_ENDING = "__rejects"
 _PARTITION_BY = ("day(rejected_at)",)
 _FORMAT_VERSION = 2
 

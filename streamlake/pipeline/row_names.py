@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from streamlake.errors import InvalidOptionError
 from streamlake.formats.unset_cells import unset_masks
 from streamlake.options import suggestion
-from streamlake.pipeline.table_names import PLACEHOLDER, ROUTE, ROW, row_placeholders
+from streamlake.pipeline.table_names import PLACEHOLDER, REJECTS_ENDING, ROUTE, ROW, row_placeholders
 from streamlake.records import ROW_KIND, UNSET, RowKind
 from streamlake.spec.schema import Schema
 from streamlake.spec.types import (
@@ -153,9 +153,11 @@ class RowNames:
         """The number of the name that these parts make."""
         if None in parts:
             return _NO_TABLE
-        by_source = dict(zip(self._sources, parts, strict=True))
-        name = PLACEHOLDER.sub(lambda found: by_source[found[1]] or "", self._route.template)
-        return names.setdefault(name, len(names))
+        name = self._filled(dict(zip(self._sources, parts, strict=True)))
+        return _NO_TABLE if _is_of_rejects(name) else names.setdefault(name, len(names))
+
+    def _filled(self, parts: Mapping[str, str | None]) -> str:
+        return PLACEHOLDER.sub(lambda found: parts[found[1]] or "", self._route.template)
 
     def _column(self, name: str, rows: pa.RecordBatch) -> pa.Array:
         """What fills a placeholder, row by row."""
@@ -163,16 +165,16 @@ class RowNames:
 
     def _coded(self, name: str, column: pa.Array) -> tuple[Array, list[str | None]]:
         """Codes of one placeholder's values, below zero for nulls, and the part of a name that each of them makes."""
-        made = _taken_part if name == ROUTE else table_part
         encoded = column.dictionary_encode()
         codes: Array = encoded.indices.cast(pa.int64()).fill_null(_NO_TABLE).to_numpy(zero_copy_only=False)
-        texts = []
-        for value in encoded.dictionary.to_pylist():
-            key = (name, value)
-            if key not in self._parts:
-                self._parts[key] = made(value)
-            texts.append(self._parts[key])
-        return codes, texts
+        return codes, [self._part(name, value) for value in encoded.dictionary.to_pylist()]
+
+    def _part(self, name: str, value: Any) -> str | None:
+        """The part of a table's name that a value of one placeholder makes."""
+        key = (name, value)
+        if key not in self._parts:
+            self._parts[key] = _taken_part(value) if name == ROUTE else table_part(value)
+        return self._parts[key]
 
     def _called(self, rows: pa.RecordBatch) -> pa.Array:
         function = self._route.function
@@ -222,7 +224,8 @@ class RowNames:
                 return (
                     f"its field {name[len(ROW) :]} is {_shown(value)}, of which no table's name can be made"
                 )
-        return "it gives no table"
+        name = self._filled({name: self._part(name, column[row].as_py()) for name, column in columns.items()})
+        return f"it names the table {_shown(name)}, and names that end in {REJECTS_ENDING} are those of tables of rejects"
 
 
 def table_part(value: Any) -> str | None:
@@ -307,6 +310,10 @@ def _taken_part(value: str) -> str | None:
     if not value.strip() or len(value.encode()) > LONGEST_NAME:
         return None
     return None if _CONTROL.search(value) or _UP.search(value) or PLACEHOLDER.search(value) else value
+
+
+def _is_of_rejects(name: str) -> bool:
+    return name.rstrip("/").endswith(REJECTS_ENDING)
 
 
 def _field(rows: pa.RecordBatch, path: Sequence[str]) -> pa.Array:

@@ -16,6 +16,8 @@ PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 TOPIC = "topic"
 ROUTE = "route"
 ROW = "row."
+REJECTS_ENDING = "__rejects"
+"""Of the names of tables that hold the rejects of another; no row may name one."""
 
 
 def is_template(table: str) -> bool:

@@ -121,6 +121,25 @@ def test_a_function_that_is_wrong_is_told(route: Any, message: str) -> None:
         named("{route}", route, kind=["x", "y"])
 
 
+def test_no_row_names_a_table_of_rejects() -> None:
+    """They hold the rejects of the table that has the name before the ending, and only those."""
+    assert named(
+        "e_{row.c}", c=["de__rejects", "DE rejects", "de__ REJECTS", "de__rejects_", " de  Rejects"]
+    ) == [
+        None,
+        "e_de_rejects",
+        None,
+        "e_de__rejects_",
+        None,
+    ]
+    assert named("e_{row.a}_{row.b}/", a=["x", "x_"], b=["rejects", "_rejects"]) == ["e_x_rejects/", None]
+    assert named("e_{row.a}_{row.b}", a=["x", "x_"], b=["_rejects", "rejects"]) == [None, None]
+    assert named("{route}", by_kind, kind=["x__rejects", "x__rejects/"]) == [None, None]
+    rows = pa.record_batch([pa.array(["de__rejects"])], names=["c"])
+    reason = RowNames(RowRoute("e_{row.c}")).of(rows).reason(0)
+    assert reason.startswith("it names the table 'e_de__rejects', and names that end in __rejects are")
+
+
 def test_why_a_row_has_no_table() -> None:
     rows = pa.record_batch([pa.array(["a", None, "//"])], names=["c"])
     reason = RowNames(RowRoute("t_{row.c}")).of(rows).reason
