@@ -18,7 +18,7 @@ import typer
 from typer.main import get_command
 
 import streamlake
-from streamlake.errors import StreamlakeError
+from streamlake.cli.described import describe
 
 FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
 
@@ -57,17 +57,6 @@ def _run(arguments: list[str], *, debug: bool) -> int:
     if code == INTERRUPTED:
         return _fail("interrupted", INTERRUPTED)
     return code if isinstance(code, int) else 0
-
-
-def describe(error: BaseException) -> str:
-    """One line for an error: its message, with the kind in front where the message does not speak for itself."""
-    text = " ".join(str(error).split())
-    if isinstance(error, StreamlakeError):
-        return text
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    kind = type(error).__name__
-    return f"{kind}: {text[:500]} (--debug shows where)" if text else f"{kind} (--debug shows where)"
 
 
 def _fail(message: str, code: int) -> int:

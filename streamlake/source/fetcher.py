@@ -36,6 +36,7 @@ from streamlake.source.record_blocks import RecordBlock, parse_blocks
 _LOG = logging.getLogger(__name__)
 _POLL_MS = 50
 _CHECK_SECONDS = 5.0
+_RETRY_SECONDS = 0.1
 CHUNK_RECORDS = 16_384
 CHUNK_BYTES = 32 << 20
 
@@ -115,7 +116,11 @@ def _poll_blocks(
             _seek(consumer, partition, reached)
             answer = {}
         except KafkaError as error:
-            raise _failed(source, piece, position, error) from error
+            if not error.retriable:
+                raise _failed(source, piece, position, error) from error
+            # A broker that is being restarted: nothing arrives, and for how long that may be is told below.
+            answer, reached = {}, None
+            clock.sleep(_RETRY_SECONDS)
         blocks = [block_of(record) for record in answer.get(partition, ())]
         if blocks:
             yield start, blocks
@@ -143,7 +148,13 @@ def _seek(consumer: KafkaConsumer, partition: TopicPartition, offset: int) -> No
 
 def _checked(source: KafkaSource, consumer: KafkaConsumer, piece: OffsetRange, position: int) -> int:
     """While nothing arrives: does the partition still exist, and does it still reach beyond `position`?"""
-    if piece.partition not in consumer.partitions_for_topic(piece.topic):
+    try:
+        known = consumer.partitions_for_topic(piece.topic)
+    except KafkaError as error:
+        if not error.retriable:
+            raise _failed(source, piece, position, error) from error
+        return position
+    if piece.partition not in known:
         return _after_loss(source, consumer, piece, position, "the partition no longer exists")
     return position
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from kafka import KafkaProducer
+from kafka import KafkaConsumer, KafkaProducer
+from kafka.errors import KafkaConnectionError
 from kafka.net.transport import KafkaTCPTransport
 
 from streamlake import KafkaSource
@@ -223,6 +224,30 @@ def test_the_broker_is_restarted_within_a_range(broker: KafkaBroker) -> None:
     for chunk in chunks:
         values += chunk["value"].to_pylist()
     assert values == [b"%d" % at for at in range(20_000)]
+
+
+def test_a_connection_that_is_refused_for_a_moment(
+    broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client tells of it at times, and reconnects by itself at others."""
+    topic = broker.create_topic()
+    broker.produce(topic, [b"%d" % at for at in range(2_000)])
+    polls = []
+
+    def poll(self: KafkaConsumer, *arguments: object, **named: object) -> object:
+        polls.append(1)
+        if len(polls) in (2, 3):
+            raise KafkaConnectionError("111 ECONNREFUSED")
+        return whole(self, *arguments, **named)
+
+    whole = KafkaConsumer.poll
+    monkeypatch.setattr(KafkaConsumer, "poll", poll)
+    chunks = fetch_range(
+        in_small_fetches(broker, topic), OffsetRange(topic, 0, 0, 2_000), ("value",), chunk_records=100
+    )
+    values = [value for chunk in chunks for value in chunk["value"].to_pylist()]
+    assert values == [b"%d" % at for at in range(2_000)]
+    assert len(polls) > 3
 
 
 def state_of(broker: KafkaBroker, topic: str) -> tuple[int, int]:
