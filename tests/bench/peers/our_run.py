@@ -91,14 +91,19 @@ def pipeline_of(servers: str, topic: str, name: str, location: str, batch: str, 
 def figures_of(reports: list[Any], location: str) -> dict[str, Any]:
     """What Spark's reports and the table say of the run, in seconds, messages and rows."""
     micro_batches = import_module("tests.bench.peers.micro_batches")
-    table = import_module("streamlake").load_table(location)
-    snapshot = table.current_snapshot
     sizes = [messages_of(int(report["batchId"])) for report in reports]
     return {
         **micro_batches.figures(reports, sizes),
-        "commits": len(table.snapshots),
-        "summary": {key: int(value) for key, value in snapshot.summary.items() if key.startswith("total-")},
+        "commits": len(import_module("streamlake").load_table(location).snapshots),
+        "summary": totals(location),
     }
+
+
+def totals(location: str) -> dict[str, int]:
+    """The totals in the newest snapshot's summary."""
+    snapshot = import_module("streamlake").load_table(location).current_snapshot
+    assert snapshot is not None
+    return {key: int(value) for key, value in snapshot.summary.items() if key.startswith("total-")}
 
 
 def messages_of(checkpoint_id: int) -> int:

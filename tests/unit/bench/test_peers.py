@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.bench.peers import spark_run
 from tests.bench.peers.comparison import Load, Runs
 from tests.bench.peers.figures import figures_of
 from tests.bench.peers.measured import RunFailedError, measured
 from tests.bench.peers.micro_batches import figures
-from tests.bench.peers.our_run import messages_of
+from tests.bench.peers.our_run import messages_of, totals
 from tests.helpers.broker import KafkaBroker
 
 CHILD = "held = bytearray(60 << 20); import time; time.sleep(0.5)"
@@ -83,3 +84,7 @@ def test_a_broker_in_the_home_of_a_former_one_has_its_ports(tmp_path: Path) -> N
         "controller.quorum.voters=1@127.0.0.1:19094\nlisteners=PLAINTEXT://127.0.0.1:19093,CONTROLLER://127.0.0.1:19094\n"
     )
     assert KafkaBroker(tmp_path).bootstrap_servers == "127.0.0.1:19093"
+
+
+def test_the_runs_of_spark_find_what_they_share() -> None:
+    assert spark_run.totals is totals
