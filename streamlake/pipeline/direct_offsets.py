@@ -20,6 +20,7 @@ from streamlake.commit.offset_summary import source_offsets
 from streamlake.errors import FencedError, InvalidOptionError
 from streamlake.pipeline.interruption import stopped_error
 from streamlake.pipeline.offset_log import OffsetLog
+from streamlake.pipeline.query_identity import job_of, stream_execution
 from streamlake.pipeline.range_frame import RangeFrame
 from streamlake.source.cluster import KafkaCluster
 from streamlake.source.kafka_source import KafkaSource
@@ -46,15 +47,14 @@ class DirectOffsets:
         self._interval_ms = interval_ms
         self._cluster = KafkaCluster(source)
         self._planner = OffsetPlanner(source, self._cluster)
-        _, known = log.last()
+        known = log.last()
         self._begin: SourceOffsets | None = None
         self._end: SourceOffsets | None = None
         start = self._planner.initial() if known is None else None
         self.target = self._planner.latest(known or start) if is_bounded else None
         """Where the query ends; None for one without end."""
         self._start = start
-        self._cursor = self._new_cursor(known)
-        self._is_first = True
+        self._cursor: OffsetCursor | None = None
         self.done: SourceOffsets | None = None
         """Where the last micro-batch ends that Spark has finished in this run."""
         self.reached = threading.Event()
@@ -71,15 +71,14 @@ class DirectOffsets:
 
     def _plan(self, frame: DataFrame, checkpoint_id: int) -> None:
         before, end = self._end, None
-        if self._is_first:
+        if self._cursor is None:
             # The log may have moved on since this query was made: another driver was still at it.
             before = self._log.required(checkpoint_id - 1) if checkpoint_id else None
             end = self._log.read(checkpoint_id)
             self._cursor = self._new_cursor(end or before)
-            self._is_first = False
         self.done = before
         if end is None:
-            end = self._next(before, frame)
+            end = self._next(self._cursor, before, frame)
             self._log.add(checkpoint_id, end)
         self._begin, self._end = before, end
 
@@ -119,14 +118,14 @@ class DirectOffsets:
         start = None if known is not None else self._start
         return OffsetCursor(self._planner, start=start, known=known, target=self.target, idle_seconds=0)
 
-    def _next(self, before: SourceOffsets | None, frame: DataFrame) -> SourceOffsets:
+    def _next(self, cursor: OffsetCursor, before: SourceOffsets | None, frame: DataFrame) -> SourceOffsets:
         wait = _Wait(frame, self._interval_ms)
         while True:
             if before is not None and self.target is not None and before.reaches(self.target):
                 self.reached.set()
                 wait.sleep(_REACHED_MS)
                 continue
-            end = self._cursor.latest()
+            end = cursor.latest()
             if end != before:
                 return end
             wait.until_next()
@@ -138,10 +137,7 @@ class _Wait:
     def __init__(self, frame: DataFrame, interval_ms: int) -> None:
         session = frame.sparkSession
         self._sleep: Any = session._jvm.java.lang.Thread.sleep
-        self._active: Any = session._jsparkSession.sharedState().activeStreamingQueries()
-        self._id: Any = session._jvm.java.util.UUID.fromString(
-            session.sparkContext.getLocalProperty("sql.streaming.queryId")
-        )
+        self._execution = stream_execution(session, job_of(session) or "")
         self._interval_ms = interval_ms
         self._ms = _SHORTEST_MS
 
@@ -155,6 +151,5 @@ class _Wait:
     def sleep(self, ms: int) -> None:
         self._sleep(ms)
         # Where Python's threads are not those of the JVM, a stop interrupts another thread than the one that sleeps.
-        execution = self._active.get(self._id)
-        if execution is None or not execution.isActive():
+        if not self._execution.isActive():
             raise stopped_error()

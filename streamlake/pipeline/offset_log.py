@@ -19,9 +19,9 @@ from streamlake.checkpoint.offset_entries import (
     entry_to_bytes,
     tick_of,
 )
-from streamlake.checkpoint.table_note import NO_CHECKPOINT
 from streamlake.errors import FeatureUnsupportedError, FencedError, SourceError
 from streamlake.ids import new_uuid
+from streamlake.pipeline.checkpoint_file import HadoopFiles
 from streamlake.source.offsets import SourceOffsets
 from streamlake.storage.file_io import scheme_of
 
@@ -37,29 +37,28 @@ class OffsetLog:
 
     def __init__(self, session: SparkSession, location: str) -> None:
         jvm: Any = session._jvm
-        self._new_path = jvm.org.apache.hadoop.fs.Path
-        self._text = jvm.org.apache.commons.io.IOUtils.toString
-        self._location = self._new_path(location)
-        self._files = self._location.getFileSystem(session._jsparkSession.sessionState().newHadoopConf())
+        self._location = jvm.org.apache.hadoop.fs.Path(location)
+        self._files = HadoopFiles(session, self._location)
+        self._system = self._files.system
         self._kept = int(str(session.conf.get(_KEPT_CONF, "100"))) + _KEPT_LONGER
 
-    def last(self) -> tuple[int, SourceOffsets | None]:
-        """The newest checkpoint that has an entry, and its end; NO_CHECKPOINT and None where there is none.
+    def last(self) -> SourceOffsets | None:
+        """Where the newest checkpoint ends that has an entry; None where there is none.
 
         Raises SourceError when the directory is that of a query of another kind, or lacks the entry that it must have.
         """
         newest = self._newest(_SPARK_LOG)
         if newest is None:
-            return NO_CHECKPOINT, None
+            return None
         path = f"{_SPARK_LOG}/{newest}"
         require_tick(self._read(path) or "", f"{self._location.toString()}/{path}")
         # The newest tick has no entry while its query waits for records.
-        if self._files.exists(self._path(f"{_SPARK_DONE}/{newest}")):
-            return newest, self.required(newest)
+        if self._system.exists(self._path(f"{_SPARK_DONE}/{newest}")):
+            return self.required(newest)
         found = self.read(newest)
         if found is not None:
-            return newest, found
-        return (newest - 1, self.required(newest - 1)) if newest else (NO_CHECKPOINT, None)
+            return found
+        return self.required(newest - 1) if newest else None
 
     def required(self, checkpoint_id: int) -> SourceOffsets:
         """Where a checkpoint ends that Spark has finished. Raises SourceError when nobody knows."""
@@ -86,57 +85,46 @@ class OffsetLog:
         """Write an entry, and forget one that Spark has forgotten. Raises FencedError when there is one already."""
         path = self._path(entry_path(checkpoint_id))
         draft = self._path(f"{DIRECTORY}/.{checkpoint_id}.{new_uuid()}.tmp")
-        stream = self._files.create(draft, True)
-        try:
-            stream.write(bytearray(entry_to_bytes(end.to_text())))
-        finally:
-            stream.close()
+        self._files.write(draft, entry_to_bytes(end.to_text()))
         try:
             is_ours = self._named(draft, path)
         finally:
-            if self._files.exists(draft):
-                self._files.delete(draft, False)
+            if self._system.exists(draft):
+                self._system.delete(draft, False)
         if not is_ours:
             raise FencedError(
                 f"another driver runs the same checkpoint directory: {path.toString()} is there, which this driver was about "
                 "to write. This one stops, and has read nothing of the checkpoint; make sure that only one is started"
             )
         if checkpoint_id >= self._kept:
-            self._files.delete(self._path(entry_path(checkpoint_id - self._kept)), False)
+            self._system.delete(self._path(entry_path(checkpoint_id - self._kept)), False)
 
     def _named(self, draft: Any, path: Any) -> bool:
         """Give the draft its name; False where there is a file of that name. On local disks Hadoop's rename would write
         over it, and a link does not."""
         if scheme_of(str(path.toString())) not in ("", "file"):
-            return not self._files.exists(path) and bool(self._files.rename(draft, path))
+            return not self._system.exists(path) and bool(self._system.rename(draft, path))
         try:
             os.link(draft.toUri().getPath(), path.toUri().getPath())
         except FileExistsError:
             return False
         except OSError:
             # No hard links there.
-            return not self._files.exists(path) and bool(self._files.rename(draft, path))
+            return not self._system.exists(path) and bool(self._system.rename(draft, path))
         return True
 
     def _newest(self, directory: str) -> int | None:
         where = self._path(directory)
-        if not self._files.exists(where):
+        if not self._system.exists(where):
             return None
-        names = [status.getPath().getName() for status in self._files.listStatus(where)]
+        names = [status.getPath().getName() for status in self._system.listStatus(where)]
         return max((int(name) for name in names if name.isdigit()), default=None)
 
     def _read(self, path: str) -> str | None:
-        where = self._path(path)
-        if not self._files.exists(where):
-            return None
-        stream = self._files.open(where)
-        try:
-            return str(self._text(stream, "UTF-8"))
-        finally:
-            stream.close()
+        return self._files.read(self._path(path))
 
     def _path(self, path: str) -> Any:
-        return self._new_path(self._location, path)
+        return self._files.path(path)
 
 
 def require_tick(text: str, path: str) -> None:

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 from streamlake.checkpoint.identity import CheckpointIdentity, canonical_offset
 from streamlake.checkpoint.source_logs import Read, in_full, is_counter, reader
 from streamlake.errors import InvalidOptionError, SourceError
+from streamlake.pipeline.checkpoint_file import HadoopFiles
 from streamlake.storage.file_io import file_io_for, scheme_of
 
 _QUERY_ID = "sql.streaming.queryId"
@@ -25,13 +26,13 @@ def checkpoint_identity(frame: DataFrame, checkpoint_id: int) -> CheckpointIdent
     Raises InvalidOptionError when the call does not come from a streaming query.
     """
     session = frame.sparkSession
-    job_id = session.sparkContext.getLocalProperty(_QUERY_ID)
+    job_id = job_of(session)
     if not job_id:
         raise InvalidOptionError(
             "an IcebergSink was called outside of a streaming query, where there is no checkpoint to be exact about; "
             "use df.writeStream.foreachBatch(sink) or sink.start(df, checkpoint_location=...)"
         )
-    log = _stream_execution(session, job_id).offsetLog()
+    log = stream_execution(session, job_id).offsetLog()
     logged = LoggedOffsets(session, log)
     return CheckpointIdentity(
         pipeline="",
@@ -65,20 +66,8 @@ class LoggedOffsets:
 
     def _reader(self, directory: Any) -> Read:
         """By Spark's own file systems: it reaches places that nobody told us the keys of."""
-        jvm = self._session._jvm
-        files = directory.getFileSystem(self._session._jsparkSession.sessionState().newHadoopConf())
-
-        def read(path: str) -> str | None:
-            found = jvm.org.apache.hadoop.fs.Path(path)
-            if not files.exists(found):
-                return None
-            stream = files.open(found)
-            try:
-                return str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-            finally:
-                stream.close()
-
-        return read
+        files = HadoopFiles(self._session, directory)
+        return lambda path: files.read(files.path(path))
 
 
 @dataclass(frozen=True)
@@ -95,13 +84,20 @@ class QueryRun:
 
 def query_run(frame: DataFrame, job_id: str) -> QueryRun:
     """The run that the micro-batch `frame` belongs to."""
-    execution = _stream_execution(frame.sparkSession, job_id)
+    execution = stream_execution(frame.sparkSession, job_id)
     log = execution.offsetLog()
     logged = LoggedOffsets(frame.sparkSession, log)
     return QueryRun(execution.runId().toString(), log.metadataPath().getParent(), logged)
 
 
-def _stream_execution(session: Any, job_id: str) -> Any:
+def job_of(session: Any) -> str | None:
+    """The query that this thread runs a micro-batch of; None outside of one."""
+    found = session.sparkContext.getLocalProperty(_QUERY_ID)
+    return None if not found else str(found)
+
+
+def stream_execution(session: Any, job_id: str) -> Any:
+    """The running query as the JVM has it. Raises SourceError when it has ended."""
     running = session._jsparkSession.sharedState().activeStreamingQueries()
     execution = running.get(session.sparkContext._jvm.java.util.UUID.fromString(job_id))
     if execution is None:

@@ -73,14 +73,7 @@ class AppendTask:
             rejects = _Rejected(self.targets.get(rejects_of(table)), ids)
             times = NewestTimes(pieces[0][0].reader.watermark_column)
             rows = (rows for intake, piece in pieces for rows in intake.rows(piece, rejects.write, times))
-            try:
-                yield from _outcome(table, partial(write_rows, self.targets[table], rows, *ids), times.taken)
-            except BaseException:
-                rejects.abort()
-                raise
-            result = rejects.close()
-            if result is not None:
-                yield _row(rejects_of(table), result.to_bytes(), None)
+            yield from _outcomes(table, partial(write_rows, self.targets[table], rows, *ids), times, rejects)
         for family, ranges in parted.values():
             for number, written, error, newest in append_routed(family, ranges, self.targets, ids):
                 yield _row(number, None if written is None else written.to_bytes(), error, newest)
@@ -111,14 +104,7 @@ class OwnedTask:
             times = NewestTimes(first.reader.watermark_column)
             rows = _owned_rows(self.intakes, pieces, bucket, rejects, times)
             write = partial(write_changes, target, rows, bucket, task_id, attempt)
-            try:
-                yield from _outcome(first.table, write, times.taken)
-            except BaseException:
-                rejects.abort()
-                raise
-            result = rejects.close()
-            if result is not None:
-                yield _row(rejects_of(first.table), result.to_bytes(), None)
+            yield from _outcomes(first.table, write, times, rejects)
 
 
 def _owned_rows(
@@ -162,6 +148,20 @@ class _Rejected:
     def abort(self) -> None:
         if self._writer is not None:
             self._writer.abort()
+
+
+def _outcomes(
+    table: int, write: Callable[[], WriteResult], times: NewestTimes, rejects: _Rejected
+) -> Iterator[pa.RecordBatch]:
+    """The outcome of a table, and that of its rejects, which `write` meets."""
+    try:
+        yield from _outcome(table, write, times.taken)
+    except BaseException:
+        rejects.abort()
+        raise
+    result = rejects.close()
+    if result is not None:
+        yield _row(rejects_of(table), result.to_bytes(), None)
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,8 @@ class Log(OffsetLog):
         self.newest = newest
         self._location = _Path()
 
-    def last(self) -> tuple[int, SourceOffsets | None]:
-        return self.newest, self.ends.get(self.newest)
+    def last(self) -> SourceOffsets | None:
+        return self.ends.get(self.newest)
 
     def read(self, checkpoint_id: int) -> SourceOffsets | None:
         return self.ends.get(checkpoint_id)
