@@ -28,7 +28,7 @@ from streamlake.decode.envelope import Records
 from streamlake.decode.json_payloads import payload_of
 from streamlake.decode.json_values import parse_object
 from streamlake.decode.new_fields import Watch
-from streamlake.decode.payloads import Path
+from streamlake.decode.payloads import Array, Path
 from streamlake.decode.schema_registry import SchemaRegistry, UnknownSchemaError
 from streamlake.decode.text_columns import NotBulkError
 from streamlake.errors import FeatureUnsupportedError, InvalidOptionError
@@ -92,6 +92,10 @@ class AvroPayloads:
     def first_change(self) -> list[dict[str, Any]]:
         """See Payloads.first_change: records of one schema either are changes or are none."""
         return []
+
+    def take(self, chosen: Array) -> AvroPayloads:
+        """See Payloads.take."""
+        return AvroPayloads(self.records.take(chosen), self.writer)
 
     def read(
         self, fields: Sequence[NestedField], watch: Watch | None = None, watched: Path = ()

@@ -28,7 +28,7 @@ from streamlake.decode.debezium_source import (
     sends_whole_rows,
     with_reads,
 )
-from streamlake.decode.envelope import Array, Change, Changes, Outcome, Records
+from streamlake.decode.envelope import Array, Change, Changes, Outcome
 from streamlake.decode.envelope_decoder import one_by_one
 from streamlake.decode.extended_json import document_readings
 from streamlake.decode.json_columns import JsonColumns
@@ -194,10 +194,18 @@ class DebeziumEvents(DebeziumEnvelope):
         brought = ~taken & ~others
         removed = np.union1d(np.flatnonzero(taken & ~others), moved)
         chosen = np.flatnonzero(brought)
-        parts = [
-            self._part(reader, before, removed, None, sequence, records),
-            self._part(reader, after, chosen, kinds[chosen], sequence, records),
-        ]
+        parts = []
+        if len(removed):
+            gone = _at(before, removed)
+            if position is not DOCUMENTS:
+                (gone,) = payloads.take(removed).read([NestedField(0, "before", reader.physical)])
+            parts.append(self._part(reader, gone, None, _at(sequence, removed), records.places[removed]))
+        if len(chosen):
+            parts.append(
+                self._part(
+                    reader, _at(after, chosen), kinds[chosen], _at(sequence, chosen), records.places[chosen]
+                )
+            )
         if others.any():
             parts.append(one_by_one(self, records.take(np.flatnonzero(others)), self._arrow))
         return joined(parts, self._arrow)
@@ -206,25 +214,26 @@ class DebeziumEvents(DebeziumEnvelope):
         self,
         reader: RowReader,
         images: pa.Array,
-        at: Array,
-        kinds: Array,
+        kinds: Array | None,
         sequence: pa.Array,
-        records: Records,
+        places: Array,
     ) -> Changes:
-        """The changes that images at some places bring in or, when they are given no kinds, take out."""
-        columns, unset = reader.columns(_at(images, at), brought=kinds is not None)
-        kinds = np.full(len(at), RowKind.DELETE) if kinds is None else kinds
-        return part_of(columns, kinds, self._arrow, _at(sequence, at), records.places[at], unset)
+        """The changes that (n,) images of records at these places bring in or, when they are given no kinds, take out."""
+        columns, unset = reader.columns(images, brought=kinds is not None)
+        kinds = np.full(len(places), RowKind.DELETE) if kinds is None else kinds
+        return part_of(columns, kinds, self._arrow, sequence, places, unset)
 
     def _read(
         self, payloads: Payloads, reader: RowReader, position: Position
     ) -> tuple[pa.StructArray, pa.StructArray, pa.Array, pa.StructArray]:
-        """The images, "op" and "source" of payloads."""
+        """The images, "op" and "source" of payloads. Of rows as they were before only what tells their place is read, which is
+        all that most changes need of them."""
         documents = position is DOCUMENTS
         image = StringType() if documents else reader.physical
+        old = StringType() if documents else reader.physical_place
         source = StructType((NestedField(0, "connector", StringType()), *position.fields))
         fields = [
-            NestedField(0, "before", image),
+            NestedField(0, "before", old),
             NestedField(0, "after", image),
             NestedField(0, "op", StringType()),
             NestedField(0, "source", source),

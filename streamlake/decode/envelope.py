@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamlake.errors import DecodeError
+from streamlake.formats.byte_slices import without_nulls
 from streamlake.records import RowKind
 
 Array = Any  # numpy array
@@ -126,7 +127,7 @@ class Records:
         places: Array = np.arange(len(values), dtype=np.int64)
         if values.null_count:
             places = places[values.is_valid().to_numpy(zero_copy_only=False)]
-            values = values.drop_null()
+            values = without_nulls(values)
         return Records(raw, places, values)
 
 

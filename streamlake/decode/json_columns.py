@@ -9,6 +9,7 @@ is a joint between documents, each record holds at least one, and equal counts m
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,7 @@ from streamlake.spec.types import (
 )
 
 _Array = Any
+_FEW = 64
 _OPEN, _CLOSE = ord("{"), ord("}")
 _AS_TEXT = (DateType, TimeType, StringType, UUIDType, BinaryType, FixedType)
 
@@ -90,11 +92,7 @@ class JsonColumns:
         others: _Array = np.ones(len(values), dtype=bool)
         others[rows] = False
         rest = self._parsed(values.filter(pa.array(others)))
-        places: _Array = np.empty(len(values), dtype=np.int64)
-        places[rows] = np.arange(len(rows))
-        places[others] = np.arange(len(rows), len(values))
-        order = pa.array(places)
-        return [pa.concat_arrays(parts).take(order) for parts in zip(shaped, rest, strict=True)]
+        return [_interleaved(parts, others) for parts in zip(shaped, rest, strict=True)]
 
     def _parsed(self, values: pa.Array) -> list[pa.Array]:
         """As `read`, by Arrow's reader."""
@@ -193,6 +191,23 @@ class JsonColumns:
         elements = self._field(array.flatten(), type_.element)
         mask = array.is_null() if array.null_count else None
         return pa.ListArray.from_arrays(pa.array(offsets), elements, type=arrow_type(type_), mask=mask)
+
+
+def _interleaved(parts: tuple[pa.Array, pa.Array], second: _Array) -> pa.Array:
+    """One array of two: the elements of the second one at the places where (n,) `second` is true."""
+    changes: _Array = np.flatnonzero(np.diff(second)) + 1
+    if len(changes) * _FEW > len(second):
+        places: _Array = np.empty(len(second), dtype=np.int64)
+        places[~second] = np.arange(len(parts[0]))
+        places[second] = np.arange(len(parts[0]), len(second))
+        return pa.concat_arrays(parts).take(pa.array(places))
+    pieces = []
+    read = [0, 0]
+    for low, high in pairwise([0, *changes.tolist(), len(second)]):
+        part = int(second[low])
+        pieces.append(parts[part].slice(read[part], high - low))
+        read[part] += high - low
+    return pa.concat_arrays(pieces)
 
 
 def _of_items(type_: pa.DataType) -> pa.DataType:

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamlake.decode.json_shape import shape_of
+from streamlake.decode.json_marks import BACKSLASH
+from streamlake.decode.json_shape import Block, shape_of
 from streamlake.decode.json_values import parse_object
-from streamlake.decode.text_columns import bytes_and_offsets
 
 Array = Any  # numpy array
 
-_QUOTE, _BACKSLASH, _COLON = ord('"'), ord("\\"), ord(":")
+_COLON = ord(":")
 _OPEN, _CLOSE = ord("{"), ord("}")
 _CURLY = _OPEN ^ ord("[")
 """The bit that [ and ] lack of { and }; no other letters differ from these by it alone."""
@@ -50,18 +50,18 @@ def absent_fields(values: pa.Array, columns: dict[str, pa.Array]) -> dict[str, A
 
 def present_fields(values: pa.Array, names: Sequence[str]) -> list[Array]:
     """For each name (n,) bool: whether the n records have it one level deep. Of what is no JSON object, anything is said."""
-    data, offsets = bytes_and_offsets(values)
     found: list[Array] = [np.zeros(len(values), dtype=bool) for _ in names]
+    block = Block.of(values)
+    data, offsets = block.data, block.offsets
     if not len(data):
         return found
-    quotes, escapes = np.flatnonzero(data == _QUOTE), np.flatnonzero(data == _BACKSLASH)
-    shape = None if len(escapes) else shape_of(values[0].as_py())
-    if shape is not None and shape.match(data, offsets, quotes, None).rows is None:
+    shape = shape_of(values[0].as_py())
+    if shape is not None and len(shape.match(block, np.arange(len(values))).rows) == len(values):
         # All have the names of the first, because there are no quotation marks for others.
         for name, has in zip(names, found, strict=True):
             has[:] = (name,) in shape.values or (name,) in shape.objects
         return found
-    begins, ends, odd = _names(data, quotes, escapes)
+    begins, ends, odd = _names(data, block.marks)
     owners: Array = np.repeat(np.arange(len(values)), np.diff(np.searchsorted(begins, offsets)))
     lengths = ends - begins
     for name, has in zip(names, found, strict=True):
@@ -79,11 +79,9 @@ def present_fields(values: pa.Array, names: Sequence[str]) -> list[Array]:
     return found
 
 
-def _names(data: Array, quotes: Array, escapes: Array) -> tuple[Array, Array, Array]:
+def _names(data: Array, quotes: Array) -> tuple[Array, Array, Array]:
     """Where the names one level deep begin and end, without their quotation marks, and the numbers of those with escapes, from
-    the places of all quotation marks and backslashes."""
-    if len(escapes):
-        quotes = quotes[~_are_escaped(quotes, escapes)]
+    the places of the quotation marks that begin and end texts."""
     quotes = quotes[: len(quotes) // 2 * 2]
     begins, ends = quotes[0::2], quotes[1::2]
     curly = data | _CURLY
@@ -102,14 +100,5 @@ def _names(data: Array, quotes: Array, escapes: Array) -> tuple[Array, Array, Ar
         spaces = spaces[_SPACE[data[follows[spaces]]] & (follows[spaces] < len(data) - 1)]
     at = at[data[follows] == _COLON]
     begins, ends = begins[at] + 1, ends[at]
-    if not len(escapes):
-        return begins, ends, escapes
+    escapes = np.flatnonzero(data == BACKSLASH)
     return begins, ends, np.flatnonzero(np.searchsorted(escapes, begins) != np.searchsorted(escapes, ends))
-
-
-def _are_escaped(quotes: Array, escapes: Array) -> Array:
-    """Which quotation marks follow an odd number of backslashes."""
-    first = np.flatnonzero(np.diff(escapes, prepend=-2) != 1)
-    sizes = np.diff(first, append=len(escapes))
-    ends = escapes[first] + sizes
-    return np.isin(quotes, ends[sizes % 2 == 1], assume_unique=True)

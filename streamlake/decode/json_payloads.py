@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import re
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from streamlake.decode.json_columns import JsonColumns
 from streamlake.decode.json_options import JsonOptions
 from streamlake.decode.json_values import parse_object
 from streamlake.decode.new_fields import Watch, watching
-from streamlake.decode.payloads import Path
+from streamlake.decode.payloads import Array, Path
 from streamlake.decode.samples import samples
 from streamlake.decode.text_columns import NotBulkError
 from streamlake.spec.types import NestedField
@@ -32,17 +32,24 @@ from streamlake.spec.types import NestedField
 _START = re.compile(r'\{\s*"schema"\s*:\s*')
 _PAYLOAD = re.compile(r'\s*,\s*"payload"\s*:\s*')
 _KNOWN = 64
+_COLUMNS = 16
 _RUNS = 16
+
+
+Asked = tuple[tuple[NestedField, ...], Watch | None, Path]
+"""What `Payloads.read` is asked for."""
 
 
 @dataclass(frozen=True, eq=False)
 class JsonPayloads:
-    """The payloads `values` of records that all have the schema `connect`. `identity` is what they all begin with."""
+    """The payloads `values` of records that all have the schema `connect`. `identity` is what they all begin with.
+    `columns_of` gives the reader of some fields, which remembers what records look like."""
 
     records: Records
     values: pa.Array
     connect: ConnectSchema | None
     identity: bytes
+    columns_of: Callable[[Asked], JsonColumns]
     complete = False
 
     def samples(self) -> list[dict[str, Any]]:
@@ -54,19 +61,24 @@ class JsonPayloads:
         at = pc.match_substring(self.values, '"connector"').index(True).as_py()
         return samples(self.values.slice(at, 1)) if at >= 0 else []
 
+    def take(self, chosen: Array) -> JsonPayloads:
+        """See Payloads.take."""
+        values = self.values.take(pa.array(chosen, pa.int64()))
+        return replace(self, records=self.records.take(chosen), values=values)
+
     def read(
         self, fields: Sequence[NestedField], watch: Watch | None = None, watched: Path = ()
     ) -> list[pa.Array]:
         """See Payloads.read."""
-        columns = JsonColumns(fields, JsonOptions(), strict_names=False, **watching(watch, watched))
-        return columns.read(self.values)
+        return self.columns_of((tuple(fields), watch, watched)).read(self.values)
 
 
 class JsonPayloadForm:
-    """Finds payloads; remembers the schemas that it has seen."""
+    """Finds payloads; remembers the schemas that it has seen, and what payloads look like."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[bytes, ConnectSchema | None] = OrderedDict()
+        self._columns: OrderedDict[Asked, JsonColumns] = OrderedDict()
 
     def runs(self, records: Records) -> Iterator[JsonPayloads]:
         """See PayloadForm.runs. Raises NotBulkError when a record is written in another way."""
@@ -77,7 +89,7 @@ class JsonPayloadForm:
             if not beginning:
                 if pc.any(pc.match_substring_regex(records.values, r'^\s*\{\s*"schema"\s*:')).as_py():
                     raise NotBulkError
-                yield JsonPayloads(records, records.values, None, b"")
+                yield JsonPayloads(records, records.values, None, b"", self._columns_of)
                 return
             alike = pc.starts_with(records.values, beginning)
             chosen = np.flatnonzero(alike.to_numpy(zero_copy_only=False))
@@ -85,7 +97,7 @@ class JsonPayloadForm:
             if not pc.all(pc.ends_with(here.values, b"}")).as_py():
                 raise NotBulkError
             values = pc.binary_slice(here.values, len(beginning), -1)
-            yield JsonPayloads(here, values, connect, beginning)
+            yield JsonPayloads(here, values, connect, beginning, self._columns_of)
             if len(chosen) == len(records):
                 return
             records = records.take(np.setdiff1d(np.arange(len(records)), chosen))
@@ -100,6 +112,16 @@ class JsonPayloadForm:
     ) -> Sequence[tuple[bytes | None, bytes]]:
         """See PayloadForm.shown_schemas."""
         return records
+
+    def _columns_of(self, asked: Asked) -> JsonColumns:
+        known = self._columns.get(asked)
+        if known is None:
+            fields, watch, watched = asked
+            known = JsonColumns(fields, JsonOptions(), strict_names=False, **watching(watch, watched))
+            self._columns[asked] = known
+            while len(self._columns) > _COLUMNS:
+                self._columns.popitem(last=False)
+        return known
 
     def _beginning(self, value: bytes) -> tuple[bytes, ConnectSchema | None]:
         """A record's text up to its payload, and its schema; no text where there is no schema around it."""

@@ -1,31 +1,63 @@
 """What the JSON objects of one producer have in common: everything but their values.
 
 A program writes its records with the same fields in the same order and spacing. Such a record is a chain of constant
-runs (`{"id": `, `, "name": "`) with values between them, and because a value holds no quotation mark of its own here,
-the marks of a record tell where every run must be. `Shape.match` finds the records of a block that are so, for all of
-them at once; `shaped_columns` makes columns of the values. Other records are left to the general reader.
+runs (`{"id": `, `, "name": "`) with values between them, and because a value holds no quotation mark of its own (but such as
+are escaped, which are none), the marks of a record tell where every run must be. `Shape.match` finds the records of a block
+that are so, for all of them at once; `shaped_columns` makes columns of the values. Other records are left to the general
+reader.
 
 Invariant: a record that matches is its shape's record with other values: where that was one valid object, and the values
-are valid (texts are, scalars are for the caller to check), so is the record, with the same fields.
+are valid (that of scalars and of escapes is for the caller to check), so is the record, with the same fields.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
+from streamlake.decode.json_marks import BACKSLASH, leads, quotation_marks, unusual
 from streamlake.decode.json_values import parse_object
+from streamlake.decode.text_columns import bytes_and_offsets
 
 _Array = Any
 Path = tuple[str, ...]
 
-_TOKEN = re.compile(rb'"([^"]*)"|([-+.\w]+)|([{}\[\]:,])')
+_TOKEN = re.compile(rb'"((?:[^"\\]|\\.)*)"|([-+.\w]+)|([{}\[\]:,])')
 _SCALAR = re.compile(rb"true|false|null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?")
-QUOTE = ord('"')
+
+
+@dataclass(frozen=True)
+class Block:
+    """n records and the quotation marks that begin and end their texts: record i has the bytes `offsets`[i] to `offsets`[i + 1]
+    of `data`, and the marks `firsts`[i] to `firsts`[i + 1] of those in `marks`. `excluded` (n,): those with escapes of more than
+    one letter, or None."""
+
+    data: _Array
+    offsets: _Array
+    marks: _Array
+    firsts: _Array
+    excluded: _Array | None
+
+    @staticmethod
+    def of(values: pa.Array) -> Block:
+        """The block of a binary array without nulls."""
+        data, offsets = bytes_and_offsets(values)
+        lead = leads(np.flatnonzero(data == BACKSLASH))
+        marks = quotation_marks(data, lead)
+        excluded: _Array | None = None
+        others = unusual(data, lead)
+        if len(others):
+            excluded = np.zeros(len(values), dtype=bool)
+            excluded[np.searchsorted(offsets, others, side="right") - 1] = True
+        return Block(data, offsets, marks, np.searchsorted(marks, offsets), excluded)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
 
 
 @dataclass(frozen=True)
@@ -33,23 +65,22 @@ class Run:
     """Bytes that all records of a shape have in the same place between two values.
 
     `anchor` is the number of the quotation mark, among those of the record, that lies `inset` bytes into the run; None
-    for a run without any, the last, whose `inset` is its length. `others`: the further marks in it, as (number, inset).
+    for a run without any, the last, whose `inset` is its length.
     """
 
     text: bytes
     anchor: int | None
     inset: int
-    others: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
 class Matches:
-    """Records of a block that have a shape: their numbers (None: all of them), and per value of the shape where it begins
-    and ends in the block's bytes."""
+    """Records of a block that have a shape: their numbers `rows` (n,) in order, and where the m values of the shape begin and end
+    in the block's bytes, (m, n) each."""
 
-    rows: _Array | None
-    begins: Sequence[_Array]
-    ends: Sequence[_Array]
+    rows: _Array
+    begins: _Array
+    ends: _Array
 
 
 @dataclass(frozen=True)
@@ -58,77 +89,87 @@ class Shape:
     `objects` are the paths of fields that are objects."""
 
     runs: tuple[Run, ...]
-    values: dict[Path, tuple[int, bool]]
+    values: dict[Path, tuple[int, bool]] = field(compare=False)
     objects: frozenset[Path]
     quotes: int
 
-    def match(self, data: _Array, offsets: _Array, quotes: _Array, excluded: _Array | None) -> Matches:
-        """The records (bytes `offsets`[i] to `offsets`[i + 1] of `data`) that have this shape.
+    def match(self, block: Block, rows: _Array) -> Matches:
+        """Those of the records `rows` of a block that have this shape.
 
-        `quotes` are the places of all quotation marks; `excluded` (boolean) the records that are out of the question.
+        A run stands where the mark says that comes after those of the run before it, and holds no others than its own, so there
+        are none in the value between them.
         """
-        rows, marks = self._candidates(offsets, quotes, excluded)
-        begin = offsets[:-1] if rows is None else offsets[rows]
-        end = offsets[1:] if rows is None else offsets[rows + 1]
-        starts = [
-            end - run.inset if run.anchor is None else marks[:, run.anchor] - run.inset for run in self.runs
-        ]
-        fits = (starts[0] == begin) & (starts[-1] + len(self.runs[-1].text) == end)
-        for run, start in zip(self.runs, starts, strict=True):
-            for number, inset in run.others:
-                fits &= marks[:, number] == start + inset
-        texts = dict(self.values.values())
-        for number, (run, start, follows) in enumerate(zip(self.runs, starts, starts[1:], strict=False)):
-            fits &= follows - start >= len(run.text) + (0 if texts[number] else 1)
-        rows, starts = _kept(rows, starts, fits)
-        if not len(starts[0]):
-            return Matches(np.empty(0, dtype=np.int64), starts[1:], starts[1:])
-        fits = np.ones(len(starts[0]), dtype=bool)
-        for run, start in zip(self.runs, starts, strict=True):
-            size = len(run.text)
-            windows: _Array = np.ndarray((len(data) - size + 1,), f"V{size}", data, strides=(1,))
-            found = windows[start].view(np.uint8).reshape(-1, size)
-            same = found == np.frombuffer(run.text, dtype=np.uint8)
-            if not same.all():
-                fits &= same.all(axis=1)
-        rows, starts = _kept(rows, starts, fits)
-        begins = [start + len(run.text) for run, start in zip(self.runs, starts[:-1], strict=False)]
-        return Matches(rows, begins, starts[1:])
+        rows = rows[np.diff(block.firsts)[rows] == self.quotes]
+        end = block.offsets[1:][rows]
+        starts: _Array = np.empty((len(self.runs), len(rows)), dtype=np.int64)
+        anchored = len(self._anchors)
+        starts[:anchored] = block.marks[block.firsts[:-1][rows] + self._anchors]
+        starts[anchored:] = end
+        starts -= self._insets
+        fits = (np.diff(starts, axis=0) >= self._least).all(axis=0)
+        fits &= (starts[0] == block.offsets[:-1][rows]) & (starts[-1] + len(self.runs[-1].text) == end)
+        if not fits.all():
+            rows, starts = rows[fits], starts[:, fits]
+        for number, run in enumerate(self.runs):
+            stands = _stands(block.data, starts[number], run.text)
+            if not stands.all():
+                rows, starts = rows[stands], starts[:, stands]
+        return Matches(rows, starts[:-1] + self._sizes, starts[1:])
 
-    def _candidates(
-        self, offsets: _Array, quotes: _Array, excluded: _Array | None
-    ) -> tuple[_Array | None, _Array]:
-        """The records with as many quotation marks as the shape has (None: all), and (records, marks) their places."""
-        count = len(offsets) - 1
-        if excluded is None and len(quotes) == count * self.quotes:
-            marks = quotes.reshape(count, self.quotes)
-            if (marks[:, 0] >= offsets[:-1]).all() and (marks[:, -1] < offsets[1:]).all():
-                return None, marks
-        bounds: _Array = np.searchsorted(quotes, offsets)
-        fits = np.diff(bounds) == self.quotes
-        if excluded is not None:
-            fits &= ~excluded
-        rows = np.flatnonzero(fits)
-        return rows, quotes[bounds[rows][:, None] + np.arange(self.quotes)]
+    @cached_property
+    def _anchors(self) -> _Array:
+        return np.array([[run.anchor] for run in self.runs if run.anchor is not None])
+
+    @cached_property
+    def _insets(self) -> _Array:
+        return np.array([[run.inset] for run in self.runs])
+
+    @cached_property
+    def _sizes(self) -> _Array:
+        """(m, 1): the bytes of the run before each value."""
+        return np.array([[len(run.text)] for run in self.runs[:-1]])
+
+    @cached_property
+    def _least(self) -> _Array:
+        """(m, 1): the bytes from a run to the next one, at least; a scalar has one letter."""
+        texts = dict(self.values.values())
+        return self._sizes + np.array([[0 if texts[number] else 1] for number in range(len(self.runs) - 1)])
+
+
+def _stands(data: _Array, start: _Array, text: bytes) -> _Array:
+    """At which of the places in `data`, all of them inside it, the text stands."""
+    size = len(text)
+    if not len(start):
+        return np.ones(0, dtype=bool)
+    windows: _Array = np.ndarray((len(data) - size + 1,), f"V{size}", data, strides=(1,))
+    found = windows[start].view(np.uint8)
+    # Most often all are alike, which is seen soonest by comparing each with the one before it.
+    if found[:size].tobytes() == text and (found[size:] == found[:-size]).all():
+        return np.ones(len(start), dtype=bool)
+    return (found.reshape(-1, size) == np.frombuffer(text, dtype=np.uint8)).all(axis=1)
 
 
 def shape_of(record: bytes) -> Shape | None:
-    """The shape of a record, None where it has none: it is no JSON object, has arrays or escaped letters, or a name twice."""
+    """The shape of a record, None where it has none: it is no JSON object, has arrays or names with escaped letters,
+    or a name twice."""
     try:
         parse_object(record)
     except ValueError:
         return None
-    if b"\\" in record or min(record) < 32:
+    if min(record) < 32:
         return None
     path: list[str | None] = []
     spans: list[tuple[int, int]] = []
     values: dict[Path, tuple[int, bool]] = {}
+    marks: list[int] = []
     seen: set[Path] = set()
     objects: set[Path] = set()
     after_colon = False
     for token in _TOKEN.finditer(record):
         text, scalar, mark = token.groups()
         where = tuple(name for name in path if name is not None)
+        if text is not None:
+            marks += token.start(), token.end() - 1
         if mark == b"[" or (scalar is not None and _SCALAR.fullmatch(scalar) is None):
             return None
         if mark == b"{":
@@ -137,6 +178,8 @@ def shape_of(record: bytes) -> Shape | None:
         elif mark == b"}":
             path.pop()
         elif text is not None and not after_colon:
+            if b"\\" in text:
+                return None
             path[-1] = text.decode()
             where = tuple(name for name in path if name is not None)
             if where in seen:
@@ -148,23 +191,15 @@ def shape_of(record: bytes) -> Shape | None:
         after_colon = mark == b":"
     if not spans:
         return None
-    return Shape(_runs(record, spans), values, frozenset(objects), record.count(b'"'))
+    return Shape(_runs(record, spans, marks), values, frozenset(objects), len(marks))
 
 
-def _runs(record: bytes, spans: list[tuple[int, int]]) -> tuple[Run, ...]:
+def _runs(record: bytes, spans: list[tuple[int, int]], marks: list[int]) -> tuple[Run, ...]:
     runs = []
-    marks = [at for at, letter in enumerate(record) if letter == QUOTE]
     begins = [0, *(end for _, end in spans)]
     ends = [*(begin for begin, _ in spans), len(record)]
     for begin, end in zip(begins, ends, strict=True):
-        inside = [(number, at - begin) for number, at in enumerate(marks) if begin <= at < end]
-        anchor, inset = inside[0] if inside else (None, end - begin)
-        runs.append(Run(record[begin:end], anchor, inset, tuple(inside[1:])))
+        first = next(((number, at - begin) for number, at in enumerate(marks) if begin <= at < end), None)
+        anchor, inset = first or (None, end - begin)
+        runs.append(Run(record[begin:end], anchor, inset))
     return tuple(runs)
-
-
-def _kept(rows: _Array | None, starts: list[_Array], fits: _Array) -> tuple[_Array | None, list[_Array]]:
-    if fits.all():
-        return rows, starts
-    kept = np.flatnonzero(fits)
-    return kept if rows is None else rows[kept], [start[kept] for start in starts]

@@ -17,6 +17,7 @@ from streamlake.decode.envelope import Records
 from streamlake.decode.new_fields import Watch
 from streamlake.spec.types import NestedField
 
+Array = Any  # numpy array
 Path = tuple[str, ...]
 
 
@@ -43,6 +44,10 @@ class Payloads(Protocol):
 
     def first_change(self) -> list[dict[str, Any]]:
         """The first payload that names its connector, where samples may have missed it."""
+        ...
+
+    def take(self, chosen: Array) -> Payloads:
+        """The payloads at (m,) integer places of these."""
         ...
 
     def read(

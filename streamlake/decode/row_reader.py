@@ -57,6 +57,9 @@ class RowReader:
         self.physical = StructType(
             tuple(NestedField(0, name, part.physical) for name, part in readings.items())
         )
+        self.physical_place = StructType(
+            tuple(part for part in self.physical.fields if part.name in self.placing)
+        )
         self._unavailable = unavailable
         self._partial_update = partial_update
         self.watch = watch

@@ -1,4 +1,4 @@
-"""Many ranges of one buffer as an Arrow array of texts or bytes, without a Python object per range."""
+"""Ranges of one buffer as an Arrow array of texts or bytes, without a Python object per range."""
 
 from __future__ import annotations
 
@@ -33,3 +33,14 @@ def slices(
     unknown: _Array = np.zeros(2 * rows - 1, dtype=bool)
     unknown[0::2] = null
     return pc.filter(pieces, pa.array(chosen, mask=unknown), null_selection_behavior="emit_null")
+
+
+def without_nulls(values: pa.Array) -> pa.Array:
+    """The texts or bytes that are there, without a copy of them where nulls take no place in their buffer."""
+    _, offset_buffer, data = values.buffers()
+    offsets = np.frombuffer(offset_buffer, dtype=np.int32)[values.offset : values.offset + len(values) + 1]
+    valid = values.is_valid().to_numpy(zero_copy_only=False)
+    if np.diff(offsets)[~valid].any():
+        return values.drop_null()
+    bounds: _Array = np.append(offsets[:-1][valid], offsets[-1])
+    return pa.Array.from_buffers(values.type, len(bounds) - 1, [None, pa.py_buffer(bounds), data])

@@ -6,6 +6,7 @@ import base64
 import json
 from datetime import date, datetime, timedelta
 from decimal import Decimal
+from unittest import mock
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
@@ -13,10 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamlake.decode import shaped_columns
 from streamlake.decode.debezium_events import DebeziumEvents
 from streamlake.decode.debezium_options import DebeziumOptions
 from streamlake.decode.envelope import Records
 from streamlake.decode.envelope_decoder import EnvelopeDecoder
+from streamlake.decode.json_columns import JsonColumns
 from streamlake.records import ROW_KIND, RowKind
 from streamlake.spec.ddl import parse_ddl
 from tests.unit.decode.raw_records import raw_batch
@@ -63,13 +66,19 @@ COLUMNS = {
     "flag": optional(st.booleans()),
 }
 ROWS = st.fixed_dictionaries(COLUMNS)
+FLAT = parse_ddl(
+    "id long not null, name string, amount decimal(20,2), born date, at timestamptz, seen timestamp_ntz, opens time, "
+    "code uuid, raw binary, place struct<x:double,note:string>, flag boolean"
+)
+"""Without arrays, so that records have shapes."""
+FLAT_ROWS = st.fixed_dictionaries({name: COLUMNS[name] for name in FLAT.column_names})
 
 
 @st.composite
-def events(draw):
-    op = draw(st.sampled_from("crudtm"))
-    before = draw(optional(ROWS)) if op == "u" else draw(ROWS) if op == "d" else None
-    after = draw(ROWS) if op in "cru" else None
+def events(draw, rows=ROWS, ops="crudtm"):
+    op = draw(st.sampled_from(ops))
+    before = draw(optional(rows)) if op == "u" else draw(rows) if op == "d" else None
+    after = draw(rows) if op in "cru" else None
     source = {
         "connector": "postgresql",
         "db": "d",
@@ -105,8 +114,8 @@ def one_value(name, found):
 
 def one_row(image):
     unset = {name for name, found in image.items() if found in (MARK, [MARK], list(MARK.encode()))}
-    row = {name: None if name in unset else one_value(name, image[name]) for name in SCHEMA.column_names}
-    return row, unset
+    names = [name for name in SCHEMA.column_names if name in image]
+    return {name: None if name in unset else one_value(name, image[name]) for name in names}, unset
 
 
 def reference(records):
@@ -159,6 +168,45 @@ def test_bulk_equals_the_obvious_reference(records):
     found.rows.validate(full=True)
     assert shown(result(found)) == shown(reference(records))
     assert found.tombstones == records.count(None)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.one_of(events(FLAT_ROWS), st.none(), st.just({"ts_ms": 1})), min_size=1, max_size=20),
+    st.sampled_from([None, (",", ":"), (" , ", ": ")]),
+)
+def test_records_of_shapes_equal_the_obvious_reference(records, separators):
+    decoder = EnvelopeDecoder(FLAT, DebeziumEvents(FLAT, ["id"], OPTIONS))
+    values = [
+        None if one is None else json.dumps(one, separators=separators, ensure_ascii=False) for one in records
+    ]
+    with mock.patch.object(shaped_columns, "LEAST", 1):
+        found = decoder.decode(raw_batch([{"value": value} for value in values]), keep_rejects=True)
+    found.rows.validate(full=True)
+    assert shown(result(found)) == shown(reference(records))
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(events(FLAT_ROWS, "cud"), min_size=9, max_size=20).filter(
+        lambda records: not reference(records)[2]
+    )
+)
+def test_changes_with_and_without_old_rows_need_no_parser(records):
+    texts = dict.fromkeys(["at", "code", "raw", "amount", "place"])
+    for record in records:
+        for name in ("before", "after"):
+            if record[name] is not None:
+                record[name] = {column: record[name][column] for column in FLAT.column_names}
+                record[name] |= {**texts, "name": "x"}
+    envelope = DebeziumEvents(FLAT, ["id"], OPTIONS)
+    raw = raw_batch([{"value": record} for record in records])
+    with (
+        mock.patch.object(shaped_columns, "LEAST", 1),
+        mock.patch.object(JsonColumns, "_parsed", side_effect=AssertionError("the parser was asked")),
+    ):
+        whole = envelope.bulk(Records.of(raw))
+    assert shown(result(whole)) == shown(reference(records))
 
 
 @settings(max_examples=25, deadline=None)

@@ -231,7 +231,7 @@ def test_any_mixture_of_shapes(objects, separators, type_):
 def test_the_shape_is_kept_and_given_up():
     reader = ShapedColumns(SCHEMA.fields, JsonOptions(), strict_names=False)
     reader.read(pa.array([record(at) for at in range(10)], pa.binary()))
-    mixed = [record(0, name=None), *(record(at) for at in range(10))]
+    mixed = [record(0, name="\x01"), *(record(at) for at in range(10))]
     rows, columns = reader.read(pa.array(mixed, pa.binary()))
     assert rows.tolist() == list(range(1, 11))
     assert columns[0].to_pylist() == list(range(10))
@@ -251,6 +251,102 @@ def test_a_shape_that_is_longer_than_a_whole_block():
     assert decoder.read(pa.array([b'{"a": 1, "b": "x"}'] * 3, pa.binary()))[1].to_pylist() == ["x"] * 3
 
 
+def test_records_of_several_shapes_are_read_together():
+    changes = [
+        {},
+        {"s": None},
+        {"name": None},
+        {"s": {"x": 1, "n": None}},
+        {"u": None, "ignored": None},
+        {"more": 1},
+    ]
+    records = [record(at, **changes[at % 4]) for at in range(200)]
+    schema = parse_ddl(DDL.replace("y: string not null", "y: string"))
+    rows, columns = shaped(records, schema)
+    assert rows is None
+    assert [plain(array) for array in columns] == exact(records, schema)
+    for array, part in zip(columns, schema_to_arrow(schema), strict=True):
+        array.validate(full=True)
+        assert array.type.equals(part.type)
+    more = [record(at, **changes[at % 6]) for at in range(200)]
+    assert decode(more, schema) == exact(more, schema)
+
+
+@pytest.mark.parametrize("bad", [(), (0,), (59, 60), (199,), range(20, 30), range(0, 200, 3)])
+def test_a_block_is_read_in_pieces_and_what_has_no_shape_beside_them(bad, monkeypatch):
+    monkeypatch.setattr(shaped_columns, "_CACHED_BYTES", 4_000)
+    monkeypatch.setattr(shaped_columns, "_FEWEST", 5)
+    records = [record(at, **({"name": "\x01"} if at in bad else {})) for at in range(200)]
+    rows, columns = shaped(records)
+    assert (list(range(200)) if rows is None else rows.tolist()) == [at for at in range(200) if at not in bad]
+    assert [len(array) for array in columns] == [200 - len(bad)] * len(columns)
+    assert decode(records) == exact(records)
+    # A value that needs a closer look leaves its piece to the general reader.
+    records[100] = record(100, f=1e999 if not bad else 1e300)
+    assert decode(records) == exact(records)
+
+
+def test_new_shapes_are_not_looked_for_without_end(monkeypatch):
+    asked = []
+    monkeypatch.setattr(shaped_columns, "shape_of", lambda text: asked.append(text) or shape_of(text))
+    records = [b'{"id": %d, "n%d": 1}' % (at, at) for at in range(100)]
+    schema = parse_ddl("id bigint")
+    with pytest.raises(NotBulkError):
+        shaped(records, schema)
+    assert len(asked) == 8
+    assert decode(records, schema) == exact(records, schema)
+
+
+def test_a_field_that_is_text_here_and_a_number_there():
+    schema = parse_ddl("a string, b int")
+    records = [b'{"a": %s, "b": %d}' % (b'"x"' if at % 2 else b"null", at) for at in range(20)]
+    assert shaped(records, schema)[0] is None
+    assert decode(records, schema) == exact(records, schema)
+    records[7] = b'{"a": 5, "b": 1}'
+    assert decode(records, schema) == exact(records, schema) != (0, "")
+    assert decode(records, schema)[0] == 7
+
+
+ESCAPED = ['"', "\\", "/", "\b\f\n\r\t", '\\"', "\\\\", '"\\', "é\n", "a\\n", ""]
+
+
+@pytest.mark.parametrize("text", ESCAPED)
+def test_escapes_of_one_letter_are_read_by_shape(text):
+    records = [record(at, name=text * (at % 3)) for at in range(50)]
+    rows, columns = shaped(records)
+    assert rows is None
+    assert [plain(array) for array in columns] == exact(records)
+
+
+@pytest.mark.parametrize("text", ["\\u0041", "\\ud83d\\ude00", "\\x", "\\", "\\u00", "a\\", "\\\\\\"])
+@pytest.mark.parametrize("where", ["name", "ignored"])
+def test_other_escapes_are_left_to_the_general_reader(text, where):
+    records = [record(at, name="x", ignored="x") for at in range(50)]
+    for at in (0, 20, 49):
+        records[at] = records[at].replace(
+            b'"%s": "x"' % where.encode(), b'"%s": "%s"' % (where.encode(), text.encode())
+        )
+        rows, _ = shaped(records)
+        assert at not in rows.tolist()
+    assert decode(records) == exact(records)
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    st.lists(
+        st.lists(st.sampled_from(['"', "\\", "n", "{", "é"]), max_size=6).map("".join), min_size=1, max_size=8
+    )
+)
+def test_any_text_with_escapes(texts):
+    schema = parse_ddl("a string, b string, c int")
+    records = [
+        json.dumps({"a": text, "unread": text[::-1], "c": at, "b": text * 2}, ensure_ascii=False).encode()
+        for at, text in enumerate(texts)
+    ]
+    assert shaped(records, schema)[0] is None
+    assert decode(records, schema) == exact(records, schema)
+
+
 def test_unknown_names_are_left_to_the_general_reader_where_they_are_errors():
     schema, strict = parse_ddl("a int, s struct<x: int>"), JsonOptions("iso", "fail")
     for text in (b'{"a": 1, "b": 2}', b'{"a": 1, "s": {"x": 1, "y": 2}}', b'{"a": 1, "b": {}}'):
@@ -268,7 +364,7 @@ def test_unknown_names_are_left_to_the_general_reader_where_they_are_errors():
         b"",
         b'{"a": 1',
         b'{"a": [1]}',
-        b'{"a": "\\n"}',
+        b'{"\\n": 1}',
         b'{"a": 1, "a": 2}',
         b"{}",
         b'{\n"a": 1}',
