@@ -17,7 +17,7 @@ from tests.helpers.jars import iceberg_runtime, jars
 from tests.helpers.jvm import ARCHIVE_HOME, OPTIONS, quick_jvms
 from tests.helpers.readers import ChdbReader, DuckDbReader, JavaReader, PyIcebergReader, SparkReader
 from tests.helpers.rings import PartUnavailableError
-from tests.helpers.spark import build_session, spark_environment
+from tests.helpers.spark import QUICK, build_session, spark_environment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,7 +45,7 @@ def spark(spark_home: Path) -> Iterator[SparkSession]:
     except PartUnavailableError:
         runtime = []
     os.environ.update(quick_jvms())
-    session = build_session(spark_home, runtime_jars=runtime)
+    session = build_session(spark_home, runtime_jars=runtime, extra=QUICK)
     try:
         yield session
     finally:

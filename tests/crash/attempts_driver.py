@@ -14,7 +14,7 @@ from pyspark import TaskContext
 
 from streamlake import IcebergSink, create_table
 from tests.crash import stream
-from tests.helpers.spark import build_session
+from tests.helpers.spark import QUICK, build_session
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,7 +45,7 @@ def killed_once(table: Path) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa
 
 
 def main(home: Path) -> None:
-    spark = build_session(home / "spark", master="local[2,4]", extra=SMALL_BATCHES)
+    spark = build_session(home / "spark", master="local[2,4]", extra={**QUICK, **SMALL_BATCHES})
     location = str(home / "table")
     create_table(location, stream.DDL, properties=EARLY_FILES)
     frame = spark.readStream.schema(stream.DDL).option("maxFilesPerTrigger", 1).parquet(str(home / "landing"))

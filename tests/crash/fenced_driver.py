@@ -13,11 +13,11 @@ from streamlake.errors import FencedError
 from streamlake.pipeline.sink_run import SinkRun
 from streamlake.pipeline.upsert_run import UpsertRun
 from tests.crash import fenced_stream
-from tests.helpers.spark import build_session
+from tests.helpers.spark import QUICK, build_session
 
 
 def main(home: Path, mode: str) -> None:
-    spark = build_session(home / "spark")
+    spark = build_session(home / "spark", extra=QUICK)
     run: type[SinkRun] = UpsertRun if mode == "upsert" else SinkRun
     stage = run.stage
 

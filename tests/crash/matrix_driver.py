@@ -24,17 +24,15 @@ from streamlake.table.append_files import AppendFiles
 from tests.crash import change_log
 from tests.crash.change_log import APPEND, DDL, FOREIGN
 from tests.helpers.batch_write import write_files
-from tests.helpers.spark import build_session
+from tests.helpers.spark import QUICK, build_session
 
 MASTER = "local[2,4]"
 """A task that dies is run again."""
 LIGHT = {
+    **QUICK,
     "spark.driver.memory": "768m",
     "spark.driver.extraJavaOptions": "-Duser.timezone=UTC -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
-"""Half of what a driver of so few rows costs is Spark's compiler, which is none of our business here."""
 WAIT_SECONDS = 300
 
 

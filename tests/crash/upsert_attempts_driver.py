@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 
 from tests.crash import upsert_stream, upsert_tasks
-from tests.helpers.spark import build_session
+from tests.helpers.spark import QUICK, build_session
 
 
 def main(home: Path, deletes: str) -> None:
-    spark = build_session(home / "spark", master="local[2,4]", extra=upsert_tasks.SMALL_BATCHES)
+    spark = build_session(home / "spark", master="local[2,4]", extra={**QUICK, **upsert_tasks.SMALL_BATCHES})
     upsert_tasks.install(home / "table", dict.fromkeys((0, 1), upsert_tasks.kill_worker))
     upsert_stream.run(spark, home, upsert_stream.Deletes.of(deletes))
     spark.stop()

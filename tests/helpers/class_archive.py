@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamlake import IcebergSink
-from tests.helpers.spark import build_session
+from tests.helpers.spark import QUICK, build_session
 
 EXIT_SECONDS = 120
 
 
 def main(home: Path) -> None:
-    spark = build_session(home / "spark")
+    spark = build_session(home / "spark", extra=QUICK)
     (home / "in").mkdir(parents=True)
     for number in range(2):
         rows = pa.table({"id": [number, 7], "v": ["a", "b"]})

@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from streamlake.pipeline.session import WORKER_DAEMON
 from tests.helpers.jvm import quick_jvms
 from tests.helpers.processes import kill_group
 
@@ -24,6 +25,13 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 ICE_CATALOG = "ice"
 LOCAL_CLUSTER = "local-cluster[2,1,1024]"
+QUICK = {
+    "spark.python.daemon.module": WORKER_DAEMON,
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""Settings of a session for few rows: half of what it costs is Spark's compiler, which is none of our business here, and
+workers that import what tasks need, each anew. They are those of the command line's own sessions."""
 
 
 def session_settings(home: Path, runtime_jars: Sequence[Path] = ()) -> dict[str, str]:
