@@ -151,10 +151,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=_turn)
 
 
-def _turn(item: pytest.Item) -> tuple[bool, bool, int]:
+def _turn(item: pytest.Item) -> tuple[bool, int, int]:
     """Tests without Spark first: a mistake shows within seconds, and the JVM starts once, late. Then what takes long."""
     weight = _weight(item)
-    return weight > 0, not item.nodeid.startswith(lanes.LONG), weight
+    return weight > 0, lanes.turn_of(item.nodeid) if weight else 0, weight
 
 
 def _weight(item: pytest.Item) -> int:
