@@ -15,7 +15,7 @@ import pytest
 
 from streamlake import load_table
 from tests.helpers.command_line import environment
-from tests.helpers.spark import ROOT
+from tests.helpers.spark import ROOT, UNCOMPILED
 
 if TYPE_CHECKING:
     from tests.helpers.broker import KafkaBroker
@@ -32,7 +32,9 @@ trigger: available-now
 def submit(job: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     """Run one of the jobs on a local master of two threads."""
     spark_home = Path(pyspark.__file__).parent
-    command = [spark_home / "bin" / "spark-submit", "--master", "local[2]", ROOT / "jobs" / job, *arguments]
+    settings = [part for setting in UNCOMPILED.items() for part in ("--conf", "=".join(setting))]
+    command = [spark_home / "bin" / "spark-submit", "--master", "local[2]", *settings]
+    command += [ROOT / "jobs" / job, *arguments]
     return subprocess.run(
         [str(part) for part in command],
         env=environment(

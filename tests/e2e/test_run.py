@@ -153,6 +153,8 @@ source:
 sink: {{table: {home}/table, create: true}}
 checkpoint: {home}/checkpoint
 trigger: {{processing-time: 500 milliseconds}}
+spark:
+  config: {{spark.sql.codegen.wholeStage: "false", spark.sql.codegen.factoryMode: NO_CODEGEN}}
 """
 
 

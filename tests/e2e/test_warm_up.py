@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
-from tests.helpers.command_line import command, environment
+from tests.helpers.command_line import environment
+from tests.helpers.jvm import ARCHIVE_HOME, warm_up
 
 START = """
 import os
@@ -20,18 +22,16 @@ with started_session("test", is_lean=True, master="local[1]") as started:
 
 
 def test_classes_are_recorded_once_and_mapped_by_every_start(tmp_path: Path) -> None:
-    env = environment({"XDG_CACHE_HOME": str(tmp_path / "cache")})
-    # The tests' own JVM options bring an archive of their own.
-    env.pop("SPARK_SUBMIT_OPTS")
-    done = subprocess.run(
-        command("warm-up"), cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300, check=False
-    )
+    done = warm_up(Path(os.environ.get(ARCHIVE_HOME, tmp_path)))
     assert done.returncode == 0, done.stderr
-    [archive] = (tmp_path / "cache" / "streamlake").iterdir()
+    [archive] = (done.cache / "streamlake").iterdir()
     assert archive.suffix == ".jsa"
     assert done.stdout.startswith(f"{archive}: ")
-    assert [path.name for path in tmp_path.iterdir()] == ["cache"]
+    assert [path.name for path in done.place.iterdir()] == ["cache"]
 
+    env = environment({"XDG_CACHE_HOME": str(done.cache)})
+    # The tests' own JVM options map the archive already.
+    env.pop("SPARK_SUBMIT_OPTS")
     started = subprocess.run(
         [sys.executable, "-c", START],
         cwd=tmp_path,

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamlake.pipeline.session import WORKER_DAEMON
-from tests.helpers.jvm import quick_jvms
+from tests.helpers.jvm import LEAN, quick_jvms
 from tests.helpers.processes import kill_group
 
 if TYPE_CHECKING:
@@ -25,13 +25,10 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 ICE_CATALOG = "ice"
 LOCAL_CLUSTER = "local-cluster[2,1,1024]"
-QUICK = {
-    "spark.python.daemon.module": WORKER_DAEMON,
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
-"""Settings of a session for few rows: half of what it costs is Spark's compiler, which is none of our business here, and
-workers that import what tasks need, each anew. They are those of the command line's own sessions."""
+UNCOMPILED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+"""Settings of a session for few rows: half of what it costs is Spark's compiler, which is none of our business here."""
+QUICK = {**UNCOMPILED, "spark.python.daemon.module": WORKER_DAEMON}
+"""And its workers need not import, each anew, what tasks need. The command line's own sessions have all of these."""
 
 
 def session_settings(home: Path, runtime_jars: Sequence[Path] = ()) -> dict[str, str]:
@@ -111,7 +108,9 @@ def spark_environment() -> dict[str, str]:
 
 
 def cluster_home(home: Path) -> Path:
-    """A SPARK_HOME of symlinks to pyspark: a local cluster writes its work directory below SPARK_HOME."""
+    """A SPARK_HOME of symlinks to pyspark: a local cluster writes its work directory below SPARK_HOME.
+
+    Its configuration has executors that are for few rows as well."""
     spec = find_spec("pyspark")
     assert spec is not None
     assert spec.origin is not None
@@ -120,6 +119,11 @@ def cluster_home(home: Path) -> Path:
         link = home / entry.name
         if entry.name != "work" and not link.exists():
             link.symlink_to(entry)
+    defaults = {**UNCOMPILED, "spark.executor.extraJavaOptions": LEAN}
+    (home / "conf").mkdir(exist_ok=True)
+    (home / "conf" / "spark-defaults.conf").write_text(
+        "".join(f"{key} {value}\n" for key, value in defaults.items())
+    )
     return home
 
 
