@@ -145,7 +145,7 @@ def check_restart_under_the_same_job_id(home: Path) -> None:
             frame: Any = SimpleNamespace(sparkSession=SimpleNamespace(sparkContext=context))
             with Patch.context() as patch:
                 execution = SimpleNamespace(offsetLog=lambda: log)
-                patch.setattr(query_identity, "_stream_execution", lambda *_: execution)
+                patch.setattr(query_identity, "stream_execution", lambda *_: execution)
                 found = query_identity.checkpoint_identity(frame, checkpoint_id)
                 return replace(found, pipeline=f"{self.location}:{found.job_id}")
 
