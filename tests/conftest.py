@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -148,13 +149,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("interop")
         if "spark" in fixtures:
             item.add_marker("spark")
-    items.sort(key=_turn)
+    weights: Counter[str] = Counter()
+    for item in items:
+        group = lanes.group_of(item.nodeid)
+        weights[group] = max(weights[group], _weight(item))
+    items.sort(key=lambda item: _turn(item, weights[lanes.group_of(item.nodeid)]))
 
 
-def _turn(item: pytest.Item) -> tuple[bool, int, int]:
-    """Tests without Spark first: a mistake shows within seconds, and the JVM starts once, late. Then what takes long."""
-    weight = _weight(item)
-    return weight > 0, lanes.turn_of(item.nodeid) if weight else 0, weight
+def _turn(item: pytest.Item, group_weight: int) -> tuple[bool, int, int]:
+    """Groups without Spark first: a mistake shows within seconds, and the JVM starts once, late, when the archive of its
+    classes is there. Then what takes long."""
+    return group_weight > 0, lanes.turn_of(item.nodeid) if group_weight else 0, group_weight
 
 
 def _weight(item: pytest.Item) -> int:
