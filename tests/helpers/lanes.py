@@ -25,6 +25,9 @@ LONG = (
     *TOGETHER,
     "tests/e2e/test_sessions.py",
     "tests/crash/test_matrix.py",
+    "tests/spark/test_kafka_direct.py",
+    "tests/interop/test_pruning.py",
+    "tests/interop/test_java_tables.py",
 )
 """Files that go first among those that need a JVM, in this order, so that the last groups are short ones."""
 
