@@ -26,7 +26,7 @@ LEAN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 OPTIONS = f"{LEAN} -Xshare:auto -Xlog:cds*=off"
 """And no complaint about an archive that does not fit."""
 _WARM_UP = ("-m", "streamlake", "warm-up")
-_WARM_UP_SECONDS = 300
+_WARM_UP_SECONDS = 240
 _ROOT = Path(__file__).resolve().parents[2]
 
 
