@@ -121,7 +121,11 @@ def _typed(decimals: pa.Array, type_: IcebergType) -> pa.Array:
     try:
         if isinstance(type_, DecimalType):
             target = arrow_type(type_)
-            return decimals if decimals.type.equals(target) else decimals.cast(target)
+            if decimals.type.equals(target):
+                return decimals
+            if target.scale - decimals.type.scale > _MAX_SCALE:
+                raise NotBulkError  # not even 256 bits hold so many digits
+            return text_columns.decimals(decimals.cast(text_columns.wide_decimal(decimals.type)), target)
         text = decimals.cast(pa.string())
     except pa.ArrowInvalid as error:
         raise NotBulkError from error

@@ -8,6 +8,7 @@ is a joint between documents, each record holds at least one, and equal counts m
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
@@ -29,6 +30,7 @@ from streamlake.spec.types import (
     BinaryType,
     DateType,
     DecimalType,
+    DoubleType,
     FixedType,
     FloatType,
     IcebergType,
@@ -44,6 +46,12 @@ from streamlake.spec.types import (
 
 _Array = Any
 _FEW = 64
+_LONGEST_NUMBER = 400
+_ROW = re.compile(r"in row (\d+)")
+_DIGIT, _OF_NUMBER, _BESIDE_NUMBER = (
+    np.isin(np.arange(256), np.frombuffer(letters, dtype=np.uint8))
+    for letters in (b"0123456789", b"0123456789.-", b'":,[]} \t\r\n')
+)
 _OPEN, _CLOSE = ord("{"), ord("}")
 _AS_TEXT = (DateType, TimeType, StringType, UUIDType, BinaryType, FixedType)
 
@@ -51,6 +59,11 @@ _AS_TEXT = (DateType, TimeType, StringType, UUIDType, BinaryType, FixedType)
 def has_map(type_: IcebergType) -> bool:
     """True for types that Arrow's JSON reader cannot read: a map, or anything that holds one."""
     return isinstance(type_, MapType) or any(has_map(part.type) for part in children(type_))
+
+
+def has_decimal(type_: IcebergType) -> bool:
+    """True for a decimal, or anything that holds one."""
+    return isinstance(type_, DecimalType) or any(has_decimal(part.type) for part in children(type_))
 
 
 class JsonColumns:
@@ -73,6 +86,7 @@ class JsonColumns:
         self._options = options
         self._watched, self._known = watched, known
         self._shaped = ShapedColumns(fields, options, strict_names=strict_names, watched=watched, known=known)
+        self._has_decimals = any(has_decimal(part.type) for part in fields)
         self._parse = pj.ParseOptions(
             explicit_schema=pa.schema([self._read_field(part) for part in fields]),
             newlines_in_values=True,
@@ -91,7 +105,16 @@ class JsonColumns:
             return shaped
         others: _Array = np.ones(len(values), dtype=bool)
         others[rows] = False
-        rest = self._parsed(values.filter(pa.array(others)))
+        try:
+            rest = self._parsed(values.filter(pa.array(others)))
+        except NotBulkError as error:
+            # The reader names one of the rest, by its number there.
+            numbers = np.flatnonzero(others)
+            named = _ROW.sub(
+                lambda found: f"in row {numbers[min(int(found[1]), len(numbers) - 1)]}",
+                str(error.__cause__ or ""),
+            )
+            raise NotBulkError from ValueError(named)
         return [_interleaved(parts, others) for parts in zip(shaped, rest, strict=True)]
 
     def _parsed(self, values: pa.Array) -> list[pa.Array]:
@@ -101,6 +124,8 @@ class JsonColumns:
             values.cast(pa.string())
         except pa.ArrowInvalid as error:
             raise NotBulkError from error
+        if self._has_decimals:
+            _require_no_small_numbers(values)
         joined = _joined(values)
         try:
             table = pj.read_json(
@@ -141,6 +166,8 @@ class JsonColumns:
             return pa.struct([self._read_field(part) for part in type_.fields])
         if isinstance(type_, ListType):
             return pa.list_(self._read_field(type_.element))
+        if isinstance(type_, DecimalType):
+            return text_columns.wide_decimal(arrow_type(type_))
         return arrow_type(type_)
 
     def _field(self, array: pa.Array, part: NestedField) -> pa.Array:
@@ -153,10 +180,12 @@ class JsonColumns:
             return self._struct(array, type_)
         if isinstance(type_, ListType):
             return self._list(array, type_)
-        if isinstance(type_, (StringType, DecimalType)):
+        if isinstance(type_, StringType):
             return _validated(array)
-        if isinstance(type_, FloatType):
-            # A number that is too large for 32 bits becomes infinite without an error.
+        if isinstance(type_, DecimalType):
+            return text_columns.decimals(array, arrow_type(type_))
+        if isinstance(type_, (FloatType, DoubleType)):
+            # A number that is too large for its bits becomes infinite without an error.
             if pc.any(pc.is_inf(array), min_count=0).as_py():
                 raise NotBulkError
             return array
@@ -181,7 +210,8 @@ class JsonColumns:
             if part.required and pc.any(pc.and_(present, child.is_null()), min_count=0).as_py():
                 raise NotBulkError
             parts.append(self._convert(child, part.type))
-        mask = pc.invert(present) if array.null_count else None
+        # Of a struct without fields only a mask tells how many there are.
+        mask = pc.invert(present) if array.null_count or not parts else None
         fields = list(arrow_type(type_))
         return pa.StructArray.from_arrays(parts, fields=fields, mask=mask)
 
@@ -228,6 +258,31 @@ def _joined(values: pa.Array) -> pa.Buffer:
     return pc.binary_join(whole, b"\n").buffers()[2]
 
 
+def _require_no_small_numbers(values: pa.Array) -> None:
+    """Raises NotBulkError, which names the record, for a number with a negative exponent of two digits: as a decimal, Arrow
+    makes 0 of numbers that are far too small."""
+    data, offsets = text_columns.bytes_and_offsets(values)
+    exponents = (data[1:-3] | 32) == ord("e")
+    places: _Array = np.flatnonzero(exponents & (data[2:-2] == ord("-"))) + 1
+    places = places[_DIGIT[data[places - 1]] & _DIGIT[data[places + 2]] & _DIGIT[data[places + 3]]]
+    before, behind = places - 1, places + 3
+    steps = 0
+    for at, letters, step, end in (
+        (before, _OF_NUMBER, -1, 0),
+        (behind, _DIGIT, 1, len(data) - 1),
+    ):
+        while (inside := letters[data[at]] & (at != end)).any():
+            at += step * inside
+            steps += 1
+            if steps > _LONGEST_NUMBER:
+                raise NotBulkError
+    # Beside other letters it is part of a text, as in a UUID.
+    found = before[_BESIDE_NUMBER[data[before]] & _BESIDE_NUMBER[data[behind]]]
+    if len(found):
+        record = int(np.searchsorted(offsets, found[0], side="right")) - 1
+        raise NotBulkError from ValueError(f"a number with an exponent in row {record}")
+
+
 def _are_objects(values: pa.Array) -> Any:
     """(n,) bool: whether each value begins and ends as an object does."""
     _, offset_buffer, data_buffer = values.buffers()
@@ -240,7 +295,7 @@ def _are_objects(values: pa.Array) -> Any:
 
 
 def _validated(array: pa.Array) -> pa.Array:
-    """Arrow's reader copies text without looking whether it is UTF-8, and scales decimals beyond their precision."""
+    """Arrow's reader copies text without looking whether it is UTF-8."""
     try:
         array.validate(full=True)
     except pa.ArrowInvalid as error:

@@ -121,6 +121,7 @@ class JsonPayloadForm:
             self._columns[asked] = known
             while len(self._columns) > _COLUMNS:
                 self._columns.popitem(last=False)
+        self._columns.move_to_end(asked)
         return known
 
     def _beginning(self, value: bytes) -> tuple[bytes, ConnectSchema | None]:

@@ -13,6 +13,7 @@ are valid (that of scalars and of escapes is for the caller to check), so is the
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -27,6 +28,7 @@ from streamlake.decode.text_columns import bytes_and_offsets
 _Array = Any
 Path = tuple[str, ...]
 
+_SPACE = ord(" ")
 _TOKEN = re.compile(rb'"((?:[^"\\]|\\.)*)"|([-+.\w]+)|([{}\[\]:,])')
 _SCALAR = re.compile(rb"true|false|null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?")
 
@@ -35,7 +37,7 @@ _SCALAR = re.compile(rb"true|false|null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d
 class Block:
     """n records and the quotation marks that begin and end their texts: record i has the bytes `offsets`[i] to `offsets`[i + 1]
     of `data`, and the marks `firsts`[i] to `firsts`[i + 1] of those in `marks`. `excluded` (n,): those with escapes of more than
-    one letter, or None."""
+    one letter or with control characters, or None."""
 
     data: _Array
     offsets: _Array
@@ -51,6 +53,8 @@ class Block:
         marks = quotation_marks(data, lead)
         excluded: _Array | None = None
         others = unusual(data, lead)
+        if len(data) and data.min() < _SPACE:
+            others = np.concatenate([others, np.flatnonzero(data < _SPACE)])
         if len(others):
             excluded = np.zeros(len(values), dtype=bool)
             excluded[np.searchsorted(offsets, others, side="right") - 1] = True
@@ -156,7 +160,7 @@ def shape_of(record: bytes) -> Shape | None:
         parse_object(record)
     except ValueError:
         return None
-    if min(record) < 32:
+    if min(record) < _SPACE:
         return None
     path: list[str | None] = []
     spans: list[tuple[int, int]] = []
@@ -199,7 +203,8 @@ def _runs(record: bytes, spans: list[tuple[int, int]], marks: list[int]) -> tupl
     begins = [0, *(end for _, end in spans)]
     ends = [*(begin for begin, _ in spans), len(record)]
     for begin, end in zip(begins, ends, strict=True):
-        first = next(((number, at - begin) for number, at in enumerate(marks) if begin <= at < end), None)
-        anchor, inset = first or (None, end - begin)
+        number = bisect_left(marks, begin)
+        is_in = number < len(marks) and marks[number] < end
+        anchor, inset = (number, marks[number] - begin) if is_in else (None, end - begin)
         runs.append(Run(record[begin:end], anchor, inset))
     return tuple(runs)

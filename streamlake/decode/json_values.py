@@ -15,7 +15,7 @@ import json
 import math
 import re
 from collections.abc import Sequence
-from decimal import Decimal
+from decimal import Decimal, DecimalException
 from fractions import Fraction
 from typing import Any
 
@@ -93,6 +93,8 @@ def parse_object(value: bytes) -> dict[str, Any]:
         raise ValueError("it is nested too deeply") from error
     except ValueError as error:
         raise ValueError(f"it is not valid JSON: {error}") from error
+    except DecimalException as error:
+        raise ValueError("it has a number whose exponent is beyond all bounds") from error
     if not isinstance(found, dict):
         raise ValueError(f"it is not a JSON object but {_kind(found)}")
     return found

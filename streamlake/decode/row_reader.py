@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from streamlake.decode.change_parts import changes_schema, part_of
 from streamlake.decode.envelope import Array, Changes
 from streamlake.decode.json_values import FieldError
-from streamlake.decode.new_fields import NewFieldsError, Watch, is_value
+from streamlake.decode.new_fields import NewFieldsError, Watch, unknown_part
 from streamlake.decode.readings import Reading
 from streamlake.decode.text_columns import NotBulkError
 from streamlake.decode.unavailable import Unavailable
@@ -63,7 +63,6 @@ class RowReader:
         self._unavailable = unavailable
         self._partial_update = partial_update
         self.watch = watch
-        self._names = frozenset(part.name for part in schema.fields)
         self._changes = changes_schema(schema)
         self._types = {part.name: arrow_type(part.type) for part in schema.fields}
 
@@ -222,9 +221,8 @@ class RowReader:
         return self._unavailable is not None and self._unavailable.marks(found, reading.physical)
 
     def _require_known(self, image: Mapping[str, Any], watch: Watch) -> None:
-        for name, found in image.items():
-            if name not in self._names and not watch.is_taken(name) and is_value(found):
-                raise NewFieldsError
+        if unknown_part(dict(image), self.fields, watch):
+            raise NewFieldsError
 
     def _known(self, array: pa.Array, reading: Reading) -> tuple[pa.Array, Any]:
         mask = None if self._unavailable is None else self._unavailable.mask(array, reading.physical)

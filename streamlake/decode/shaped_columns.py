@@ -25,13 +25,14 @@ _Array = Any
 LEAST = 64
 """Records of a block below which looking for a shape is not worth it."""
 _PATIENCE = 3
-_KEPT = 32
+_LONGEST_REST = 6
+_KEPT_SHAPES = 32
 """Shapes that are remembered: changes have one with and one without old row, and one for each set of texts that are null."""
-_NEW = 8
+_NEW_SHAPES = 8
 """Shapes that are looked for in one block."""
-_CACHED_BYTES = 2 << 20
+_PIECE_BYTES = 2 << 20
 """What is read at once: little enough to stay in a core's own cache while it is gone through value by value."""
-_FEWEST = 256
+_PIECE_RECORDS = 256
 """Records that are read at once, at least."""
 
 
@@ -42,9 +43,9 @@ def has_list(type_: IcebergType) -> bool:
 
 class ShapedColumns:
     """Reads blocks into the columns of `fields` (none holds a map), as far as their records have shapes in common. Keeps
-    those that the last blocks had; after a few blocks in a row without one it stops looking. Shapes with fields that nobody
-    asks for are left out: anywhere with `strict_names`, in the object `watched` else, where those that are `known` do not
-    count."""
+    those that the last blocks had; after a few blocks in a row without one it rests for more and more blocks. Shapes with
+    fields that nobody asks for are left out: anywhere with `strict_names`, in the object `watched` else, where those that are
+    `known` do not count."""
 
     def __init__(
         self,
@@ -61,6 +62,7 @@ class ShapedColumns:
         self._known = known
         self._shapes: list[Shape] = []
         self._misses = 0
+        self._rest = 0
         self._tries = 0
         self._impossible = any(has_list(part.type) for part in fields)
 
@@ -69,75 +71,88 @@ class ShapedColumns:
 
         `values` is a binary array without nulls. Raises NotBulkError where fewer than half of them can be read so.
         """
-        if self._impossible or self._misses >= _PATIENCE or len(values) < LEAST:
+        if self._impossible or len(values) < LEAST:
             raise NotBulkError
-        self._tries = _NEW
-        pieces = max(1, min(values.nbytes // _CACHED_BYTES, len(values) // _FEWEST))
+        if self._rest:
+            self._rest -= 1
+            raise NotBulkError
+        self._tries = _NEW_SHAPES
+        pieces = max(1, min(values.nbytes // _PIECE_BYTES, len(values) // _PIECE_RECORDS))
         bounds = [len(values) * piece // pieces for piece in range(pieces + 1)]
         rows, parts = [], []
+        alike = 0
         for low, high in pairwise(bounds):
+            found = self._found(values.slice(low, high - low))
+            if found is None:
+                continue
+            alike += len(found.rows)
+            # A value that needs a closer look leaves its piece to the general reader.
             with suppress(NotBulkError):
-                found, columns = self._read(values.slice(low, high - low))
-                rows.append(low + found)
-                parts.append(columns)
+                parts.append(found.columns(self._fields))
+                rows.append(low + found.rows)
+        self._misses = 0 if 2 * alike >= len(values) else self._misses + 1
+        if self._misses >= _PATIENCE:
+            self._rest = 1 << min(self._misses - _PATIENCE, _LONGEST_REST)
         count = sum(map(len, rows))
         if 2 * count < len(values):
-            self._misses += 1
             raise NotBulkError
-        self._misses = 0
         joined = [pa.concat_arrays(column) for column in zip(*parts, strict=True)]
         return None if count == len(values) else np.concatenate(rows), joined
 
-    def _read(self, values: pa.Array) -> tuple[_Array, list[pa.Array]]:
-        block = Block.of(values)
-        if not len(block.data) or block.data.min() < 32:
-            raise NotBulkError
+    def _found(self, values: pa.Array) -> ShapedValues | None:
+        """Those of a piece that have shapes; None where they are no texts."""
         try:
             values.cast(pa.string())
-        except pa.ArrowInvalid as error:
-            raise NotBulkError from error
-        found = ShapedValues(block, self._groups(values, block), self._options)
-        return found.rows, found.columns(self._fields)
+        except pa.ArrowInvalid:
+            return None
+        block = Block.of(values)
+        return ShapedValues(block, self._groups(values, block), self._options)
 
     def _groups(self, values: pa.Array, block: Block) -> list[tuple[Shape, Matches]]:
         """Records of one shape each: of those that were seen before, and of new ones while it is worth it."""
         is_left: _Array = np.ones(len(block), dtype=bool) if block.excluded is None else ~block.excluded
-        left = np.flatnonzero(is_left)
+        quotes = np.diff(block.firsts)
         groups = []
         sizes: list[int] = []
-        while len(left):
+        while True:
+            left = np.flatnonzero(is_left)
             number = len(sizes)
-            if number == len(self._shapes):
-                found = self._new_shape(values, block, left)
-                if found is None:
-                    break
-                self._shapes.append(found)
-            matches = self._shapes[number].match(block, left)
-            sizes.append(len(matches.rows))
+            if number == len(self._shapes) and not self._finds_new(values, quotes, left):
+                break
+            shape = self._shapes[number]
+            sizes.append(0)
+            if not _is_worth(int(np.count_nonzero(quotes[left] == shape.quotes)), len(shape.values)):
+                continue
+            matches = shape.match(block, left)
+            sizes[-1] = len(matches.rows)
             if len(matches.rows):
-                groups.append((self._shapes[number], matches))
+                groups.append((shape, matches))
                 is_left[matches.rows] = False
-                left = np.flatnonzero(is_left)
         # Those that most records have come first.
-        sizes += [0] * (len(self._shapes) - len(sizes))
         order = sorted(range(len(sizes)), key=lambda number: -sizes[number])
-        self._shapes = [self._shapes[number] for number in order[:_KEPT]]
+        self._shapes = [self._shapes[number] for number in order[:_KEPT_SHAPES]]
         return groups
 
-    def _new_shape(self, values: pa.Array, block: Block, left: _Array) -> Shape | None:
-        """That of the first of the records `left` with as many quotation marks as most of them. None for one that is known or
-        not read by its shape, and where these are few, or new ones were looked for often enough."""
-        if not self._tries or len(left) < LEAST // 8:
-            return None
-        self._tries -= 1
-        marks = np.diff(block.firsts)[left]
-        record = int(left[np.argmax(marks == np.bincount(marks).argmax())])
-        found = shape_of(values[record].as_py())
-        if found is None or found in self._shapes:
-            return None
-        if self._checked is None or self._knows_all(found, self._below(self._checked), self._checked):
-            return found
-        return None
+    def _finds_new(self, values: pa.Array, quotes: _Array, left: _Array) -> bool:
+        """Whether a shape was added that enough of the records `left` may have, which have so many `quotes`."""
+        counts, sizes = np.unique(quotes[left], return_counts=True)
+        for at in np.argsort(-sizes, kind="stable"):
+            # A name and its value have four, or two.
+            if not _is_worth(int(sizes[at]), int(counts[at]) // 4):
+                return False
+            alike = left[quotes[left] == counts[at]]
+            # Where the first one has none, or a known one, others may be behind it.
+            for record in dict.fromkeys((int(alike[0]), int(alike[len(alike) * 5 // 8]))):
+                if not self._tries:
+                    return False
+                self._tries -= 1
+                found = shape_of(values[record].as_py())
+                if found is None or found in self._shapes:
+                    continue
+                if self._checked is None or self._knows_all(found, self._below(self._checked), self._checked):
+                    self._shapes.append(found)
+                    return True
+        return False
 
     def _below(self, where: Path) -> Sequence[NestedField]:
         """The fields that are asked for in the object at a path."""
@@ -158,3 +173,8 @@ class ShapedColumns:
             for part in inner
             if isinstance(part.type, StructType)
         )
+
+
+def _is_worth(records: int, values: int) -> bool:
+    """Whether so many records are read sooner by their shape, which costs some calls for each value, than by a parser."""
+    return records > 0 and 64 * records >= values * LEAST

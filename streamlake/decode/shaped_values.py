@@ -151,6 +151,9 @@ class ShapedValues:
                 self._require_nulls(group, path)
         absent = self._absent(holders)
         parts = [self._field(part, path, absent) for part in type_.fields]
+        if absent is None and not parts:
+            # Only a mask tells how many there are.
+            absent = np.zeros(len(self.rows), dtype=bool)
         mask = None if absent is None else pa.array(absent)
         return pa.StructArray.from_arrays(parts, fields=list(arrow_type(type_)), mask=mask)
 
@@ -209,9 +212,11 @@ class ShapedValues:
                 raise NotBulkError
             return array
         if isinstance(type_, DecimalType):
-            array = self._numbers(cells).cast(arrow_type(type_))
-            array.validate(full=True)
-            return array
+            numbers = self._numbers(cells)
+            if pc.any(pc.match_substring(numbers, "e", ignore_case=True), min_count=0).as_py():
+                # Arrow makes 0 of numbers that are far too small.
+                raise NotBulkError
+            return text_columns.decimals(numbers, arrow_type(type_))
         if isinstance(type_, BooleanType):
             return self._booleans(cells)
         if isinstance(type_, _TIMESTAMPS) and self._options.epoch_nanos is not None:
@@ -241,8 +246,8 @@ class ShapedValues:
         lead = begin + (self._data[begin] == ord("-"))
         zero_first = (self._data[lead] == ord("0")) & (end - lead > 1)
         if not whole:
-            # Every value is followed by something, at least by a brace, so there is a letter behind each.
-            zero_first &= _DIGIT[self._data[lead + 1]]
+            # Every value is followed by something, at least by a brace; but a sign may be all that there is of it.
+            zero_first &= _DIGIT[self._data[np.minimum(lead + 1, len(self._data) - 1)]]
         if (zero_first | ~_DIGIT[self._data[lead]] | ~_DIGIT[self._data[end - 1]]).any():
             raise NotBulkError
         texts = slices(self._buffer, cells.begin, cells.end, null, pa.string())
@@ -314,6 +319,8 @@ class ShapedValues:
             return
         if words.any():
             begin, end = begin[~words], end[~words]
+        if (end - begin).max() > _LONGEST:
+            raise NotBulkError
         try:
             self._numbers(_Cells(begin, end, None, is_text=False)).cast(pa.float64())
         except pa.ArrowInvalid as error:

@@ -29,7 +29,7 @@ from tests.crash.change_log import FileInput, KafkaInput, Row, committed_ids, ex
 from tests.crash.schedules import APPEND, DRIVER, PHASES, RANDOM, TASK, WORKER, Death, Schedule
 from tests.crash.table_files import DATA, INDEX, kind_of, referenced_files, written_files
 from tests.helpers.invariants import check_table
-from tests.helpers.processes import kill_group
+from tests.helpers.processes import has_processes, kill_group, wait_until
 from tests.helpers.spark import started_driver
 
 SCRIPT = Path(__file__).with_name("matrix_driver.py")
@@ -136,8 +136,12 @@ class ScheduleRun:
         }
         armed = {failpoints.VARIABLE: "" if death is None else self._armed(death, mark)}
         log = self.home / f"driver-{number}"
+        armed["STREAMLAKE_MATRIX_DRIVER"] = str(log)
         with started_driver(SCRIPT, self.home, json.dumps(settings), home=log, environment=armed) as process:
             code = self._watched(process, death, mark)
+        # Workers are in a group of their own: they outlive their driver for a moment, and write.
+        gone = f"STREAMLAKE_MATRIX_DRIVER={log}\0"
+        wait_until(lambda: not has_processes(gone), 30, f"the workers of {log} to end")
         if death is None or (death.who == WORKER and code == 0):
             assert code == 0, f"driver {number} of {self.schedule} failed:\n{_end(log)}"
         elif death.who in (DRIVER, TASK, WORKER):

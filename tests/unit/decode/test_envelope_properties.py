@@ -209,6 +209,26 @@ def test_changes_with_and_without_old_rows_need_no_parser(records):
     assert shown(result(whole)) == shown(reference(records))
 
 
+@pytest.mark.parametrize("shapes", [False, True])
+def test_without_a_key_old_rows_need_no_column(shapes):
+    envelope = DebeziumEvents(FLAT, (), OPTIONS)
+    row = dict.fromkeys(FLAT.column_names) | {"name": "x"} | ({} if shapes else {"list": [1]})
+    source = {"connector": "postgresql", "lsn": 1}
+    events = [
+        {
+            "before": row | {"id": at},
+            "after": None if at % 3 == 0 else row | {"id": at + 1},
+            "source": source,
+            "op": "u" if at % 3 else "d",
+        }
+        for at in range(200)
+    ]
+    whole = envelope.bulk(Records.of(raw_batch([{"value": event} for event in events])))
+    expected = [at + (at % 3 > 0) for at in range(200)]
+    assert whole.rows.column("id").to_pylist() == expected
+    assert not whole.rejects
+
+
 @settings(max_examples=25, deadline=None)
 @given(RECORDS.filter(lambda records: any(records) and not reference(records)[2]))
 def test_good_records_take_the_bulk_way(records):

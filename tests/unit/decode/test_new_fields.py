@@ -47,6 +47,16 @@ def many(count, **fields):
     return [{"id": at, "name": f"n{at}", **fields} for at in range(count)]
 
 
+@pytest.mark.parametrize("count", [1, 5, 30, 200])
+def test_new_fields_inside_a_change(count):
+    decoder = row_decoder(source("debezium-json"), watch=Watch())
+    origin = {"connector": "postgresql", "lsn": 1}
+    events = [{"after": {"id": at, "s": {"a": 1}}, "op": "c", "source": origin} for at in range(count)]
+    assert decoder.decode(values(*events)).rows.num_rows == count
+    events[-1]["after"]["s"] = {"a": 1, "b": "x"}
+    assert without_ids(wanted(decoder, values(*events))) == "s struct<b: optional string>"
+
+
 @COUNTS
 def test_new_fields_of_json(count):
     decoder = row_decoder(source(), watch=Watch())

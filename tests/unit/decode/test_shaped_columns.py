@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from decimal import Decimal
 
@@ -274,8 +275,8 @@ def test_records_of_several_shapes_are_read_together():
 
 @pytest.mark.parametrize("bad", [(), (0,), (59, 60), (199,), range(20, 30), range(0, 200, 3)])
 def test_a_block_is_read_in_pieces_and_what_has_no_shape_beside_them(bad, monkeypatch):
-    monkeypatch.setattr(shaped_columns, "_CACHED_BYTES", 4_000)
-    monkeypatch.setattr(shaped_columns, "_FEWEST", 5)
+    monkeypatch.setattr(shaped_columns, "_PIECE_BYTES", 4_000)
+    monkeypatch.setattr(shaped_columns, "_PIECE_RECORDS", 5)
     records = [record(at, **({"name": "\x01"} if at in bad else {})) for at in range(200)]
     rows, columns = shaped(records)
     assert (list(range(200)) if rows is None else rows.tolist()) == [at for at in range(200) if at not in bad]
@@ -284,6 +285,95 @@ def test_a_block_is_read_in_pieces_and_what_has_no_shape_beside_them(bad, monkey
     # A value that needs a closer look leaves its piece to the general reader.
     records[100] = record(100, f=1e999 if not bad else 1e300)
     assert decode(records) == exact(records)
+
+
+def test_a_sign_without_digits_at_the_very_end():
+    for type_ in ("int", "double", "decimal(9,2)", "string"):
+        schema = parse_ddl(f"b int, a {type_}")
+        for tail in (b"-", b"-}", b"--"):
+            records = [b'{"b": 1, "a": 1}'] * 99 + [b'{"b": 1, "a": %s}' % tail]
+            assert decode(records, schema) == exact(records, schema)
+    unread = [b'{"b": 1, "z": 1}'] * 99 + [b'{"b": 1, "z": -}']
+    assert decode(unread, parse_ddl("b int")) == exact(unread, parse_ddl("b int"))
+
+
+def test_the_reader_of_the_rest_names_a_record_of_the_block():
+    schema = parse_ddl("id long, l string")
+    records = [b'{"id": %d}' % at for at in range(100)]
+    records[50] = b'{"id": 50, "z": [1]}'
+    records[70] = b'{"id": "x", "z": [1]}'
+    decoder = JsonColumns(schema.fields, OPTIONS, strict_names=False)
+    with pytest.raises(NotBulkError) as error:
+        decoder.read(pa.array(records, pa.binary()))
+    assert "in row 70" in str(error.value.__cause__)
+    assert decode(records, schema) == exact(records, schema)
+
+
+@pytest.mark.parametrize("number", [b"1" * 5_000, b"1e999999999999999999999999"], ids=["digits", "exponent"])
+@pytest.mark.parametrize("type_", ["int", "double", "decimal(38,10)", "string"])
+def test_numbers_that_no_column_holds(number, type_):
+    schema = parse_ddl(f"b int, z {type_}")
+    records = [b'{"b": 1, "z": 1}'] * 99 + [b'{"b": 1, "z": %s}' % number]
+    if type_ == "string":
+        records = [one.replace(b'"z": 1}', b'"z": "1"}') for one in records]
+    at, _ = decode(records, schema)
+    assert at == exact(records, schema)[0] == 99
+    # Where nobody reads it, it is a number like others; alone, Python has to hold it.
+    only_b = parse_ddl("b int")
+    assert decode(records, only_b) in (exact(records, only_b), exact(records[:1] * 100, only_b))
+
+
+def test_one_bad_value_does_not_give_shapes_up(monkeypatch):
+    asked = []
+    parsed = JsonColumns._parsed
+    monkeypatch.setattr(
+        JsonColumns, "_parsed", lambda self, values: asked.append(len(values)) or parsed(self, values)
+    )
+    decoder = JsonDecoder(parse_ddl("id long, k int"), OPTIONS)
+    good = [b'{"id": %d, "k": 1}' % at for at in range(200)]
+    for bad in (b'{"id": 7, "k": 9999999999}', b'{"id": 7, "k":\n1}', b'{"id": 7, "k": 1, "z": [1]}', b"{}"):
+        for _ in range(5):
+            with contextlib.suppress(Bad):
+                decoder.decode(
+                    pa.array([*good[:20], bad, *good[20:]], pa.binary()), lambda at, reason: Bad(at, reason)
+                )
+    asked.clear()
+    decoder.decode(pa.array(good, pa.binary()), lambda at, reason: Bad(at, reason))
+    assert not asked
+
+
+def test_shapes_are_tried_again_after_a_rest():
+    reader = ShapedColumns(parse_ddl("id long").fields, JsonOptions(), strict_names=False)
+    lists = pa.array([b'{"id": 1, "list": [%d]}' % at for at in range(10)], pa.binary())
+    good = pa.array([b'{"id": %d}' % at for at in range(10)], pa.binary())
+    for _ in range(200):
+        with pytest.raises(NotBulkError):
+            reader.read(lists)
+    for _ in range(64):
+        with contextlib.suppress(NotBulkError):
+            reader.read(good)
+    assert reader.read(good)[0] is None
+
+
+def test_records_without_a_shape_do_not_hide_the_others():
+    kinds = [{"tags": ["a"]}, {"a": "x"}, {"b": "x", "c": 1}, {"c": 1.5, "d": None}, {"e": {"f": "x"}}]
+    records = [json.dumps({"id": at, **kinds[at % 5 if at % 10 else 0]}).encode() for at in range(500)]
+    schema = parse_ddl("id long, a string, e struct<f: string>")
+    rows, _ = shaped(records, schema)
+    assert len(rows) == sum(b"tags" not in one for one in records)
+    assert decode(records, schema) == exact(records, schema)
+
+
+def test_shapes_of_few_records_are_left_to_the_general_reader(monkeypatch):
+    monkeypatch.setattr(shaped_columns, "LEAST", 64)
+    names = [f"c{at}" for at in range(100)]
+    records = [
+        json.dumps({name: "x" if at >> bit % 8 & 1 else None for bit, name in enumerate(names)}).encode()
+        for at in range(256)
+    ]
+    schema = parse_ddl(", ".join(f"{name} string" for name in names))
+    with pytest.raises(NotBulkError):
+        shaped(records, schema)
 
 
 def test_new_shapes_are_not_looked_for_without_end(monkeypatch):
