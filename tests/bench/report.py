@@ -66,10 +66,20 @@ def write_report(folder: Path, figures: list[Figure], runs: dict[str, object]) -
             "pyspark": version("pyspark"),
         },
         "figures": [asdict(figure) for figure in everything],
-        "runs": {**before["runs"], **_without_places(runs)},
+        "runs": _merged(before["runs"], _without_places(runs)),
     }
     known.write_text(json.dumps(report, indent=1) + "\n")
     draw(folder / "report.png", everything)
+
+
+def _merged(before: dict[str, Any], runs: dict[str, Any]) -> dict[str, Any]:
+    """Newer runs in the place of older ones; of a benchmark of which only a part was run, the rest stays."""
+    known = {name: before.get(name) for name in runs}
+    parts = {
+        name: {**known[name], **run} if isinstance(known[name], dict) and isinstance(run, dict) else run
+        for name, run in runs.items()
+    }
+    return {**before, **parts}
 
 
 def _without_places(raw: Any) -> Any:
