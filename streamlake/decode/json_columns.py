@@ -49,8 +49,7 @@ _FEW = 64
 _LONGEST_NUMBER = 400
 _ROW = re.compile(r"in row (\d+)")
 _DIGIT, _OF_NUMBER, _BESIDE_NUMBER = (
-    np.isin(np.arange(256), np.frombuffer(letters, dtype=np.uint8))
-    for letters in (b"0123456789", b"0123456789.-", b'":,[]} \t\r\n')
+    text_columns.letter_table(letters) for letters in (b"0123456789", b"0123456789.-", b'":,[]} \t\r\n')
 )
 _OPEN, _CLOSE = ord("{"), ord("}")
 _AS_TEXT = (DateType, TimeType, StringType, UUIDType, BinaryType, FixedType)

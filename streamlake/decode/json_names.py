@@ -16,6 +16,7 @@ import pyarrow as pa
 from streamlake.decode.json_marks import BACKSLASH
 from streamlake.decode.json_shape import Block, shape_of
 from streamlake.decode.json_values import parse_object
+from streamlake.decode.text_columns import letter_table
 
 Array = Any  # numpy array
 
@@ -23,8 +24,7 @@ _COLON = ord(":")
 _OPEN, _CLOSE = ord("{"), ord("}")
 _CURLY = _OPEN ^ ord("[")
 """The bit that [ and ] lack of { and }; no other letters differ from these by it alone."""
-_SPACE: Array = np.zeros(256, dtype=bool)
-_SPACE[np.frombuffer(b" \t\r\n", dtype=np.uint8)] = True
+_SPACE = letter_table(b" \t\r\n")
 
 
 def absent_fields(values: pa.Array, columns: dict[str, pa.Array]) -> dict[str, Array]:

@@ -63,6 +63,11 @@ class Block:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
+    @cached_property
+    def quotes(self) -> _Array:
+        """(n,): how many marks each record has."""
+        return np.diff(self.firsts)
+
 
 @dataclass(frozen=True)
 class Run:
@@ -103,7 +108,7 @@ class Shape:
         A run stands where the mark says that comes after those of the run before it, and holds no others than its own, so there
         are none in the value between them.
         """
-        rows = rows[np.diff(block.firsts)[rows] == self.quotes]
+        rows = rows[block.quotes[rows] == self.quotes]
         end = block.offsets[1:][rows]
         starts: _Array = np.empty((len(self.runs), len(rows)), dtype=np.int64)
         anchored = len(self._anchors)

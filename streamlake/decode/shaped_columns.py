@@ -111,17 +111,16 @@ class ShapedColumns:
     def _groups(self, values: pa.Array, block: Block) -> list[tuple[Shape, Matches]]:
         """Records of one shape each: of those that were seen before, and of new ones while it is worth it."""
         is_left: _Array = np.ones(len(block), dtype=bool) if block.excluded is None else ~block.excluded
-        quotes = np.diff(block.firsts)
         groups = []
         sizes: list[int] = []
         while True:
             left = np.flatnonzero(is_left)
             number = len(sizes)
-            if number == len(self._shapes) and not self._finds_new(values, quotes, left):
+            if number == len(self._shapes) and not self._finds_new(values, block.quotes, left):
                 break
             shape = self._shapes[number]
             sizes.append(0)
-            if not _is_worth(int(np.count_nonzero(quotes[left] == shape.quotes)), len(shape.values)):
+            if not _is_worth(int(np.count_nonzero(block.quotes[left] == shape.quotes)), len(shape.values)):
                 continue
             matches = shape.match(block, left)
             sizes[-1] = len(matches.rows)

@@ -18,7 +18,8 @@ from streamlake.decode import text_columns, text_values
 from streamlake.decode.json_marks import unescaped
 from streamlake.decode.json_options import JsonOptions
 from streamlake.decode.json_shape import Block, Matches, Path, Shape
-from streamlake.decode.text_columns import NotBulkError, bytes_and_offsets
+from streamlake.decode.json_values import RESOLUTION_NANOS
+from streamlake.decode.text_columns import NotBulkError, bytes_and_offsets, letter_table
 from streamlake.decode.whole_numbers import whole_numbers
 from streamlake.formats.arrow_schema import arrow_type
 from streamlake.formats.byte_slices import slices
@@ -36,29 +37,18 @@ from streamlake.spec.types import (
     NestedField,
     StringType,
     StructType,
-    TimestampNsType,
-    TimestampType,
-    TimestamptzNsType,
-    TimestamptzType,
     TimeType,
     UUIDType,
 )
 
 _Array = Any
 
-_TIMESTAMPS = (TimestampType, TimestamptzType, TimestampNsType, TimestamptzNsType)
 _LONGEST = 300
 """Digits of a number that is looked at together with others: Python's reader refuses some thousands."""
 
 
-def _table(letters: bytes) -> _Array:
-    table: _Array = np.zeros(256, dtype=bool)
-    table[np.frombuffer(letters, dtype=np.uint8)] = True
-    return table
-
-
-_NUMBER = _table(b"0123456789+-.eE")
-_DIGIT = _table(b"0123456789")
+_NUMBER = letter_table(b"0123456789+-.eE")
+_DIGIT = letter_table(b"0123456789")
 _TEXTS: dict[type[IcebergType], Callable[[pa.Array], pa.Array]] = {
     StringType: lambda text: text,
     DateType: text_columns.dates,
@@ -196,7 +186,7 @@ class ShapedValues:
         text = unescaped(slices(self._buffer, cells.begin, cells.end, cells.absent, pa.string()))
         if isinstance(type_, FixedType):
             return text_columns.base64_values(text, type_.length)
-        if isinstance(type_, _TIMESTAMPS):
+        if type(type_) in RESOLUTION_NANOS:
             return _timestamps(text, arrow_type(type_))
         convert = _TEXTS.get(type(type_))
         if convert is None:
@@ -219,7 +209,7 @@ class ShapedValues:
             return text_columns.decimals(numbers, arrow_type(type_))
         if isinstance(type_, BooleanType):
             return self._booleans(cells)
-        if isinstance(type_, _TIMESTAMPS) and self._options.epoch_nanos is not None:
+        if type(type_) in RESOLUTION_NANOS and self._options.epoch_nanos is not None:
             return text_columns.epoch_timestamps(
                 self._whole(cells), self._options.epoch_nanos, arrow_type(type_)
             )

@@ -31,6 +31,11 @@ class NotBulkError(Exception):
     """The column or the block cannot be taken as a whole; nothing is said yet about any single record."""
 
 
+def letter_table(letters: bytes) -> _Array:
+    """(256,) bool: which bytes are among these letters."""
+    return np.isin(np.arange(256), np.frombuffer(letters, dtype=np.uint8))
+
+
 def dates(text: pa.Array) -> pa.Array:
     """ISO dates as date32."""
     try:
