@@ -133,11 +133,14 @@ class _Binlog:
     )
 
     def column(self, source: pa.StructArray) -> pa.Array:
-        return binlog_sequences(source.field("file"), source.field("pos"))
+        file, position = source.field("file"), source.field("pos")
+        named = pc.fill_null(pc.not_equal(file, ""), False)
+        return pc.if_else(named, binlog_sequences(file, position), None)
 
     def value(self, source: Mapping[str, Any]) -> int | None:
-        position = _number(source, "pos")
-        return None if position is None else binlog_sequence(_text(source, "file"), position)
+        position, file = _number(source, "pos"), _text(source, "file")
+        # Each file counts its positions anew, so a position alone orders nothing.
+        return None if position is None or not file else binlog_sequence(file, position)
 
 
 class _SqlServer:

@@ -1,7 +1,8 @@
 """Debezium's events after its ExtractNewRecordState transform: the row itself, and metadata in columns of its own.
 
 An `Envelope`. `__deleted` ("true") and `__op` say what the change does; where neither is there, it is an upsert. What
-`add.fields` brought from "source" gives the sequence: `__lsn` or `__source_lsn`, and so on, see `debezium_source`. Where neither
+`add.fields` brought from "source" gives the sequence: `__lsn` or `__source_lsn`, and so on, see `debezium_source`. Only what orders
+counts: a `__pos` without its `__file`, and `__ts_ms` and the like, the times at which Debezium handled the event, give none. Where neither
 `__op` nor a field `snapshot` tells whether a snapshot read the row, it has none: the snapshot's place may be above that of changes that
 follow it. With the transform's default a delete is nothing but a tombstone, so a tombstone deletes the row of its key.
 """
@@ -42,10 +43,24 @@ _KINDS = {
     "d": RowKind.DELETE,
 }
 _DELETED, _OP = "__deleted", "__op"
-_PREFIXES = ("__source_", "__")
-_SIGNS = (("lsn", "postgresql"), ("pos", "mysql"), ("commit_lsn", "sqlserver"), ("ord", "mongodb"))
-"""Fields of "source" that only one kind of connector has."""
-_PLACES = tuple(f"{prefix}{field}" for prefix in _PREFIXES for field, _ in _SIGNS)
+_SOURCE, _PLAIN = "__source_", "__"
+_SIGNS: Mapping[str, tuple[str, ...]] = {
+    "postgresql": ("lsn",),
+    "mysql": ("file", "pos"),
+    "sqlserver": ("commit_lsn",),
+    "mongodb": ("ord", "ts_ms"),
+}
+"""Fields of "source" that together are a place which only one kind of connector has."""
+_TIMES = ("ts_ns", "ts_us", "ts_ms")
+"""Fields that "source" has, and the event beside it: without `__source_` they are the event's, which order nothing."""
+_PLACES = (
+    *(
+        f"{prefix}{field}"
+        for prefix in (_SOURCE, _PLAIN)
+        for field in ("lsn", "file", "pos", "commit_lsn", "ord")
+    ),
+    *(f"{_SOURCE}{field}" for field in _TIMES),
+)
 _SNAPSHOT = "snapshot"
 
 
@@ -103,7 +118,10 @@ class DebeziumUnwrapped(DebeziumEnvelope):
         position, names = told.position, told.names
         if any(_told(row).differs(told) for row in shown):
             raise NotBulkError
-        unseen = () if told.connector or payloads.connect is not None else _PLACES
+        unseen: list[str] = []
+        if told.connector is None and payloads.connect is None:
+            known = {*told.names.values(), *(name for row in shown for name in row)}
+            unseen = [name for name in _PLACES if name not in known]
         snapshot = () if told.snapshot is None else (told.snapshot,)
         reader = self._reader(payloads.connect, shown)
         extra = [_OP, _DELETED, *names.values(), *snapshot, *unseen]
@@ -221,9 +239,14 @@ class _Told:
 
 def _told(row: Mapping[str, Any]) -> _Told:
     found: dict[str, str] = {}
-    for prefix in reversed(_PREFIXES):
-        found.update({name[len(prefix) :]: name for name in row if name.startswith(prefix)})
-    connector = next((connector for field, connector in _SIGNS if field in found), None)
+    for prefix in (_PLAIN, _SOURCE):
+        fields = {name[len(prefix) :]: name for name in row if name.startswith(prefix)}
+        found.update(
+            {field: name for field, name in fields.items() if prefix == _SOURCE or field not in _TIMES}
+        )
+    connector = next(
+        (each for each, fields in _SIGNS.items() if all(field in found for field in fields)), None
+    )
     position = position_of(connector)
     names = {part.name: found[part.name] for part in position.fields if part.name in found}
     return _Told(connector, position, names, found.get(_SNAPSHOT))

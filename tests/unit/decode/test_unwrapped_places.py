@@ -67,3 +67,52 @@ def test_a_place_that_no_sample_has(name: str) -> None:
 def test_a_field_may_get_another_name() -> None:
     values = [{"__op": "c", "__lsn": 7}] * 40 + [{"__op": "c", "__source_lsn": 8}] * 40
     assert sequences(values) == [7] * 40 + [8] * 40
+
+
+@pytest.mark.parametrize(
+    ("early", "late"),
+    [
+        # The binlog rotated in between, and nothing says so.
+        ({"__pos": 900}, {"__pos": 200}),
+        ({"__source_pos": 900}, {"__source_pos": 200}),
+        ({"__file": None, "__pos": 900}, {"__file": None, "__pos": 200}),
+        ({"__file": ""}, {"__file": ""}),
+        # The task moved to a worker whose clock is behind: these are times of processing.
+        ({"__ts_ms": 1_700_000_002_000}, {"__ts_ms": 1_700_000_000_500}),
+        ({"__ts_us": 1_700_000_002_000_000}, {"__ts_us": 1_700_000_000_500_000}),
+        ({"__ts_ns": 1_700_000_002_000_000_000}, {"__ts_ns": 1_700_000_000_500_000_000}),
+        ({"__ord": 5, "__ts_ms": 12_300}, {"__ord": 1, "__ts_ms": 12_400}),
+    ],
+)
+@pytest.mark.parametrize("count", [1, 40])
+def test_what_orders_nothing_is_no_place(early: dict[str, Any], late: dict[str, Any], count: int) -> None:
+    told = [{"__op": "u", **early}] * count + [{"__op": "u", **late}] * count
+    assert sequences(told) == [None] * (2 * count)
+
+
+@pytest.mark.parametrize(
+    ("early", "late"),
+    [
+        ({"__file": "b.000001", "__pos": 900}, {"__file": "b.000002", "__pos": 200}),
+        ({"__source_file": "b.000001", "__pos": 900}, {"__source_file": "b.000002", "__pos": 200}),
+        ({"__source_ts_ms": 1_000, "__ts_ms": 9_000}, {"__source_ts_ms": 1_001, "__ts_ms": 8_000}),
+        ({"__source_ts_us": 1_000}, {"__source_ts_us": 1_001}),
+        ({"__source_ts_ns": 1_000}, {"__source_ts_ns": 1_001}),
+        ({"__pos": 9, "__source_ts_ms": 1_000}, {"__pos": 8, "__source_ts_ms": 1_001}),
+        ({"__ord": 5, "__source_ts_ms": 10_300}, {"__ord": 1, "__source_ts_ms": 11_400}),
+    ],
+)
+def test_what_orders_is_a_place(early: dict[str, Any], late: dict[str, Any]) -> None:
+    told = [{"__op": "u", **early}] * 20 + [{"__op": "u", **late}] * 20
+    places = sequences(told)
+    assert None not in places
+    assert places == sorted(places, key=lambda place: place or 0)
+    assert len(set(places)) == 2
+
+
+def test_a_file_or_a_time_that_no_sample_has() -> None:
+    values: list[dict[str, Any]] = [{"__op": "c", "__pos": 5}] * 400
+    values[3:5] = [{"__op": "c", "__pos": 5, "__file": "b.000001"}] * 2
+    assert [at for at, each in enumerate(sequences(values)) if each is not None] == [3, 4]
+    values[3:5] = [{"__op": "c", "__pos": 5, "__source_ts_ms": 5}] * 2
+    assert [at for at, each in enumerate(sequences(values)) if each is not None] == [3, 4]
