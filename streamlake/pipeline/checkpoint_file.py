@@ -1,11 +1,23 @@
 """Small files of ours in a checkpoint directory, through Spark's own file systems: they reach places that nobody told us
-the keys of."""
+the keys of.
+
+Invariant: a file that is replaced is the older or the newer one, whole, whenever the driver ends. Local files and those of
+HDFS are renamed over the older one; an object store shows a file only once it is closed.
+"""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from pyspark.sql import SparkSession
+
+from streamlake.ids import new_uuid
+from streamlake.storage.file_io import file_io_for, scheme_of
+
+_LOCAL = ("", "file")
+_OBJECT_STORES = ("s3", "s3a", "s3n", "gs", "oss", "cosn", "obs", "swift")
+"""Their renames are copies."""
 
 
 class HadoopFiles:
@@ -13,10 +25,13 @@ class HadoopFiles:
 
     def __init__(self, session: SparkSession, home: Any) -> None:
         jvm: Any = session._jvm
+        self._gateway: Any = session.sparkContext._gateway
         self._home = home
         self._new_path = jvm.org.apache.hadoop.fs.Path
         self._text = jvm.org.apache.commons.io.IOUtils.toString
-        self.system = home.getFileSystem(session._jsparkSession.sessionState().newHadoopConf())
+        self._conf = session._jsparkSession.sessionState().newHadoopConf()
+        self._jvm = jvm
+        self.system = home.getFileSystem(self._conf)
         """Hadoop's FileSystem."""
 
     def path(self, name: str) -> Any:
@@ -34,16 +49,39 @@ class HadoopFiles:
             stream.close()
 
     def write(self, path: Any, content: bytes) -> None:
-        """Write a file, in place of an older one."""
+        """Write a file that nobody reads yet: one that is cut short stays as it is."""
         stream = self.system.create(path, True)
         try:
             stream.write(bytearray(content))
         finally:
             stream.close()
 
+    def replace(self, path: Any, content: bytes) -> None:
+        """Write a file in one piece, in place of an older one."""
+        scheme = scheme_of(str(path.toString()))
+        if scheme in _LOCAL:
+            local = str(path.toUri().getPath())
+            file_io_for(local).write_bytes(local, content)
+        elif scheme in _OBJECT_STORES:
+            self.write(path, content)
+        else:
+            self._renamed_over(path, content)
+
+    def _renamed_over(self, path: Any, content: bytes) -> None:
+        draft = self._new_path(path.getParent(), f".{path.getName()}.{new_uuid()}.tmp")
+        fs = self._jvm.org.apache.hadoop.fs
+        over = self._gateway.new_array(self._jvm.org.apache.hadoop.fs.Options.Rename, 1)
+        over[0] = fs.Options.Rename.OVERWRITE
+        try:
+            self.write(draft, content)
+            fs.FileContext.getFileContext(path.toUri(), self._conf).rename(draft, path, over)
+        finally:
+            if self.system.exists(draft):
+                self.system.delete(draft, False)
+
 
 class CheckpointFile:
-    """`checkpoint` is the directory as Hadoop's Path, `path` is below it."""
+    """A file of JSON. `checkpoint` is the directory as Hadoop's Path, `path` is below it."""
 
     def __init__(self, session: SparkSession, checkpoint: Any, path: str) -> None:
         self._files = HadoopFiles(session, checkpoint)
@@ -53,15 +91,20 @@ class CheckpointFile:
     def read(self) -> str | None:
         """The text; None when there is no such file."""
         text = self._files.read(self._path)
-        # A `replace` may have come that far.
-        return self._files.read(self._next) if text is None else text
+        if text is not None:
+            return text
+        # Older versions replaced a file by way of this one, which is whole once they had removed the file itself.
+        left = self._files.read(self._next)
+        return left if left is not None and _is_whole(left) else None
 
     def write(self, content: bytes) -> None:
-        """Write the file, in place of an older one."""
-        self._files.write(self._path, content)
+        """Write the file in one piece, in place of an older one."""
+        self._files.replace(self._path, content)
 
-    def replace(self, content: bytes) -> None:
-        """The same, so that there is the older or the newer file whenever this ends."""
-        self._files.write(self._next, content)
-        self._files.system.delete(self._path, False)
-        self._files.system.rename(self._next, self._path)
+
+def _is_whole(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True

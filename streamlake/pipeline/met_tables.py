@@ -43,4 +43,4 @@ class MetTables:
                     "choose a template whose tables differ"
                 )
         self.families.update(found)
-        self._file.replace(tables_to_bytes(self.families))
+        self._file.write(tables_to_bytes(self.families))

@@ -74,6 +74,7 @@ def quarantine_from_text(text: str, where: str) -> dict[str, Quarantined]:
         return {str(name): Quarantined(**entry) for name, entry in json.loads(text).items()}
     except (ValueError, TypeError, AttributeError) as error:
         raise DataInvalidError(
-            f"{where}, which says what tables in quarantine lack, is damaged ({error}); restore it, or remove it when none "
-            "of the tables is in quarantine any more"
+            f"{where}, which says what tables in quarantine lack, is damaged ({error}); restore it from a copy, or remove it: then "
+            "the stream starts, and tables that were in quarantine lack the records since, which `streamlake verify` counts. "
+            "Nothing is lost by that when no table was in quarantine"
         ) from error
