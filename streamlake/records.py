@@ -34,9 +34,11 @@ OFFSET_RANGES = pa.schema(
         pa.field("partition", pa.int32(), nullable=False),
         pa.field("start", pa.int64(), nullable=False),
         pa.field("until", pa.int64(), nullable=False),
+        pa.field("topic_id", pa.string(), nullable=False),
     ]
 )
-"""One row per range of one topic partition: offsets from `start` up to, not including, `until`."""
+"""One row per range of one topic partition: offsets from `start` up to, not including, `until`; `topic_id` is empty where
+nobody knows it."""
 
 ROW_KIND = "_row_kind"
 """The column of a change that holds its RowKind, as an int8."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd
 
 from streamlake.errors import InvalidOptionError, MisplacedKeyError, SourceError
@@ -161,9 +161,7 @@ def sampled_keys(source: KafkaSource, ranges: Sequence[OffsetRange]) -> list[tup
     """(key, partition) of the first messages of some ranges; none of what cannot be read."""
     found: list[tuple[bytes | None, int]] = []
     for piece in ranges[:_SAMPLED_RANGES]:
-        some = OffsetRange(
-            piece.topic, piece.partition, piece.start, min(piece.until, piece.start + _SAMPLED_RECORDS)
-        )
+        some = replace(piece, until=min(piece.until, piece.start + _SAMPLED_RECORDS))
         try:
             for batch in fetch_range(source, some, ("key",)):
                 found += [(key, piece.partition) for key in batch.column("key").to_pylist()]

@@ -58,7 +58,7 @@ class _OfGroups:
 
 
 def _batch(ranges: Sequence[OffsetRange]) -> pa.RecordBatch:
-    rows = [(piece.topic, piece.partition, piece.start, piece.until) for piece in ranges]
+    rows = [(piece.topic, piece.partition, piece.start, piece.until, piece.topic_id) for piece in ranges]
     columns = [
         pa.array(list(column), part.type)
         for column, part in zip(zip(*rows, strict=True), OFFSET_RANGES, strict=True)

@@ -30,6 +30,7 @@ from streamlake import clock
 from streamlake.errors import SourceError
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.source.offsets import Partition
+from streamlake.source.topic_now import id_text, refuse_topic_creation
 
 _Answer = TypeVar("_Answer")
 _UNKNOWN_TOPIC = 3
@@ -108,7 +109,8 @@ class KafkaCluster:
             for name, topic in sorted(described.items())
             for part in sorted(topic["partitions"], key=lambda part: part["partition_index"])
         )
-        ids = {name: str(topic["topic_id"]) for name, topic in described.items() if topic.get("topic_id")}
+        found = {name: id_text(topic.get("topic_id")) for name, topic in described.items()}
+        ids = {name: topic_id for name, topic_id in found.items() if topic_id}
         return Topics(partitions, ids, missing)
 
     def earliest(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
@@ -195,6 +197,7 @@ class KafkaCluster:
             try:
                 if self._admin is None:
                     self._admin = KafkaAdminClient(**admin_arguments(self._source))
+                    refuse_topic_creation(self._admin)
                     connected = True
                 return question(self._admin)
             except UnknownTopicOrPartitionError:

@@ -4,7 +4,8 @@ An executor's Python worker is reused, and so are its connections: a consumer is
 back. kafka-python still does everything that concerns the protocol (sessions, leaders, retries, checksums,
 transactions); only the step from a record batch to Python objects is left out, which is four fifths of its cost.
 
-Invariant: a consumer is used by one borrower at a time and never crosses a fork.
+Invariants: a consumer is used by one borrower at a time and never crosses a fork. What it has fetched ahead is used for the
+topic that it was fetched of and not for another of the same name, and not when it is old.
 """
 
 from __future__ import annotations
@@ -13,42 +14,70 @@ import contextlib
 import os
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
-from kafka import KafkaConsumer
+from kafka import KafkaConsumer, TopicPartition
 from kafka.consumer.fetcher import Fetcher
 from kafka.errors import KafkaError
+from kafka.record import MemoryRecords, MemoryRecordsBuilder
 from kafka.record.default_records import DefaultRecordBatch
 
 from streamlake import clock
 from streamlake.errors import SourceError
 from streamlake.source.kafka_source import KafkaSource
-from streamlake.source.record_blocks import RecordBlock
+from streamlake.source.offsets import OffsetRange
+from streamlake.source.record_blocks import RecordBlock, parse_blocks
+from streamlake.source.topic_now import not_known, refuse_topic_creation
 from streamlake.source.wide_reads import client_arguments
 
 _IDLE_KEPT = 4
-_IDLE_SECONDS = 600.0
+_IDLE_SECONDS = 60.0
+"""How long a consumer is kept, and with it the records that it has fetched ahead."""
+_BLIND_SECONDS = 2.0
+"""The same where the broker has no ids of topics: that a topic was made anew is then not seen."""
 _BLOCKS_PER_POLL = 256
 _FETCH_BYTES = {"fetch_max_bytes": 48 << 20, "max_partition_fetch_bytes": 8 << 20}
 _lock = threading.Lock()
-_idle: list[tuple[tuple[int, str], float, KafkaConsumer]] = []
+
+
+@dataclass(eq=False)
+class _Kept:
+    """A consumer that nobody has borrowed: since `since`; `topics` are the ids of those that it has read."""
+
+    owner: tuple[int, str]
+    since: float
+    consumer: KafkaConsumer
+    topics: dict[str, str]
+
+    def fits(self, piece: OffsetRange) -> bool:
+        """Whether what the consumer has fetched ahead may be used for the range, if it is of that topic at all."""
+        read = self.topics.get(piece.topic)
+        age = clock.monotonic() - self.since
+        blind = read is not None and not piece.topic_id
+        return read in (None, piece.topic_id) and age <= (_BLIND_SECONDS if blind else _IDLE_SECONDS)
+
+
+_idle: list[_Kept] = []
 
 
 @contextlib.contextmanager
-def borrowed_consumer(source: KafkaSource) -> Iterator[KafkaConsumer]:
-    """A consumer for `source`, kept for the next borrower unless the body fails.
+def borrowed_consumer(source: KafkaSource, piece: OffsetRange) -> Iterator[KafkaConsumer]:
+    """A consumer of `source` for one range, kept for the next borrower unless the body fails.
 
     Its `poll` gives records whose value is a RecordBlock (see `block_of`). Raises SourceError when no broker answers.
     """
     arguments = consumer_arguments(source)
-    key = (os.getpid(), repr(sorted(arguments.items())))
-    consumer = _take(key) or _connect(source, arguments)
+    owner = (os.getpid(), repr(sorted(arguments.items())))
+    kept = _take(owner, piece) or _Kept(owner, 0.0, _connect(source, arguments), {})
+    kept.topics[piece.topic] = piece.topic_id
     try:
-        yield consumer
+        yield kept.consumer
     except BaseException:
-        _close(consumer)
+        _close(kept.consumer)
         raise
-    _give_back(key, consumer)
+    _give_back(kept)
 
 
 def consumer_arguments(source: KafkaSource) -> dict[str, Any]:
@@ -80,28 +109,33 @@ def close_idle_consumers() -> None:
     """Close every consumer that nobody has borrowed."""
     with _lock:
         entries, _idle[:] = list(_idle), []
-    for _, _, consumer in entries:
-        _close(consumer)
+    for kept in entries:
+        _close(kept.consumer)
 
 
-def _take(key: tuple[int, str]) -> KafkaConsumer | None:
+def _take(owner: tuple[int, str], piece: OffsetRange) -> _Kept | None:
+    """A kept consumer for the range. One whose records ahead are not to be used is closed: a seek would not drop them, nor
+    what is still under way."""
+    found: _Kept | None = None
     with _lock:
-        for at, (owner, _, consumer) in enumerate(_idle):
-            if owner == key:
-                del _idle[at]
-                return consumer
-    return None
+        ours = [kept for kept in _idle if kept.owner == owner]
+        stale = [kept for kept in ours if not kept.fits(piece)]
+        found = next((kept for kept in ours if kept not in stale), None)
+        _idle[:] = [kept for kept in _idle if kept is not found and kept not in stale]
+    for kept in stale:
+        _close(kept.consumer)
+    return found
 
 
-def _give_back(key: tuple[int, str], consumer: KafkaConsumer) -> None:
-    now = clock.monotonic()
+def _give_back(given: _Kept) -> None:
+    given.since = now = clock.monotonic()
     with _lock:
-        _idle.insert(0, (key, now, consumer))
-        old = [entry for at, entry in enumerate(_idle) if at >= _IDLE_KEPT or now - entry[1] > _IDLE_SECONDS]
-        _idle[:] = [entry for entry in _idle if entry not in old]
-    for owner, _, stale in old:
-        if owner[0] == os.getpid():
-            _close(stale)
+        _idle.insert(0, given)
+        old = [kept for at, kept in enumerate(_idle) if at >= _IDLE_KEPT or now - kept.since > _IDLE_SECONDS]
+        _idle[:] = [kept for kept in _idle if kept not in old]
+    for kept in old:
+        if kept.owner[0] == os.getpid():
+            _close(kept.consumer)
 
 
 def _connect(source: KafkaSource, arguments: dict[str, Any]) -> KafkaConsumer:
@@ -112,8 +146,27 @@ def _connect(source: KafkaSource, arguments: dict[str, Any]) -> KafkaConsumer:
             f"Kafka at {source.bootstrap_servers} cannot be reached: {type(error).__name__}: {error}; check that the "
             "broker runs, that its advertised address can be reached from the executors, and the kafka.security options"
         ) from error
+    refuse_topic_creation(consumer)
+    _require_blocks()
     consumer._fetcher.PartitionRecords = _BlockPartitionRecords
     return consumer
+
+
+@cache
+def _require_blocks() -> None:
+    """Raises SourceError where kafka-python does not hand over record batches as it is expected here: a record with a header
+    is sent through its walk."""
+    headers = [("name", b"value")]
+    builder = MemoryRecordsBuilder(magic=2, compression_type=0, batch_size=1 << 10)
+    builder.append(timestamp=1, key=b"key", value=b"value", headers=headers)
+    builder.close()
+    try:
+        walk = _BlockPartitionRecords(0, TopicPartition("t", 0), MemoryRecords(bytes(builder.buffer())))
+        row = parse_blocks([block_of(record) for record in walk.take()], "t", 0).to_pylist()[0]
+    except (AttributeError, TypeError, ValueError, IndexError, KafkaError) as error:
+        raise not_known(f"its record batches are not found ({type(error).__name__}: {error})") from error
+    if (row["key"], row["value"], row["headers"]) != (b"key", b"value", [{"key": "name", "value": b"value"}]):
+        raise not_known("its record batches are not what they were")
 
 
 def _close(consumer: KafkaConsumer) -> None:
@@ -183,7 +236,11 @@ class _BlockRecord:
 
 
 def _single(record: Any) -> RecordBlock:
-    """A record of message format 0 or 1, written in the form of format 2."""
+    """A record of message format 0 or 1, written in the form of format 2. Those formats have checksums and no headers."""
+    if record.headers or record.checksum is None:
+        raise not_known(
+            f"it hands over single records ({record.topic}-{record.partition} offset {record.offset})"
+        )
     body = b"\x00\x00\x00" + _bytes(record.key) + _bytes(record.value) + b"\x00"
     return RecordBlock(
         record.offset, record.offset, 1, _varint(len(body)) + body, record.timestamp or -1, None

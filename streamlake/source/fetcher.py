@@ -2,7 +2,8 @@
 
 Called once per range and task attempt; calling it again reads the same records. Invariant: the end of a range is
 known by the consumer's position, never by counting: compaction, transaction markers and aborted transactions leave
-holes. Records below `start` and from `until` on are cut off.
+holes. Records below `start` and from `until` on are cut off. And records are of the topic that the range means: at the end
+of a range the broker is asked whether the topic of that name is still the same.
 """
 
 from __future__ import annotations
@@ -32,11 +33,14 @@ from streamlake.source.consumers import block_of, borrowed_consumer
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.source.offsets import OffsetRange
 from streamlake.source.record_blocks import RecordBlock, parse_blocks
+from streamlake.source.topic_now import TopicNow, topic_now
 
 _LOG = logging.getLogger(__name__)
 _POLL_MS = 50
 _CHECK_SECONDS = 5.0
 _RETRY_SECONDS = 0.1
+_HEARS_SECONDS = 2.0
+_GO_ON = "Set fail-on-data-loss=false to go on without these records"
 CHUNK_RECORDS = 16_384
 CHUNK_BYTES = 32 << 20
 
@@ -50,8 +54,9 @@ def fetch_range(
     """The records of `piece` in offset order, in batches of about `chunk_records` rows of schema RAW_RECORDS.
 
     "key" and "headers" are filled only when they are among `columns`. Of a larger range the next batch is fetched while the
-    caller is busy with the last one. Raises DataLossError when offsets of the range are gone (unless fail-on-data-loss is
-    false), and SourceError when nothing arrives for fetch-timeout-ms.
+    caller is busy with the last one. Raises DataLossError when offsets of the range are gone, with their topic too (unless
+    fail-on-data-loss is false), and SourceError when nothing arrives for fetch-timeout-ms. That the topic was made anew may be
+    raised after the last batch: what is made of a range counts when all of it is read.
     """
     if piece.size <= 0:
         return iter(())
@@ -66,7 +71,7 @@ def _never() -> bool:
 def _chunks(
     source: KafkaSource, piece: OffsetRange, columns: Collection[str], chunk_records: int, stopped: Stopped
 ) -> Generator[pa.RecordBatch, None, None]:
-    with borrowed_consumer(source) as consumer:
+    with borrowed_consumer(source, piece) as consumer:
         waiting: list[RecordBlock] = []
         rows = size = 0
         for start, blocks in _poll_blocks(source, consumer, piece, stopped):
@@ -104,6 +109,8 @@ def _poll_blocks(
     that the log has lost its records before, if it has."""
     start = piece.start
     partition = TopicPartition(piece.topic, piece.partition)
+    if not source.settings.fail_on_data_loss and _is_gone(source, consumer, piece):
+        return
     _seek(consumer, partition, piece.start)
     position = piece.start
     moved_at = checked_at = clock.monotonic()
@@ -128,14 +135,12 @@ def _poll_blocks(
         if reached is not None and reached > position:
             position, moved_at, checked_at = reached, now, now
         elif now - moved_at > source.settings.fetch_timeout_ms / 1000:
-            raise SourceError(
-                f"Kafka at {source.bootstrap_servers} sent nothing of {piece} from offset {position} on for "
-                f"{source.settings.fetch_timeout_ms} ms; the broker or the partition's leader is down, or "
-                "fetch-timeout-ms is too short"
-            )
+            raise _nothing_came(source, piece, position)
         elif now - checked_at > _CHECK_SECONDS:
             checked_at = now
             position = _checked(source, consumer, piece, position)
+    if not stopped():
+        _require_same_topic(source, consumer, piece)
 
 
 def _seek(consumer: KafkaConsumer, partition: TopicPartition, offset: int) -> None:
@@ -146,17 +151,81 @@ def _seek(consumer: KafkaConsumer, partition: TopicPartition, offset: int) -> No
         consumer.seek(partition, offset)
 
 
+def _is_gone(source: KafkaSource, consumer: KafkaConsumer, piece: OffsetRange) -> bool:
+    """Whether the topic is gone for another one, whose records are not to be handed on in place of those. A broker may hear of
+    a topic later than the one that the driver has asked, so it is asked for a while."""
+    give_up_at = clock.monotonic() + _HEARS_SECONDS
+    while True:
+        try:
+            now = topic_now(consumer, TopicPartition(piece.topic, piece.partition))
+        except KafkaError as error:
+            if not error.retriable:
+                raise _failed(source, piece, piece.start, error) from error
+            return False  # it is asked again in the end
+        if not _is_another(piece, now):
+            return False
+        if clock.monotonic() > give_up_at:
+            _tell_loss(source, f"{_another(piece, now)}; none of {piece} can be read")
+            return True
+        clock.sleep(_RETRY_SECONDS)
+
+
+def _nothing_came(source: KafkaSource, piece: OffsetRange, position: int) -> SourceError:
+    return SourceError(
+        f"Kafka at {source.bootstrap_servers} sent nothing of {piece} from offset {position} on for "
+        f"{source.settings.fetch_timeout_ms} ms; the broker or the partition's leader is down, or "
+        "fetch-timeout-ms is too short"
+    )
+
+
 def _checked(source: KafkaSource, consumer: KafkaConsumer, piece: OffsetRange, position: int) -> int:
-    """While nothing arrives: does the partition still exist, and does it still reach beyond `position`?"""
+    """Before anything arrives, and while nothing does: is the topic still there, with its partition?"""
     try:
-        known = consumer.partitions_for_topic(piece.topic)
+        now = topic_now(consumer, TopicPartition(piece.topic, piece.partition))
     except KafkaError as error:
         if not error.retriable:
             raise _failed(source, piece, position, error) from error
         return position
-    if piece.partition not in known:
+    if piece.partition not in now.partitions:
         return _after_loss(source, consumer, piece, position, "the partition no longer exists")
+    if _is_another(piece, now):
+        _tell_loss(source, f"{_another(piece, now)}; nothing of {piece} from offset {position} on is left")
+        return piece.until
     return position
+
+
+def _require_same_topic(source: KafkaSource, consumer: KafkaConsumer, piece: OffsetRange) -> None:
+    """After the last record: are they all of the topic that is meant? Raises DataLossError; SourceError where the records of
+    another one are simply not to count, because the next attempt leaves them out."""
+    if not piece.topic_id:
+        return
+    partition = TopicPartition(piece.topic, piece.partition)
+    give_up_at = clock.monotonic() + source.settings.fetch_timeout_ms / 1000
+    while True:
+        try:
+            now = topic_now(consumer, partition)
+            break
+        except KafkaError as error:
+            if not error.retriable:
+                raise _failed(source, piece, piece.until, error) from error
+            if clock.monotonic() > give_up_at:
+                raise _nothing_came(source, piece, piece.until) from error
+            clock.sleep(_RETRY_SECONDS)
+    if now.partitions and _is_another(piece, now):
+        text = f"{_another(piece, now)} while {piece} was read: its records may be those of the new one"
+        if source.settings.fail_on_data_loss:
+            raise DataLossError(f"{text}. {_GO_ON}")
+        raise SourceError(f"{text}; the next attempt leaves them out")
+
+
+def _is_another(piece: OffsetRange, now: TopicNow) -> bool:
+    return bool(piece.topic_id and now.topic_id) and piece.topic_id != now.topic_id
+
+
+def _another(piece: OffsetRange, now: TopicNow) -> str:
+    return (
+        f"topic {piece.topic} was deleted and made anew (its id was {piece.topic_id}, and is {now.topic_id})"
+    )
 
 
 def _after_loss(
@@ -164,22 +233,24 @@ def _after_loss(
 ) -> int:
     """Where to go on after records of the range were found to be gone. Raises DataLossError by default."""
     partition = TopicPartition(piece.topic, piece.partition)
-    exists = piece.partition in consumer.partitions_for_topic(piece.topic)
     try:
+        exists = piece.partition in topic_now(consumer, partition).partitions
         earliest = consumer.beginning_offsets([partition])[partition] if exists else piece.until
     except KafkaError as error:
         raise _failed(source, piece, position, error) from error
-    text = (
+    _tell_loss(
+        source,
         f"{piece}: offset {position} can no longer be read ({why}); the first available offset is "
-        f"{earliest if exists else 'none'}"
+        f"{earliest if exists else 'none'}. Retention has removed it, or the topic was deleted",
     )
-    if source.settings.fail_on_data_loss:
-        raise DataLossError(
-            f"{text}. Retention has removed it, or the topic was made anew. Set fail-on-data-loss=false to go on "
-            "without these records"
-        )
-    _LOG.warning("%s; going on, because fail-on-data-loss is false", text)
     return min(max(earliest, position), piece.until) if earliest > position else piece.until
+
+
+def _tell_loss(source: KafkaSource, text: str) -> None:
+    """Raises DataLossError, unless records may be missing."""
+    if source.settings.fail_on_data_loss:
+        raise DataLossError(f"{text}. {_GO_ON}")
+    _LOG.warning("%s; going on, because fail-on-data-loss is false", text)
 
 
 def _failed(source: KafkaSource, piece: OffsetRange, position: int, error: KafkaError) -> SourceError:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -22,12 +22,17 @@ PartitionOffsets = Mapping[Partition, int]
 
 @dataclass(frozen=True)
 class OffsetRange:
-    """Offsets `start` up to, not including, `until` of one topic partition. Holes are allowed (compaction)."""
+    """Offsets `start` up to, not including, `until` of one topic partition. Holes are allowed (compaction).
+
+    `topic_id` is the id of the topic that is meant, which says whether one of that name is still the same; empty where
+    nobody knows it. Ranges are equal without it.
+    """
 
     topic: str
     partition: int
     start: int
     until: int
+    topic_id: str = field(default="", compare=False)
 
     @property
     def size(self) -> int:
@@ -141,7 +146,7 @@ def split(ranges: Iterable[OffsetRange], min_partitions: int | None) -> list[Off
     for whole in kept:
         parts = min(whole.size, max(1, round(whole.size / total * min_partitions)))
         bounds = [whole.start + whole.size * at // parts for at in range(parts + 1)]
-        pieces += [OffsetRange(whole.topic, whole.partition, low, high) for low, high in pairwise(bounds)]
+        pieces += [replace(whole, start=low, until=high) for low, high in pairwise(bounds)]
     return pieces
 
 

@@ -8,7 +8,8 @@ that a replay reads the same records; and where records between them are gone, t
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from streamlake import clock
@@ -19,6 +20,8 @@ from streamlake.source.offsets import OffsetRange, Partition, PartitionOffsets, 
 from streamlake.source.source_options import EARLIEST, LATEST
 
 _LOG = logging.getLogger(__name__)
+_PLAN_SECONDS = 1.0
+"""For how long the topics that the end of a micro-batch was planned with count when its ranges are."""
 _WAYS_OUT = (
     "To go on without the missing records set fail-on-data-loss=false for this run; to start anew use a new "
     "checkpoint location and starting-offsets"
@@ -37,7 +40,7 @@ class OffsetPlanner:
 
     def initial(self) -> SourceOffsets:
         """Where a new checkpoint starts, by starting-offsets. Raises SourceError when nothing can be read."""
-        topics = self._current_topics(fresh=True)
+        topics = self._current_topics(within=0)
         self._check_missing(None, topics)
         mode = self._settings.starting_offsets
         if mode == "latest":
@@ -58,12 +61,12 @@ class OffsetPlanner:
         vanished keeps its position. Raises DataLossError where the log ends before `known`, was made anew, or lacks
         a partition, unless fail-on-data-loss is false.
         """
-        topics = self._current_topics(fresh=False)
+        topics = self._current_topics()
         ends = self._cluster.latest(topics.partitions)
         old = known.positions if known is not None else {}
         if known is not None and any(old.get(part) != end for part, end in ends.items()):
             # There is news: make sure that it comes from the topics that the checkpoint means.
-            fresh = self._current_topics(fresh=True)
+            fresh = self._current_topics(within=0)
             if fresh != topics:
                 topics, ends = fresh, self._cluster.latest(fresh.partitions)
         self._check_missing(known, topics)
@@ -89,15 +92,15 @@ class OffsetPlanner:
     def ranges(self, start: SourceOffsets, end: SourceOffsets) -> list[OffsetRange]:
         """The ranges to read between two offsets, cut for min-partitions.
 
-        Raises DataLossError when the beginning of one is no longer there, unless fail-on-data-loss is false: then it
-        is cut to what is left.
+        Raises DataLossError when the beginning of one is no longer there, or its topic is another one by now, unless
+        fail-on-data-loss is false: then it is cut to what is left.
         """
         self._check_known(start, end, end.positions)
         whole = [
             OffsetRange(part[0], part[1], _start(start, end, part), until)
             for part, until in sorted(end.positions.items())
         ]
-        due = [piece for piece in whole if piece.size > 0]
+        due = self.identified([piece for piece in whole if piece.size > 0], end.topic_ids)
         available = self._cluster.earliest((piece.topic, piece.partition) for piece in due)
         kept = []
         for piece in due:
@@ -110,14 +113,28 @@ class OffsetPlanner:
                     f"are no longer in Kafka (the first available is {earliest}); retention has removed them"
                 )
                 if earliest < piece.until:
-                    kept.append(OffsetRange(piece.topic, piece.partition, earliest, piece.until))
+                    kept.append(replace(piece, start=earliest))
             else:
                 kept.append(piece)
         return split(kept, self._settings.min_partitions)
 
-    def _current_topics(self, *, fresh: bool) -> Topics:
-        interval = self._settings.partition_discovery_interval_ms / 1000
-        if self._topics is None or fresh or clock.monotonic() - self._looked_at >= interval:
+    def identified(self, due: Sequence[OffsetRange], logged: Mapping[str, str]) -> list[OffsetRange]:
+        """The ranges with the ids of their topics: those in `logged`, else what the broker says. Raises DataLossError when a
+        topic is another one by now, unless fail-on-data-loss is false: then its ranges are left out."""
+        if not due:
+            return []
+        now = self._current_topics(within=_PLAN_SECONDS).topic_ids
+        ids = {piece.topic: logged.get(piece.topic) or now.get(piece.topic, "") for piece in due}
+        remade = sorted(topic for topic, topic_id in ids.items() if now.get(topic, topic_id) != topic_id)
+        if remade:
+            self._data_loss(_made_anew(remade, "checkpoint was logged that is to be read now"))
+        return [replace(piece, topic_id=ids[piece.topic]) for piece in due if piece.topic not in remade]
+
+    def _current_topics(self, *, within: float | None = None) -> Topics:
+        """The topics as they are, looked up again when that is longer ago than `within` seconds (None: the interval of
+        looking for new partitions)."""
+        interval = self._settings.partition_discovery_interval_ms / 1000 if within is None else within
+        if self._topics is None or clock.monotonic() - self._looked_at >= interval:
             self._topics = self._cluster.topics()
             self._looked_at = clock.monotonic()
         return self._topics
@@ -161,10 +178,7 @@ class OffsetPlanner:
         """Report what of `known` is gone: topics that were made anew, partitions that vanished, logs cut short."""
         remade = _remade(known, now)
         if remade:
-            self._data_loss(
-                f"topic {', '.join(sorted(remade))} was deleted and made anew since the last checkpoint: offsets of "
-                "the old topic mean nothing in the new one"
-            )
+            self._data_loss(_made_anew(sorted(remade), "last checkpoint"))
         for part, offset in sorted(known.positions.items()):
             if part[0] in remade:
                 continue
@@ -182,6 +196,13 @@ class OffsetPlanner:
         if self._settings.fail_on_data_loss:
             raise DataLossError(f"{what}. {_WAYS_OUT}")
         _LOG.warning("%s; going on, because fail-on-data-loss is false", what)
+
+
+def _made_anew(topics: Iterable[str], since: str) -> str:
+    return (
+        f"topic {', '.join(topics)} was deleted and made anew since the {since}: offsets of the old topic mean nothing in "
+        "the new one"
+    )
 
 
 class _Identified(Protocol):

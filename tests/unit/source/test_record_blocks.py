@@ -13,7 +13,7 @@ from kafka.protocol.consumer import IsolationLevel
 from kafka.record import MemoryRecords, MemoryRecordsBuilder
 
 from streamlake.errors import SourceError
-from streamlake.source import record_blocks
+from streamlake.source import consumers, record_blocks
 from streamlake.source.consumers import _BlockPartitionRecords, block_of
 from streamlake.source.record_blocks import RecordBlock, parse_blocks
 
@@ -158,6 +158,32 @@ def test_old_message_formats_become_blocks():
         (9, None, b"old"),
         (10, b"k" * 200, None),
     ]
+
+
+def test_single_records_of_the_format_with_headers_are_refused():
+    for headers in ([("h", b"x")], []):
+        records, _ = walk(Fetcher.PartitionRecords, batch_bytes([(5, b"k", b"v", headers)]))
+        with pytest.raises(
+            SourceError, match=r"kafka-python \S+ is not a version .* single records \(t-3 offset 0\)"
+        ):
+            block_of(records[0])
+
+
+class _OtherWalk(Fetcher.PartitionRecords):
+    """That of a client that does not look for its batches where this one does."""
+
+
+class _OtherNames:
+    def __init__(self, fetch_offset, tp, records):
+        self.records = records
+
+
+@pytest.mark.parametrize("walk", [_OtherWalk, _OtherNames])
+def test_a_client_with_another_walk_is_refused_at_the_start(walk, monkeypatch):
+    consumers._require_blocks.__wrapped__()
+    monkeypatch.setattr(consumers, "_BlockPartitionRecords", walk)
+    with pytest.raises(SourceError, match=r"kafka-python \S+ is not a version that streamlake reads with"):
+        consumers._require_blocks.__wrapped__()
 
 
 def test_no_blocks_are_no_rows():

@@ -1,0 +1,85 @@
+"""Which topic a consumer reads: its id as the broker has it now, and no topic made by asking.
+
+Records are fetched by a topic's name, and a topic that was deleted and made anew has the same name. Asked is the broker that
+leads the partition, which also sent the records: it learns of a new topic before it opens the new log. So an id that is
+the same after the last fetch as before the first says that all records in between are of that topic.
+
+Builds on names that are private to kafka-python; where they are not as expected, nothing is read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from kafka import KafkaConsumer, TopicPartition
+from kafka import __version__ as client_version
+from kafka.errors import for_code
+from kafka.protocol.metadata import MetadataRequest
+
+from streamlake.errors import SourceError
+
+_UNKNOWN_TOPIC = 3
+_NO_ID = "00000000-0000-0000-0000-000000000000"
+_TIMEOUT_MS = 5_000
+
+
+@dataclass(frozen=True)
+class TopicNow:
+    """`topic_id` is empty where the broker has no ids (before Kafka 2.8); a topic that is not there has no partitions."""
+
+    topic_id: str
+    partitions: frozenset[int]
+
+
+def topic_now(consumer: KafkaConsumer, partition: TopicPartition) -> TopicNow:
+    """The topic of that name as its broker knows it now. Raises KafkaError when the broker does not answer."""
+    client = consumer._client
+    leader = client.cluster.leader_for_partition(partition)
+    asked = client.send(None if leader in (None, -1) else leader, _question(partition.topic))
+    answer = client._net.run(client._manager.wait_for, asked, _TIMEOUT_MS)
+    found = next(iter(answer.topics))
+    if found.error_code == _UNKNOWN_TOPIC:
+        return TopicNow("", frozenset())
+    if found.error_code:
+        raise for_code(found.error_code)(partition.topic)
+    return TopicNow(id_text(found.topic_id), frozenset(each.partition_index for each in found.partitions))
+
+
+def id_text(topic_id: Any) -> str:
+    """A topic's id as it is kept; empty where the broker has given none."""
+    return "" if topic_id is None or str(topic_id) == _NO_ID else str(topic_id)
+
+
+def refuse_topic_creation(client: Any) -> None:
+    """Make what asks for topics say that none is to be created: brokers with auto.create.topics.enable, Kafka's default,
+    create what they are asked for otherwise. kafka-python does not hand its own option on.
+
+    `client` is a consumer or an admin client. Raises SourceError where it cannot be told.
+    """
+    try:
+        client._client.cluster.config["allow_auto_create_topics"] = False
+        allowed = client._client.cluster.metadata_request().allow_auto_topic_creation
+    except (AttributeError, KeyError, TypeError) as error:
+        raise not_known(
+            f"it cannot be told not to create topics ({type(error).__name__}: {error})"
+        ) from error
+    if allowed is not False:
+        raise not_known("it asks brokers to create the topics that it asks for")
+
+
+def not_known(what: str) -> SourceError:
+    """The error for a version of kafka-python whose inner names are not those that this package uses."""
+    return SourceError(
+        f"kafka-python {client_version} is not a version that streamlake reads with: {what}. On the driver and the executors run: "
+        "python -m pip install 'kafka-python[crc32c,lz4,snappy,zstd]>=3.0,<3.1'"
+    )
+
+
+def _question(topic: str) -> MetadataRequest:
+    return MetadataRequest(
+        topics=[MetadataRequest.MetadataRequestTopic(name=topic)],
+        allow_auto_topic_creation=False,
+        include_cluster_authorized_operations=False,
+        include_topic_authorized_operations=False,
+    )
