@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.commit.offset_summary import source_offsets
@@ -12,11 +13,12 @@ from streamlake.source.offsets import PartitionOffsets
 
 @dataclass(frozen=True)
 class Step:
-    """`first` are the beginnings that the checkpoint before does not know."""
+    """`first` are the beginnings that the checkpoint before does not know, `topic_ids` the ids of the topics at its end."""
 
     begin: PartitionOffsets
     first: PartitionOffsets
     end: PartitionOffsets
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
 
     @staticmethod
     def of(identity: CheckpointIdentity) -> Step:
@@ -27,7 +29,8 @@ class Step:
                 "the checkpoint was written by another kind of query; use another checkpoint location"
             )
         start = source_offsets(identity.start_offsets)
-        return Step({**({} if start is None else start.positions), **end.first}, end.first, end.positions)
+        begin = {} if start is None else start.positions
+        return Step({**begin, **end.first}, end.first, end.positions, end.topic_ids)
 
     def has_moved(self, topic: str, partition: int) -> bool:
         """Whether there may be records of the partition in the checkpoint."""

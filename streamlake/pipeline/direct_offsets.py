@@ -102,7 +102,7 @@ class DirectOffsets:
                 "the checkpoint was written by another kind of query; use another checkpoint location"
             )
         start = start or SourceOffsets({})
-        ranges = [*before, *self._planner.ranges(start, end)]
+        ranges = [*self._planner.identified(before, end.topic_ids), *self._planner.ranges(start, end)]
         return RangeFrame(session, ranges, self._source.settings.min_partitions)
 
     def now(self) -> SourceOffsets:

@@ -9,59 +9,84 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
+from types import MappingProxyType
 
 from streamlake.errors import DataInvalidError
 from streamlake.source.offsets import OffsetRange, Partition, PartitionOffsets, flatten, nest
 
 QUARANTINE_PATH = "streamlake/quarantine.json"
+NOT_KNOWN: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
 class Quarantined:
     """A table that was set aside at checkpoint `since`. `offsets` ({topic: {partition: offset}}) are where what it lacks
-    begins. `retried_at` is the checkpoint that brings all of it, once that is tried; None before."""
+    begins. `retried_at` is the checkpoint that brings all of it, once that is tried; None before. `topic_ids` are the ids of the
+    topics that the offsets are of, as far as they are known."""
 
     since: int
     offsets: Mapping[str, Mapping[str, int]]
     error: str
     at_ms: int
     retried_at: int | None = None
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
 
     def missed(self, until: PartitionOffsets) -> list[OffsetRange]:
         """The records that were passed over before `until`."""
         return missed_ranges([self], until)
 
-    def knowing(self, begin: PartitionOffsets, first: PartitionOffsets, topics: Iterable[str]) -> Quarantined:
+    def knowing(
+        self,
+        begin: PartitionOffsets,
+        first: PartitionOffsets,
+        topics: Iterable[str],
+        topic_ids: Mapping[str, str] = NOT_KNOWN,
+    ) -> Quarantined:
         """The entry once another checkpoint is passed over, which begins at `begin`: what it reads of partitions for the
         first time (`first`) begins there."""
         wanted = set(topics)
         known = {**begin, **flatten(self.offsets), **first}
-        return replace(self, offsets=nest({part: at for part, at in known.items() if part[0] in wanted}))
+        begun = {topic: topic_ids[topic] for topic, _ in first if topic in topic_ids}
+        ids = {**topic_ids, **self.topic_ids, **begun}
+        return replace(
+            self,
+            offsets=nest({part: at for part, at in known.items() if part[0] in wanted}),
+            topic_ids={topic: topic_id for topic, topic_id in ids.items() if topic in wanted},
+        )
 
 
 def missed_ranges(entries: Iterable[Quarantined], until: PartitionOffsets) -> list[OffsetRange]:
     """The records before `until` that one of several tables lacks, each once: where another table's begin, a new range does."""
-    starts: dict[Partition, set[int]] = {}
+    entries = list(entries)
+    told = {topic: topic_id for entry in entries for topic, topic_id in entry.topic_ids.items()}
+    starts: dict[tuple[Partition, str], set[int]] = {}
     for entry in entries:
+        ids = {**told, **entry.topic_ids}
         for part, start in flatten(entry.offsets).items():
             if until.get(part, start) > start:
-                starts.setdefault(part, set()).add(start)
+                starts.setdefault((part, ids.get(part[0], "")), set()).add(start)
     return [
-        OffsetRange(*part, low, high)
-        for part, found in sorted(starts.items())
+        OffsetRange(*part, low, high, topic_id)
+        for (part, topic_id), found in sorted(starts.items())
         for low, high in pairwise((*sorted(found), until[part]))
     ]
 
 
 def quarantined(
-    since: int, start: PartitionOffsets, topics: Iterable[str], error: Exception, at_ms: int
+    since: int,
+    start: PartitionOffsets,
+    topics: Iterable[str],
+    error: Exception,
+    at_ms: int,
+    topic_ids: Mapping[str, str] = NOT_KNOWN,
 ) -> Quarantined:
     """The entry of a table that could not take the checkpoint `since`, which begins at `start`."""
     wanted = set(topics)
     offsets = {part: offset for part, offset in start.items() if part[0] in wanted}
-    return Quarantined(since, nest(offsets), f"{type(error).__name__}: {error}", at_ms)
+    ids = {topic: topic_id for topic, topic_id in topic_ids.items() if topic in wanted}
+    return Quarantined(since, nest(offsets), f"{type(error).__name__}: {error}", at_ms, topic_ids=ids)
 
 
 def quarantine_to_bytes(entries: Mapping[str, Quarantined]) -> bytes:

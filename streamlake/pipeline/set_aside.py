@@ -69,7 +69,7 @@ class SetAside:
         """The checkpoint goes on without the tables that are set aside; `topics` are those of each table."""
         self.keep(
             {
-                name: entry.knowing(step.begin, step.first, topics.get(name, entry.offsets))
+                name: entry.knowing(step.begin, step.first, topics.get(name, entry.offsets), step.topic_ids)
                 for name, entry in self.entries.items()
             }
         )

@@ -227,7 +227,9 @@ class IcebergTables:
                 if ending is not None:
                     self._delivered(replace(ending, table=name))
             elif self._quarantines and isinstance(ending, FINAL_ERRORS):
-                entry = quarantined(identity.checkpoint_id, step.begin, topics, ending, clock.now_ms())
+                entry = quarantined(
+                    identity.checkpoint_id, step.begin, topics, ending, clock.now_ms(), step.topic_ids
+                )
                 aside[name] = replace(aside.get(name, entry), error=entry.error, retried_at=None)
                 _LOG.error("table %s is set aside from %s on: %s", name, identity, ending)
             else:

@@ -72,7 +72,7 @@ def topic_extent(
                 f"{later:,} offsets are newer than what pipeline '{pipeline}' has committed, and were not compared"
             )
     ranges = tuple(
-        OffsetRange(part[0], part[1], starts.get(part, first[part]), end)
+        OffsetRange(part[0], part[1], starts.get(part, first[part]), end, topics.topic_ids.get(part[0], ""))
         for part, end in sorted(ends.items())
         if end > starts.get(part, first[part])
     )

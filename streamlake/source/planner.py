@@ -119,16 +119,20 @@ class OffsetPlanner:
         return split(kept, self._settings.min_partitions)
 
     def identified(self, due: Sequence[OffsetRange], logged: Mapping[str, str]) -> list[OffsetRange]:
-        """The ranges with the ids of their topics: those in `logged`, else what the broker says. Raises DataLossError when a
+        """The ranges with the ids of their topics: their own, else those in `logged`, else what the broker says. Raises DataLossError when a
         topic is another one by now, unless fail-on-data-loss is false: then its ranges are left out."""
         if not due:
             return []
         now = self._current_topics(within=_PLAN_SECONDS).topic_ids
-        ids = {piece.topic: logged.get(piece.topic) or now.get(piece.topic, "") for piece in due}
-        remade = sorted(topic for topic, topic_id in ids.items() if now.get(topic, topic_id) != topic_id)
+        known = [
+            replace(piece, topic_id=piece.topic_id or logged.get(piece.topic) or now.get(piece.topic, ""))
+            for piece in due
+        ]
+        remade = [piece for piece in known if now.get(piece.topic, piece.topic_id) != piece.topic_id]
         if remade:
-            self._data_loss(_made_anew(remade, "checkpoint was logged that is to be read now"))
-        return [replace(piece, topic_id=ids[piece.topic]) for piece in due if piece.topic not in remade]
+            topics = sorted({piece.topic for piece in remade})
+            self._data_loss(_made_anew(topics, "after the offsets that are due were logged"))
+        return [piece for piece in known if now.get(piece.topic, piece.topic_id) == piece.topic_id]
 
     def _current_topics(self, *, within: float | None = None) -> Topics:
         """The topics as they are, looked up again when that is longer ago than `within` seconds (None: the interval of
@@ -178,7 +182,7 @@ class OffsetPlanner:
         """Report what of `known` is gone: topics that were made anew, partitions that vanished, logs cut short."""
         remade = _remade(known, now)
         if remade:
-            self._data_loss(_made_anew(sorted(remade), "last checkpoint"))
+            self._data_loss(_made_anew(sorted(remade), "since the last checkpoint"))
         for part, offset in sorted(known.positions.items()):
             if part[0] in remade:
                 continue
@@ -200,7 +204,7 @@ class OffsetPlanner:
 
 def _made_anew(topics: Iterable[str], since: str) -> str:
     return (
-        f"topic {', '.join(topics)} was deleted and made anew since the {since}: offsets of the old topic mean nothing in "
+        f"topic {', '.join(topics)} was deleted and made anew {since}: offsets of the old topic mean nothing in "
         "the new one"
     )
 
