@@ -27,6 +27,7 @@ from streamlake.failpoints import failpoint
 from streamlake.formats.metadata_json import metadata_bytes, read_metadata
 from streamlake.spec.snapshot import MetadataLogEntry
 from streamlake.spec.table_metadata import TableMetadata
+from streamlake.storage.durability import wants_fsync
 from streamlake.storage.file_io import FileIO, scheme_of
 from streamlake.storage.local import local_path
 from streamlake.table.metadata_changes import changed
@@ -128,7 +129,16 @@ class HadoopTableOperations:
                 f"{self._location} holds another table now (uuid {version.metadata.table_uuid}, was"
                 f" {seen.metadata.table_uuid}): it was dropped and created again; load it anew"
             )
+        self._use(version)
+
+    def _use(self, version: _Version) -> None:
+        """The version is the current one, and says how its files are written."""
         self._current = version
+        self._write_as(version.metadata)
+
+    def _write_as(self, metadata: TableMetadata) -> None:
+        self._io = self._io.with_fsync(wants_fsync(metadata.properties))
+        self._versions = MetadataVersions(self._io, self._location)
 
     def create(self, metadata: TableMetadata) -> TableMetadata:
         """Write version 1. Raises TableAlreadyExistsError when the directory holds a table."""
@@ -136,6 +146,7 @@ class HadoopTableOperations:
         if self.exists():
             raise TableAlreadyExistsError(already)
         self._refuse_relocation(metadata)
+        self._write_as(metadata)
         path = self._versions.path(1, gzip=MetadataOptions.parse(metadata.properties).gzip)
         try:
             self._current = self._created(1, path, metadata)
@@ -178,7 +189,7 @@ class HadoopTableOperations:
             raise CommitStateUnknownError(
                 f"{self._name}: version {version.number} was written, but the versions beside it cannot be read: {error}"
             ) from error
-        self._current = version
+        self._use(version)
         failpoint("after-create")
         self._versions.write_hint(version.number)
         if options.delete_after_commit:

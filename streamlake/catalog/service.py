@@ -30,6 +30,7 @@ from streamlake.spec.partition_spec import spec_to_json
 from streamlake.spec.sort_order import sort_order_to_json
 from streamlake.spec.table_metadata import TableMetadata
 from streamlake.spec.type_json import schema_to_json
+from streamlake.storage.durability import wants_fsync
 from streamlake.storage.file_io import FileIO, file_io_for
 from streamlake.table.table import Table
 
@@ -178,7 +179,8 @@ class ServiceTableOperations:
                     f"{self._name} is another table now (uuid {metadata.table_uuid}, was {self._metadata.table_uuid}):"
                     " it was dropped and created again; load it anew"
                 )
-            self._io, self._metadata, self._path = io, metadata, handle.metadata_location
+            self._io = io.with_fsync(wants_fsync(metadata.properties))
+            self._metadata, self._path = metadata, handle.metadata_location
         self._handle = handle
         return self._metadata
 
@@ -203,7 +205,10 @@ class ServiceTableOperations:
         except Exception as error:
             raise self._commit_error(error) from error
         try:
-            return self.refresh()
+            committed = self.refresh()
+            # Some clients write the file themselves, and leave its bytes to the operating system.
+            self.io.sync(self._path)
+            return committed
         except StreamlakeError as error:
             raise CommitStateUnknownError(
                 f"{self._name}: catalog {self._catalog.name} took the commit, but the table cannot be read: {error}"

@@ -2,7 +2,8 @@
 the keys of.
 
 Invariant: a file that is replaced is the older or the newer one, whole, whenever the driver ends. Local files and those of
-HDFS are renamed over the older one; an object store shows a file only once it is closed.
+HDFS are renamed over the older one; an object store shows a file only once it is closed. Local files outlive a loss of
+power as soon as they are written.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pyspark.sql import SparkSession
 from streamlake.ids import new_uuid
 from streamlake.storage.file_io import file_io_for, scheme_of
 
-_LOCAL = ("", "file")
+_LOCAL = ("file",)
 _OBJECT_STORES = ("s3", "s3a", "s3n", "gs", "oss", "cosn", "obs", "swift")
 """Their renames are copies."""
 
@@ -33,10 +34,15 @@ class HadoopFiles:
         self._jvm = jvm
         self.system = home.getFileSystem(self._conf)
         """Hadoop's FileSystem."""
+        self._is_local = str(self.system.getUri().getScheme()) in _LOCAL
 
     def path(self, name: str) -> Any:
         """The path of `name`, below the directory unless it is a whole one."""
         return self._new_path(self._home, name)
+
+    def local(self, path: Any) -> str | None:
+        """The operating system's path of Hadoop's `path`; None where it is on another storage."""
+        return str(path.toUri().getPath()) if self._is_local else None
 
     def read(self, path: Any) -> str | None:
         """The text of a file; None when there is none."""
@@ -50,6 +56,10 @@ class HadoopFiles:
 
     def write(self, path: Any, content: bytes) -> None:
         """Write a file that nobody reads yet: one that is cut short stays as it is."""
+        local = self.local(path)
+        if local is not None:
+            file_io_for(local).write_bytes(local, content)
+            return
         stream = self.system.create(path, True)
         try:
             stream.write(bytearray(content))
@@ -58,11 +68,7 @@ class HadoopFiles:
 
     def replace(self, path: Any, content: bytes) -> None:
         """Write a file in one piece, in place of an older one."""
-        scheme = scheme_of(str(path.toString()))
-        if scheme in _LOCAL:
-            local = str(path.toUri().getPath())
-            file_io_for(local).write_bytes(local, content)
-        elif scheme in _OBJECT_STORES:
+        if self._is_local or scheme_of(str(path.toString())) in _OBJECT_STORES:
             self.write(path, content)
         else:
             self._renamed_over(path, content)

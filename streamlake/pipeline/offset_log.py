@@ -23,7 +23,7 @@ from streamlake.errors import FeatureUnsupportedError, FencedError, SourceError
 from streamlake.ids import new_uuid
 from streamlake.pipeline.checkpoint_file import HadoopFiles
 from streamlake.source.offsets import SourceOffsets
-from streamlake.storage.file_io import scheme_of
+from streamlake.storage.local import LocalFileIO
 
 _SPARK_LOG, _SPARK_DONE = "offsets", "commits"
 _SPARK_VERSION = "v1"
@@ -102,15 +102,18 @@ class OffsetLog:
     def _named(self, draft: Any, path: Any) -> bool:
         """Give the draft its name; False where there is a file of that name. On local disks Hadoop's rename would write
         over it, and a link does not."""
-        if scheme_of(str(path.toString())) not in ("", "file"):
+        source, target = self._files.local(draft), self._files.local(path)
+        if source is None or target is None:
             return not self._system.exists(path) and bool(self._system.rename(draft, path))
         try:
-            os.link(draft.toUri().getPath(), path.toUri().getPath())
+            os.link(source, target)
         except FileExistsError:
             return False
         except OSError:
             # No hard links there.
-            return not self._system.exists(path) and bool(self._system.rename(draft, path))
+            if self._system.exists(path) or not self._system.rename(draft, path):
+                return False
+        LocalFileIO().sync(target)
         return True
 
     def _newest(self, directory: str) -> int | None:

@@ -53,6 +53,11 @@ class ArrowFileIO:
         """The pyarrow FileSystem of this process; raises InvalidOptionError for a property that is not known."""
         return _filesystem(self.scheme, tuple(sorted(self.properties.items())))
 
+    def with_fsync(self, on: bool) -> ArrowFileIO:
+        """Itself: the service has made durable what it has acknowledged."""
+        del on
+        return self
+
     def read_bytes(self, path: str) -> bytes:
         """The whole content of `path`."""
         with storage_errors("reading", path), self.filesystem.open_input_file(self._key(path)) as stream:
@@ -83,6 +88,9 @@ class ArrowFileIO:
             f"creating {path}: {self.scheme}:// offers no atomic create here, so a path alone cannot be the table's "
             "catalog; give a catalog service (catalog=...) for tables on this storage"
         )
+
+    def sync(self, path: str) -> None:
+        """Nothing: the service has done it."""
 
     def exists(self, path: str) -> bool:
         """Whether there is a file at `path`."""

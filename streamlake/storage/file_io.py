@@ -26,8 +26,14 @@ class FileIO(Protocol):
 
     Called many times per checkpoint, from the driver and from executors, possibly by several threads. Failures
     raise StorageError (MissingFileError when the file is not there); streams that were handed out raise plain
-    OSError, to be wrapped in `storage_errors`. Not guaranteed: that what was written outlives a loss of power.
+    OSError, to be wrapped in `storage_errors`. What a call has written, and the file of a stream that was closed,
+    outlives a loss of power, with the directories that were made for it. Not guaranteed: that what was deleted stays
+    deleted.
     """
+
+    def with_fsync(self, on: bool) -> FileIO:
+        """The same storage, where `on` is False without waiting for the device; object stores know no difference."""
+        ...
 
     def read_bytes(self, path: str) -> bytes:
         """The whole content of `path`."""
@@ -54,6 +60,10 @@ class FileIO(Protocol):
         Raises FileExistsError when the path is already there, FeatureUnsupportedError when the storage has no
         such operation.
         """
+        ...
+
+    def sync(self, path: str) -> None:
+        """Make a file durable that somebody else has written; raises MissingFileError when there is none."""
         ...
 
     def exists(self, path: str) -> bool:

@@ -10,7 +10,7 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import BinaryIO, cast
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ from streamlake.errors import FeatureUnsupportedError, StorageError
 from streamlake.failpoints import failpoint
 from streamlake.ids import new_uuid
 from streamlake.storage.direct_writes import write_direct
+from streamlake.storage.durability import SyncedFile, sync_descriptor, sync_file, sync_names
 from streamlake.storage.file_info import FileInfo, storage_error, storage_errors
 
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
@@ -44,7 +45,17 @@ def local_path(path: str) -> str:
 
 @dataclass(frozen=True)
 class LocalFileIO:
-    """FileIO over the operating system's files; paths are `/p`, `file:/p` or `file:///p`."""
+    """FileIO over the operating system's files; paths are `/p`, `file:/p` or `file:///p`.
+
+    With `fsync`, whatever a call has written outlives a loss of power as soon as the call returns, a stream's file as
+    soon as it is closed. What was deleted may come back.
+    """
+
+    fsync: bool = True
+
+    def with_fsync(self, on: bool) -> LocalFileIO:
+        """The same, with or without syncing."""
+        return self if self.fsync == on else replace(self, fsync=on)
 
     def read_bytes(self, path: str) -> bytes:
         """The whole content of `path`."""
@@ -61,23 +72,25 @@ class LocalFileIO:
         target = local_path(path)
         with storage_errors("creating", path):
             _remove_checksum(target)
+            opened = SyncedFile if self.fsync else pa.OSFile
             try:
-                return cast(BinaryIO, pa.OSFile(target, "wb"))
+                return cast(BinaryIO, opened(target, "wb"))
             except FileNotFoundError:
                 os.makedirs(os.path.dirname(target), exist_ok=True)
-                return cast(BinaryIO, pa.OSFile(target, "wb"))
+                return cast(BinaryIO, opened(target, "wb"))
 
     def write_bytes(self, path: str, data: bytes) -> None:
         """Replace `path` by `data` through a temporary file and a rename."""
         target = local_path(path)
         with storage_errors("writing", path):
-            temporary = _write_temporary(target, data)
+            temporary = _write_temporary(target, data, fsync=self.fsync)
             try:
                 _remove_checksum(target)
                 os.replace(temporary, target)
             except OSError:
                 _remove(temporary)
                 raise
+            self._sync_name_of(target)
 
     def create_exclusive(self, path: str, data: bytes) -> None:
         """Create `path` with `data`, atomically; raises FileExistsError when it is already there."""
@@ -86,10 +99,11 @@ class LocalFileIO:
             raise FileExistsError(errno.EEXIST, "the file is already there", path)
         temporary = None
         try:
-            temporary = _write_temporary(target, data, direct=True)
+            temporary = _write_temporary(target, data, fsync=self.fsync, direct=True)
             failpoint("metadata-written")
             _remove_checksum(target)
             _link(temporary, target)
+            self._sync_name_of(target)
         except FileExistsError:
             raise FileExistsError(errno.EEXIST, "the file is already there", path) from None
         except OSError as cause:
@@ -97,6 +111,14 @@ class LocalFileIO:
         finally:
             if temporary is not None:
                 _remove(temporary)
+
+    def sync(self, path: str) -> None:
+        """Make a file durable that somebody else has written."""
+        if self.fsync:
+            target = local_path(path)
+            with storage_errors("syncing", path):
+                sync_file(target)
+                sync_names(os.path.dirname(target))
 
     def exists(self, path: str) -> bool:
         """Whether there is a file at `path`."""
@@ -118,6 +140,10 @@ class LocalFileIO:
         """Size of `path` in bytes."""
         with storage_errors("reading the size of", path):
             return os.stat(local_path(path)).st_size
+
+    def _sync_name_of(self, target: str) -> None:
+        if self.fsync:
+            sync_names(os.path.dirname(target))
 
 
 def _walk(shown: str, directory: str) -> Iterator[FileInfo]:
@@ -152,10 +178,10 @@ def _remove(target: str) -> None:
         os.unlink(target)
 
 
-def _write_temporary(target: str, data: bytes, *, direct: bool = False) -> str:
+def _write_temporary(target: str, data: bytes, *, fsync: bool, direct: bool = False) -> str:
     """Write `data` to a new hidden file beside `target` and return its path; leaves nothing when it fails.
 
-    `direct`: past the page cache, where the file is large and the file system lets us.
+    `direct`: past the page cache, where the file is large and the file system lets us. `fsync`: its bytes are durable.
     """
     directory, name = os.path.split(target)
     temporary = f"{directory}/.{name[:48]}.{new_uuid()}.tmp"
@@ -167,12 +193,13 @@ def _write_temporary(target: str, data: bytes, *, direct: bool = False) -> str:
         descriptor = os.open(temporary, flags, 0o666)
     try:
         try:
-            if direct and write_direct(temporary, data):
-                return temporary
-            os.ftruncate(descriptor, 0)
-            view = memoryview(data)
-            while view:
-                view = view[os.write(descriptor, view) :]
+            if not (direct and write_direct(temporary, data)):
+                os.ftruncate(descriptor, 0)
+                view = memoryview(data)
+                while view:
+                    view = view[os.write(descriptor, view) :]
+            if fsync:
+                sync_descriptor(descriptor)
         finally:
             os.close(descriptor)
     except OSError:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 from streamlake.errors import InvalidOptionError
 from streamlake.formats.data_files import FILE_FORMATS, FormatOptions
-from streamlake.options import check_option_names, int_property
+from streamlake.options import bool_property, check_option_names, int_property
+from streamlake.storage.durability import FSYNC
 
 FILE_FORMAT = "write.format.default"
 TARGET_FILE_SIZE = "write.target-file-size-bytes"
@@ -89,9 +90,10 @@ class WriteOptions:
         """Parse table properties. Raises InvalidOptionError that names the property."""
         check_option_names(
             (key for key in properties if key.startswith(PREFIX)),
-            (MEMORY_BUDGET, MAX_OPEN_FILES),
+            (MEMORY_BUDGET, MAX_OPEN_FILES, FSYNC),
             "table property",
         )
+        bool_property(properties, FSYNC, True)  # read by whoever opens the table's storage
         file_format = _file_format(properties, FILE_FORMAT, "parquet")
         format_options = FormatOptions.from_properties(properties)
         return WriteOptions(

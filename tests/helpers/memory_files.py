@@ -4,11 +4,15 @@
 changes something is a step, and so is the swap of a catalog that is no file (`step` is there for it). A `Fault` waits
 for the n-th step from the time it is armed. Invariant: a driver that has died does nothing any more, as after SIGKILL:
 whatever its exception handlers try raises `Died` again and changes nothing.
+
+The bytes are there twice: as processes see them, and as the device has them. What a FileIO without fsync writes, and
+what anybody deletes, is seen at once and lies on the device when it likes: a loss of power decides.
 """
 
 from __future__ import annotations
 
 import io
+import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import BinaryIO, cast
@@ -38,16 +42,46 @@ class Fault:
 
 @dataclass
 class MemoryFiles:
-    """Paths and their bytes."""
+    """Paths and their bytes, as processes see them; `on_device` is what a loss of power leaves for certain, `lost` what
+    losses of power have taken."""
 
     content: dict[str, bytes] = field(default_factory=dict)
+    on_device: dict[str, bytes] = field(default_factory=dict)
+    lost: set[str] = field(default_factory=set)
+
+    def put(self, path: str, data: bytes, *, synced: bool) -> None:
+        self.content[path] = data
+        self.lost.discard(path)
+        if synced:
+            self.on_device[path] = data
+
+    def clear(self) -> None:
+        self.content.clear()
+        self.on_device.clear()
+
+    def lose_power(self, chance: random.Random) -> None:
+        """Of what is not certain, each file is there, or as it was before, or has its name and nothing in it."""
+        for path in list({**self.content, **self.on_device}):
+            now, before = self.content.get(path), self.on_device.get(path)
+            if now == before:
+                continue
+            left = chance.choice([now, before] if now is None else [now, before, b""])
+            if now is not None and left != now:
+                self.lost.add(path)
+            if left is None:
+                self.content.pop(path, None)
+            else:
+                self.content[path] = left
+        self.on_device = dict(self.content)
 
 
 class MemoryFileIO:
     """One driver's FileIO over `files`; see the protocol for the methods."""
 
     def __init__(self, files: MemoryFiles) -> None:
+        self._files = files
         self._content = files.content
+        self.fsync = True
         self.fault: Fault | None = None
         self.dead = False
         self.late: list[Callable[[], None]] = []
@@ -78,6 +112,10 @@ class MemoryFileIO:
             raise Died
         raise StorageError(f"the storage failed ({fault.kind})")
 
+    def with_fsync(self, on: bool) -> MemoryFileIO:
+        self.fsync = on
+        return self
+
     def read_bytes(self, path: str) -> bytes:
         self._look_alive()
         try:
@@ -92,19 +130,22 @@ class MemoryFileIO:
         return _Output(lambda data: self.write_bytes(path, data))
 
     def write_bytes(self, path: str, data: bytes) -> None:
-        self.step(lambda: self._content.update({path: bytes(data)}))
+        self.step(lambda: self._files.put(path, bytes(data), synced=self.fsync))
 
     def create_exclusive(self, path: str, data: bytes) -> None:
         def effect() -> None:
             if path in self._content:
                 raise FileExistsError(17, "the file is already there", path)
-            self._content[path] = bytes(data)
+            self._files.put(path, bytes(data), synced=self.fsync)
 
         self.step(effect)
 
+    def sync(self, path: str) -> None:
+        self._files.on_device[path] = self.read_bytes(path)
+
     def place(self, path: str) -> None:
-        """Somebody else than the driver has written a file; no step of it."""
-        self._content[path] = b""
+        """A task of the driver has written a file; no step of it."""
+        self._files.put(path, b"rows", synced=self.fsync)
 
     def exists(self, path: str) -> bool:
         self._look_alive()
