@@ -32,6 +32,7 @@ from streamlake.table.table import Table
 
 INDEX_STATE = "streamlake.index-state"
 ROW_DELTA_MODES = ("upsert", "changelog")
+OVERWRITES = ("overwrite", "dynamic-overwrite")
 _ANOTHER_DRIVER = (
     "another driver runs the same checkpoint directory, or a copy of it, or has replaced this one. This one stops; make sure "
     "that only one is started"
@@ -165,7 +166,8 @@ class Committer:
         if files is None:
             files = self.files(committable)
         operation: AppendFiles | OverwriteFiles | ReplacePartitions | RowDelta
-        if committable.mode == "append":
+        if committable.mode == "append" or (committable.mode in OVERWRITES and not committable.manifests):
+            # Without a row there is nothing to replace others by: a checkpoint of rejects alone moves the marker only.
             operation = AppendFiles(self._table, branch=self._branch)
         elif committable.mode == "overwrite":
             operation = OverwriteFiles(self._table, branch=self._branch).overwrite_by_filter("true")

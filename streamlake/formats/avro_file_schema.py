@@ -79,6 +79,10 @@ class AvroFileSchema:
             tuple(column.convert for _, column in parts),
         )
 
+    @property
+    def column_types(self) -> list[pa.DataType]:
+        return list(self._schema.types)
+
     def batch(self, records: list[dict[str, Any]]) -> pa.RecordBatch:
         """Decoded records as columns, with field ids where the file has them."""
         rows = pa.array(records, type=self._stored)

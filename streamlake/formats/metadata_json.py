@@ -19,6 +19,7 @@ from threading import Lock
 from typing import Any
 
 from streamlake.errors import DataInvalidError, FeatureUnsupportedError
+from streamlake.formats.partition_sources import with_stored_sources
 from streamlake.spec.snapshot import Snapshot, SnapshotLogEntry, snapshot_to_json
 from streamlake.spec.table_metadata import TableMetadata, metadata_from_json, metadata_to_json
 from streamlake.storage.file_io import FileIO
@@ -36,7 +37,7 @@ def read_metadata(io: FileIO, path: str) -> TableMetadata:
     Raises MissingFileError, DataInvalidError for a file that is not table metadata, FeatureUnsupportedError for a
     format version that is not known.
     """
-    return parse_metadata(io.read_bytes(path), path)
+    return with_stored_sources(io, parse_metadata(io.read_bytes(path), path))
 
 
 def parse_metadata(data: bytes, path: str) -> TableMetadata:

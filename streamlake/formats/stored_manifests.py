@@ -127,6 +127,21 @@ def stored_manifest(
         raise DataInvalidError(f"its Avro schema makes no sense ({cause!r})") from cause
 
 
+def partition_fields(schema_text: str) -> dict[int, Json]:
+    """The Avro types of a manifest's partition values, by partition field id. Raises DataInvalidError for a text that is no
+    schema of a manifest."""
+    try:
+        entry = _Names(expand_schema(json.loads(schema_text)), ENTRY_IDS)
+        partition = entry.inner(DATA_FILE_ID, DATA_FILE_IDS).type(PARTITION_ID)
+        return {
+            int(part["field-id"]): _present(part["type"])
+            for part in _present(partition)["fields"]
+            if "field-id" in part
+        }
+    except _NONSENSE as cause:
+        raise DataInvalidError(f"its Avro schema makes no sense ({cause!r})") from cause
+
+
 @lru_cache(maxsize=64)
 def stored_manifest_list(schema_text: str) -> StoredManifestList:
     """How manifest lists with this schema are read. Raises DataInvalidError when the text is no schema of one."""

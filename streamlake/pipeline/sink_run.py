@@ -15,7 +15,7 @@ from streamlake.checkpoint.delta_manifests import write_delta_manifests
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.checkpoint.store import CommittableStore
 from streamlake.checkpoint.table_note import NO_CHECKPOINT, Noted
-from streamlake.commit.committer import Committer
+from streamlake.commit.committer import OVERWRITES, Committer
 from streamlake.commit.findings import marks_lost, staged_by_another, staged_gone, staged_lost
 from streamlake.commit.lineage import Finding, RecoverCommand
 from streamlake.commit.marker import Marker
@@ -49,7 +49,6 @@ from streamlake.write.target import WriteTarget
 from streamlake.write.task import Task, write_task
 from streamlake.write.upsert_target import UpsertTarget
 
-OVERWRITES = ("overwrite", "dynamic-overwrite")
 _NOTE_EVERY_S = 10.0
 FOLLOWS = "follows"
 """In a Committable of a run that writes ahead: the checkpoint that is committed before it."""

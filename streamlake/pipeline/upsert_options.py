@@ -13,6 +13,7 @@ from streamlake.pipeline.bucket_owner import AUTO, SHUFFLES
 from streamlake.records import ROW_SEQUENCE
 from streamlake.spec.partition_spec import UNPARTITIONED, PartitionSpec
 from streamlake.spec.schema import Schema
+from streamlake.spec.transforms import Void
 from streamlake.spec.types import DoubleType, FloatType, NestedField, StringType
 from streamlake.table.table import Table
 from streamlake.write.upsert_key import UpsertKey
@@ -112,7 +113,7 @@ class UpsertOptions:
         where the key decides the partition and always has; else an unpartitioned one, whose deletes reach all."""
         if self.delete_mode != EQUALITY:
             return UNPARTITIONED
-        sources = {part.source_id for part in table.spec.fields}
+        sources = {part.source_id for part in table.spec.fields if not isinstance(part.transform, Void)}
         others = [spec for spec in table.specs.values() if spec.spec_id != table.spec.spec_id]
         if table.spec.is_unpartitioned or (sources <= set(self.key.key_ids) and not others):
             return table.spec

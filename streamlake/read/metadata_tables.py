@@ -20,7 +20,7 @@ from streamlake.spec.schema import Schema
 from streamlake.spec.snapshot import Snapshot
 from streamlake.spec.table_metadata import TableMetadata
 from streamlake.spec.transforms import UnknownTransform, Void
-from streamlake.spec.types import IcebergType, NestedField, PrimitiveType, StringType
+from streamlake.spec.types import IcebergType, NestedField, PrimitiveType
 from streamlake.spec.values import from_bytes
 from streamlake.table.table import Table
 
@@ -245,9 +245,8 @@ def _summary_row(summary: FieldSummary, spec: PartitionSpec, at: int, schema: Sc
 
 def _human_bound(data: bytes | None, spec: PartitionSpec, at: int, schema: Schema) -> str:
     part = spec.fields[at]
-    source = schema.field(part.source_id)
     value = None if data is None else from_bytes(spec.partition_type(schema).fields[at].type, data)
-    return part.transform.human(value, source.type if source else StringType())
+    return part.transform.human(value, part.source_type(schema))
 
 
 def _empty_partition(partition: Row) -> Row:

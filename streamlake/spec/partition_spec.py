@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 from urllib.parse import quote_plus
@@ -12,20 +12,29 @@ from urllib.parse import quote_plus
 from streamlake.errors import DataInvalidError, InvalidOptionError
 from streamlake.spec.schema import Schema
 from streamlake.spec.transforms import Identity, Transform, UnknownTransform, Void, parse_transform
-from streamlake.spec.types import NestedField, StringType, StructType
+from streamlake.spec.types import IcebergType, NestedField, StringType, StructType
 
 FIRST_PARTITION_FIELD_ID = 1000
 
 
 @dataclass(frozen=True)
 class PartitionField:
-    """One part of the partition tuple: a transform of one source column."""
+    """One part of the partition tuple: a transform of one source column.
+
+    `former_source` is the type of a source column that the table has no more: files of the spec still have values of it.
+    """
 
     source_id: int
     field_id: int
     name: str
     transform: Transform
     extra: dict[str, Any] = field(default_factory=dict, compare=False, hash=False)
+    former_source: IcebergType | None = field(default=None, compare=False, hash=False, repr=False)
+
+    def source_type(self, schema: Schema) -> IcebergType:
+        """The type of the source column; string where nobody knows it any more."""
+        source = schema.field(self.source_id)
+        return source.type if source is not None else self.former_source or StringType()
 
     def __str__(self) -> str:
         return f"{self.name}: {self.transform}({self.source_id})"
@@ -47,8 +56,20 @@ class PartitionSpec:
         return max((part.field_id for part in self.fields), default=FIRST_PARTITION_FIELD_ID - 1)
 
     def partition_type(self, schema: Schema) -> StructType:
-        """The struct of partition values; every field is optional. A dropped source column reads as string."""
-        return _partition_type(self, schema)
+        """The struct of partition values; every field is optional."""
+        return _partition_type(self, schema, tuple([part.former_source for part in self.fields]))
+
+    def with_former_sources(self, types: Mapping[int, IcebergType]) -> PartitionSpec:
+        """The spec with the types (by source id) of source columns that the table has no more."""
+        return replace(
+            self,
+            fields=tuple(
+                [
+                    replace(part, former_source=types.get(part.source_id, part.former_source))
+                    for part in self.fields
+                ]
+            ),
+        )
 
     def identity_values(self, partition: tuple[Any, ...]) -> dict[int, Any]:
         """The values of whole source columns that a partition tuple holds, by the column's field id; no nulls."""
@@ -62,8 +83,7 @@ class PartitionSpec:
         """The hive-style path of a partition tuple ("ts_day=2024-01-01/id_bucket=3"); empty when unpartitioned."""
         parts = []
         for part, value in zip(self.fields, partition, strict=True):
-            source = schema.field(part.source_id)
-            text = part.transform.human(value, source.type if source else StringType())
+            text = part.transform.human(value, part.source_type(schema))
             parts.append(f"{_escaped(part.name)}={_escaped(text)}")
         return "/".join(parts)
 
@@ -74,13 +94,18 @@ def _escaped(text: str) -> str:
 
 
 @lru_cache(maxsize=256)
-def _partition_type(spec: PartitionSpec, schema: Schema) -> StructType:
-    fields = []
-    for part in spec.fields:
-        source = schema.field(part.source_id)
-        result = part.transform.result_type(source.type) if source is not None else StringType()
-        fields.append(NestedField(part.field_id, part.name, result))
-    return StructType(tuple(fields))
+def _partition_type(
+    spec: PartitionSpec, schema: Schema, former: tuple[IcebergType | None, ...]
+) -> StructType:
+    del former  # specs that differ in nothing else are equal
+    return StructType(
+        tuple(
+            [
+                NestedField(part.field_id, part.name, part.transform.result_type(part.source_type(schema)))
+                for part in spec.fields
+            ]
+        )
+    )
 
 
 UNPARTITIONED = PartitionSpec(0)

@@ -62,6 +62,28 @@ class TableMetadata:
     next_row_id: int | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        """Partition specs learn the types of source columns that the current schema lacks from older schemas."""
+        lost = self.lost_sources
+        if lost:
+            newest_first = sorted(self.schemas, key=lambda schema: -schema.schema_id)
+            found = [(each, schema.field(each)) for each in lost for schema in newest_first]
+            types = {each: column.type for each, column in reversed(found) if column is not None}
+            if types:
+                specs = tuple(spec.with_former_sources(types) for spec in self.specs)
+                object.__setattr__(self, "specs", specs)
+
+    @property
+    def lost_sources(self) -> set[int]:
+        """Source columns of partition fields that the current schema does not have, and whose type is not known yet."""
+        current = next((each for each in self.schemas if each.schema_id == self.current_schema_id), None)
+        return {
+            part.source_id
+            for spec in self.specs
+            for part in spec.fields
+            if part.former_source is None and current is not None and current.field(part.source_id) is None
+        }
+
     @cached_property
     def schema(self) -> Schema:
         return self.schema_by_id(self.current_schema_id)

@@ -24,6 +24,7 @@ from streamlake.formats.projection import Projection
 from streamlake.spec.data_file import DataFile, FileContent
 from streamlake.spec.partition_spec import PartitionSpec
 from streamlake.spec.schema import Schema
+from streamlake.spec.transforms import Void
 from streamlake.spec.types import (
     DoubleType,
     FloatType,
@@ -86,7 +87,7 @@ class DeleteShape:
         if not names:
             raise InvalidOptionError("equality deletes need at least one key column")
         self.schema = _whole_rows(schema, names) if whole_row else schema.select(names)
-        sources = () if spec.is_unpartitioned else tuple(part.source_id for part in spec.fields)
+        sources = [part.source_id for part in spec.fields if not isinstance(part.transform, Void)]
         partition_sources = {(schema.name_of(source) or "").partition(".")[0] for source in sources}
         given = {part.name for part in self.schema.fields} | partition_sources
         self.columns = tuple(part.name for part in schema.fields if part.name in given)

@@ -18,6 +18,7 @@ from streamlake.formats.arrow_transforms import integers, plain_array, transform
 from streamlake.formats.partition_values import partition_values
 from streamlake.spec.partition_spec import PartitionField, PartitionSpec
 from streamlake.spec.schema import Schema
+from streamlake.spec.transforms import Void
 from streamlake.write.columns import SourceColumn
 
 Array = Any  # numpy array
@@ -42,12 +43,15 @@ class PartitionRun(NamedTuple):
 class Partitioner:
     """Partitions tables of the table's schema by a spec; numbers partitions in the order it meets them.
 
-    Raises FeatureUnsupportedError for a spec with an unknown transform or a dropped source column.
+    Raises FeatureUnsupportedError for a spec with an unknown transform or a dropped source column (of a field that is not void).
     """
 
     def __init__(self, schema: Schema, spec: PartitionSpec) -> None:
         used_by = f"partition spec {spec.spec_id}"
-        self._sources = [SourceColumn(schema, part.source_id, used_by) for part in spec.fields]
+        self._sources = [
+            None if isinstance(part.transform, Void) else SourceColumn(schema, part.source_id, used_by)
+            for part in spec.fields
+        ]
         self._spec = spec
         self._numbers: dict[tuple[Any, ...], int] = {}
         self._partitions: list[tuple[Any, ...]] = []
@@ -99,8 +103,11 @@ class Partitioner:
         return groups, [tuple(member) for member in members]
 
 
-def _coded(part: PartitionField, source: SourceColumn, rows: pa.Table) -> tuple[Array, list[Any]]:
-    """The partition values of one field as codes, with the values that the codes stand for."""
+def _coded(part: PartitionField, source: SourceColumn | None, rows: pa.Table) -> tuple[Array, list[Any]]:
+    """The partition values of one field as codes, with the values that the codes stand for. `source` None: a void field,
+    whose column may have been dropped."""
+    if source is None:
+        return np.zeros(rows.num_rows, dtype=np.int64), [None]
     array = plain_array(transform_array(part.transform, source.of(rows).combine_chunks(), source.type))
     plain_type = array.type
     if array.null_count == len(array):

@@ -59,6 +59,7 @@ class RejectingStream:
         most: int | None = None,
         queue: CommitQueue | None = None,
         directory: Path | None = None,
+        mode: str = "append",
     ) -> None:
         self._batches = batches
         self._directory = directory
@@ -74,7 +75,7 @@ class RejectingStream:
             job_id=job_id,
             run_id="run",
             branch="main",
-            mode="append",
+            mode=mode,
             max_continuous_empty_commits=10,
             queue=queue,
         )

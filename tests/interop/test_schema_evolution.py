@@ -19,8 +19,10 @@ from streamlake.spec.partition_spec import parse_partition_by
 from streamlake.table.table import Table
 from streamlake.table.update_schema import UpdateSchema
 from tests.helpers.batch_write import append
+from tests.helpers.invariants import check_table
+from tests.helpers.local_upserts import LocalUpserts
 from tests.helpers.readers import Reader, SparkReader, rows
-from tests.interop.java_tables import create_java_table
+from tests.interop.java_tables import JavaTable, create_java_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -163,3 +165,61 @@ def test_a_table_of_java_evolves_here(iceberg_spark: SparkSession, spark_home: P
         {"id": 2**40, "v": "c", "w": {"k": 1}},
     ]
     assert load_table(str(java.location)).scan(filter="id = 1").count() == 1
+
+
+@pytest.mark.parametrize("delete_mode", ["position", "copy-on-write"])
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_stream_goes_on_after_spark_drops_a_partition_column(
+    iceberg_spark: SparkSession, spark_home: Path, version: int, delete_mode: str
+) -> None:
+    """Spark drops the partition field and then its column; the files of the old spec stay."""
+    java = create_java_table(
+        iceberg_spark, spark_home, "id bigint, part int, v string", ["part"], format_version=str(version)
+    )
+    location = str(java.location)
+    java.sql("INSERT INTO {t} VALUES (1, 5, 'a'), (2, 200, 'a'), (3, 200, 'a')")
+    upserts(location, delete_mode, {"id": [1, 2], "part": [5, 200], "v": ["b", "b"]})
+    java.sql("ALTER TABLE {t} DROP PARTITION FIELD part")
+    java.sql("ALTER TABLE {t} DROP COLUMN part")
+    wanted = {1: "c", 2: "b", 3: "c", 4: "c"}
+    upserts(location, delete_mode, {"id": [1, 3, 4], "v": ["c", "c", "c"]}, job_id="second")
+    assert both_read(java, iceberg_spark) == wanted
+    java.sql("DELETE FROM {t} WHERE id = 2")
+    iceberg_spark.sql(f"CALL ice.system.rewrite_manifests('{java.name.removeprefix('ice.')}')")
+    upserts(location, delete_mode, {"id": [3], "v": ["d"]}, job_id="third")
+    assert both_read(java, iceberg_spark) == {1: "c", 3: "d", 4: "c"}
+    check_table(open_table(location), files_exist=True)
+
+
+@pytest.mark.parametrize("others", [[], ["bucket(2, id)"]], ids=["alone", "beside-another"])
+def test_a_void_field_of_a_column_that_spark_dropped(
+    iceberg_spark: SparkSession, spark_home: Path, others: list[str]
+) -> None:
+    java = create_java_table(
+        iceberg_spark, spark_home, "id bigint, part int, v string", ["part", *others], format_version="1"
+    )
+    location = str(java.location)
+    java.sql("INSERT INTO {t} VALUES (1, 5, 'a'), (2, 200, 'a')")
+    java.sql("ALTER TABLE {t} DROP PARTITION FIELD part")
+    java.sql("ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '2')")
+    java.sql("ALTER TABLE {t} DROP COLUMN part")
+    append(open_table(location), pa.table({"id": [3], "v": ["n"]}))
+    upserts(location, "position", {"id": [1, 4], "v": ["n", "n"]})
+    assert both_read(java, iceberg_spark) == {1: "n", 2: "a", 3: "n", 4: "n"}
+    check_table(open_table(location), files_exist=True)
+
+
+def upserts(location: str, delete_mode: str, changes: dict[str, list[object]], job_id: str = "first") -> None:
+    stream = LocalUpserts(location, key=["id"], delete_mode=delete_mode, job_id=job_id, pipeline=job_id)
+    arrow = schema_to_arrow(stream.table.schema, field_ids=False)
+    stream.checkpoint(pa.table(changes, schema=arrow))
+
+
+def both_read(java: JavaTable, spark: SparkSession) -> dict[int, str]:
+    """The rows as we and Spark read them."""
+    spark.sql(f"REFRESH TABLE {java.name}")
+    theirs = {row["id"]: row["v"] for row in java.sql("SELECT id, v FROM {t}")}
+    found = load_table(str(java.location)).scan().to_arrow()
+    assert dict(zip(found["id"].to_pylist(), found["v"].to_pylist(), strict=True)) == theirs
+    assert found.num_rows == len(theirs)
+    return theirs

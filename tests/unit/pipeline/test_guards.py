@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamlake import ids
+from streamlake import ids, load_table
 from streamlake.catalog.open import open_table
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.checkpoint.store import CommittableStore
@@ -55,6 +55,7 @@ from streamlake.write.output_files import OutputFiles
 from streamlake.write.target import WriteTarget
 from tests.helpers import foreign_writers
 from tests.helpers.invariants import check_table
+from tests.helpers.local_rejects import RejectingStream, rejected_rows_of
 from tests.helpers.local_stream import LocalStream, Record
 from tests.helpers.local_upserts import LocalUpserts
 from tests.helpers.tables import FaultyOperations, data_file, delete_file, make_table
@@ -577,6 +578,21 @@ def without_limit(patch: Patch) -> None:
     )
 
 
+# T29: nothing but rejects.
+
+
+def check_rejects_alone(home: Path) -> None:
+    home.mkdir(exist_ok=True)
+    make_table(home / "table", "id long, v string")
+    stream = RejectingStream(
+        home / "table", [['{"id": 1}'], ["no JSON"]], "id long, v string", mode="overwrite"
+    )
+    for number in range(2):
+        stream.checkpoint(number)
+    assert load_table(str(home / "table")).scan().count() == 1
+    assert [row["offset"] for row in rejected_rows_of(home / "table")] == [1]
+
+
 def setting(target: Any, name: str, value: Any) -> Callable[[Patch], None]:
     return lambda patch: patch.setattr(target, name, value)
 
@@ -651,9 +667,15 @@ GUARDS = [
         check_replanned_checkpoint,
     ),
     Guard("T20", "writing waits for commits", without_limit, check_back_pressure),
+    Guard(
+        "T29",
+        "rejects alone replace nothing",
+        setting(committer, "OVERWRITES", ()),
+        check_rejects_alone,
+    ),
 ]
 NAMES = [f"{guard.trap}-{guard.name.replace(' ', '-')}" for guard in GUARDS]
-TRAPS = {f"T{number}" for number in range(1, 21)}
+TRAPS = {f"T{number}" for number in (*range(1, 21), 29)}
 
 
 @pytest.mark.parametrize("guard", GUARDS, ids=NAMES)

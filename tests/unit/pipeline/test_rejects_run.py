@@ -285,3 +285,32 @@ def test_a_rejects_table_that_is_not_ahead_is_left_alone(tmp_path, capsys):
     assert "reads again" not in capsys.readouterr().out
     assert open_rejects(str(location)).metadata.current_snapshot_id == before
     assert offsets_of(location) == BAD[:1]
+
+
+@pytest.mark.parametrize("partition_by", [(), ("v",)], ids=["whole", "partitioned"])
+@pytest.mark.parametrize("mode", ["overwrite", "dynamic-overwrite"])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_checkpoint_of_rejects_alone_replaces_no_rows(tmp_path, restarts, mode, partition_by):
+    location = tmp_path / "t"
+    make_table(location, DDL, partition_by)
+    batches = [['{"id": 1}', '{"id": 2}'], ["not json"], ["[", '{"id": "x"}'], ['{"id": 3}']]
+    seen = []
+    stream = RejectingStream(location, batches, DDL, mode=mode)
+    for number in range(len(batches)):
+        if restarts:
+            failpoints.arm(
+                "committable-recorded=raise,nth=1" if number in (0, 3) else "before-swap=raise,nth=1"
+            )
+            with pytest.raises(FailpointError):
+                stream.checkpoint(number)
+            failpoints.arm("")
+            stream = RejectingStream(location, batches, DDL, mode=mode)
+        stream.checkpoint(number)
+        seen.append(sorted(load_table(str(location)).scan().to_arrow()["id"].to_pylist()))
+    assert seen == [[1, 2], [1, 2], [1, 2], [3]]
+    assert [row["offset"] for row in rejected_rows_of(location)] == [2, 3, 4]
+    told = [
+        each.summary["streamlake.max-committed-checkpoint-id"] for each in open_table(str(location)).snapshots
+    ]
+    assert told == ["0", "1", "2", "3"]
+    check_table(open_table(str(location)), files_exist=True)
