@@ -165,9 +165,7 @@ def _of_text(text: pa.Array, wanted: IcebergType) -> pa.Array:
         return text_columns.base64_values(text, wanted.length if isinstance(wanted, FixedType) else None)
     try:
         if isinstance(wanted, DecimalType):
-            found = text.cast(arrow_type(wanted))
-            found.validate(full=True)
-            return found
+            return text_columns.decimals(text, arrow_type(wanted))
         if type(wanted) in RESOLUTION_NANOS:
             if isinstance(wanted, (TimestampType, TimestampNsType)):
                 text = pc.if_else(pc.ends_with(text, "Z"), pc.utf8_slice_codeunits(text, 0, -1), text)

@@ -21,6 +21,7 @@ from streamlake.decode.avro_wire import DamagedError
 from streamlake.decode.text_columns import NotBulkError
 from streamlake.formats.arrow_schema import arrow_type
 from streamlake.formats.arrow_transforms import byte_strings
+from streamlake.formats.exact_decimals import InexactDecimalError, exact_decimals, require_room
 from streamlake.spec.types import (
     BinaryType,
     BooleanType,
@@ -51,7 +52,6 @@ _TIMESTAMPS: dict[type[IcebergType], int] = {
 _DAY_MICROS = 86_400_000_000
 _WIDE = 16
 _MAX_PRECISION = 38
-_WHOLE = pa.decimal128(19, 0)
 
 
 class NoConversionError(Exception):
@@ -98,8 +98,7 @@ def _of_integer(writer: AvroType, target: IcebergType) -> Convert | None:
     ):
         return _timestamps(unit, _TIMESTAMPS[type(target)], arrow_type(target))
     if not name and isinstance(target, DecimalType):
-        # Arrow goes from whole numbers only to decimals that every one of them fits.
-        return lambda array: _narrowed(array.cast(_WHOLE), target)
+        return lambda array: _exact(array, target)
     if not name and isinstance(target, (FloatType, DoubleType)):
         return _cast_to(arrow_type(target), f"it does not fit {target} exactly")
     raise NoConversionError
@@ -198,16 +197,16 @@ def _decimals(array: pa.Array, scale: int, target: DecimalType) -> pa.Array:
         pa.decimal128(_MAX_PRECISION, scale), len(array), [None, pa.py_buffer(wide)]
     )
     try:
-        found.validate(full=True)
-    except pa.ArrowInvalid as error:
+        require_room(found, found.type)
+    except InexactDecimalError as error:
         raise DamagedError("a decimal has more than 38 digits") from error
-    return _narrowed(found, target)
+    return _exact(found, target)
 
 
-def _narrowed(decimals: pa.Array, target: DecimalType) -> pa.Array:
+def _exact(numbers: pa.Array, target: DecimalType) -> pa.Array:
     try:
-        return decimals.cast(arrow_type(target))
-    except pa.ArrowInvalid as error:
+        return exact_decimals(numbers, arrow_type(target))
+    except InexactDecimalError as error:
         raise DamagedError(f"it does not fit {target} exactly") from error
 
 

@@ -17,6 +17,7 @@ from streamlake.decode import text_columns, text_values
 from streamlake.decode.readings import Leaf, whole_number
 from streamlake.decode.text_columns import NotBulkError
 from streamlake.formats.arrow_schema import arrow_type
+from streamlake.formats.exact_decimals import InexactDecimalError, require_room
 from streamlake.spec.types import (
     BinaryType,
     DecimalType,
@@ -96,8 +97,8 @@ def unscaled_decimals(array: pa.Array, scale: int) -> pa.Array:
     buffers = [None, pa.py_buffer(words.tobytes())]
     decimals = pa.Array.from_buffers(pa.decimal128(38, scale), len(present), buffers)
     try:
-        decimals.validate(full=True)
-    except pa.ArrowInvalid as error:
+        require_room(decimals, decimals.type)
+    except InexactDecimalError as error:
         raise NotBulkError from error
     return text_columns.spread(decimals, array)
 
@@ -118,14 +119,11 @@ def _folded(data: Array, starts: Array, ends: Array) -> Array:
 
 
 def _typed(decimals: pa.Array, type_: IcebergType) -> pa.Array:
+    if isinstance(type_, DecimalType):
+        target = arrow_type(type_)
+        # Their room is known.
+        return decimals if decimals.type.equals(target) else text_columns.decimals(decimals, target)
     try:
-        if isinstance(type_, DecimalType):
-            target = arrow_type(type_)
-            if decimals.type.equals(target):
-                return decimals
-            if target.scale - decimals.type.scale > _MAX_SCALE:
-                raise NotBulkError  # not even 256 bits hold so many digits
-            return text_columns.decimals(decimals.cast(text_columns.wide_decimal(decimals.type)), target)
         text = decimals.cast(pa.string())
     except pa.ArrowInvalid as error:
         raise NotBulkError from error

@@ -26,6 +26,7 @@ from streamlake.decode.new_fields import NewFieldsError, has_new_fields
 from streamlake.decode.shaped_columns import ShapedColumns
 from streamlake.decode.text_columns import NotBulkError
 from streamlake.formats.arrow_schema import arrow_type
+from streamlake.formats.exact_decimals import wide_decimal
 from streamlake.spec.types import (
     BinaryType,
     DateType,
@@ -166,7 +167,7 @@ class JsonColumns:
         if isinstance(type_, ListType):
             return pa.list_(self._read_field(type_.element))
         if isinstance(type_, DecimalType):
-            return text_columns.wide_decimal(arrow_type(type_))
+            return wide_decimal(arrow_type(type_))
         return arrow_type(type_)
 
     def _field(self, array: pa.Array, part: NestedField) -> pa.Array:

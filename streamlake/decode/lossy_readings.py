@@ -21,6 +21,7 @@ from streamlake.decode.json_values import RESOLUTION_NANOS
 from streamlake.decode.readings import Epoch, Leaf, Plain, Reading, TimeOfDay, Zulu, whole_number
 from streamlake.decode.text_columns import NotBulkError
 from streamlake.formats.arrow_schema import arrow_type
+from streamlake.formats.exact_decimals import exact_decimals
 from streamlake.spec.types import DecimalType, IcebergType, TimeType
 
 _MICRO = 1_000
@@ -115,7 +116,7 @@ class RoundedDecimal(Leaf):
         found = unscaled_decimals(array, self.exact.scale)
         try:
             rounded = pc.round(found, self.type.scale, round_mode="half_towards_infinity")
-            return rounded.cast(arrow_type(self.type))
+            return exact_decimals(rounded, arrow_type(self.type))
         except pa.ArrowInvalid as error:
             raise NotBulkError from error
 

@@ -202,11 +202,7 @@ class ShapedValues:
                 raise NotBulkError
             return array
         if isinstance(type_, DecimalType):
-            numbers = self._numbers(cells)
-            if pc.any(pc.match_substring(numbers, "e", ignore_case=True), min_count=0).as_py():
-                # Arrow makes 0 of numbers that are far too small.
-                raise NotBulkError
-            return text_columns.decimals(numbers, arrow_type(type_))
+            return text_columns.decimals(self._numbers(cells), arrow_type(type_))
         if isinstance(type_, BooleanType):
             return self._booleans(cells)
         if type(type_) in RESOLUTION_NANOS and self._options.epoch_nanos is not None:

@@ -12,6 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamlake.formats.exact_decimals import InexactDecimalError, exact_decimals
+
 _Array = Any
 
 _HEX: _Array = np.full(256, 255, dtype=np.uint8)
@@ -22,7 +24,6 @@ _BASE64[
     np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", dtype=np.uint8)
 ] = np.arange(64, dtype=np.uint8)
 _PAD = ord("=")
-_WIDE_DIGITS = 76
 _UUID_DASHES = (8, 13, 18, 23)
 _UUID_DIGITS = [at for at in range(36) if at not in _UUID_DASHES]
 
@@ -128,21 +129,11 @@ def epoch_timestamps(numbers: pa.Array, unit_nanos: int, type_: pa.TimestampType
 
 
 def decimals(array: pa.Array, type_: pa.Decimal128Type) -> pa.Array:
-    """Numbers as text, or as decimals of another scale, as decimals of `type_`. By way of 256 bits: with 128 Arrow does not see
-    that a number grows beyond them when it gets the digits of the scale, and gives another one; nor with 256 for longer texts."""
-    if pa.types.is_string(array.type):
-        longest = pc.max(pc.binary_length(array)).as_py()
-        if longest is not None and longest > _WIDE_DIGITS:
-            raise NotBulkError
+    """Numbers as text, whole numbers, or decimals of another scale, as decimals of `type_`."""
     try:
-        return array.cast(wide_decimal(type_)).cast(type_)
-    except pa.ArrowInvalid as error:
+        return exact_decimals(array, type_)
+    except InexactDecimalError as error:
         raise NotBulkError from error
-
-
-def wide_decimal(type_: pa.Decimal128Type) -> pa.Decimal256Type:
-    """The widest type of the same scale."""
-    return pa.decimal256(_WIDE_DIGITS, type_.scale)
 
 
 def bytes_and_offsets(text: pa.Array) -> tuple[_Array, _Array]:

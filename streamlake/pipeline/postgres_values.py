@@ -21,6 +21,7 @@ import pyarrow.json as pj
 
 from streamlake.decode import text_columns
 from streamlake.formats.arrow_schema import arrow_type
+from streamlake.formats.exact_decimals import exact_decimals
 from streamlake.pipeline.postgres_table import PostgresColumn
 from streamlake.spec.types import (
     BinaryType,
@@ -160,8 +161,8 @@ def _decimals(text: pa.StringArray, wanted: pa.DataType) -> pa.Array:
     """Infinite and undefined ones become the greatest number of 128 bits, which has a digit too many for any column."""
     odd = pc.is_in(text, pa.array(["NaN", "Infinity", "-Infinity"]))
     if not pc.any(odd, min_count=0).as_py():
-        return text.cast(wanted)
-    numbers = pc.if_else(odd, pa.scalar("0"), text).cast(wanted)
+        return exact_decimals(text, wanted)
+    numbers = exact_decimals(pc.if_else(odd, pa.scalar("0"), text), wanted)
     words = np.frombuffer(numbers.buffers()[1], dtype=np.int64)[2 * numbers.offset :][: 2 * len(numbers)]
     words = words.reshape(-1, 2).copy()
     words[odd.to_numpy(zero_copy_only=False)] = (-1, _INT64_MAX)

@@ -17,6 +17,7 @@ from streamlake.formats.arrow_ids import arrow_parts
 from streamlake.formats.arrow_schema import arrow_type
 from streamlake.formats.arrow_transforms import byte_strings
 from streamlake.formats.constant_arrays import constant_array
+from streamlake.formats.exact_decimals import exact_decimals
 from streamlake.spec.types import (
     BinaryType,
     DateType,
@@ -132,9 +133,7 @@ def _refused(source: pa.DataType, type_: IcebergType, path: str) -> NotConvertib
 
 def _checked_cast(array: pa.Array, target: pa.DataType, type_: IcebergType, path: str) -> pa.Array:
     try:
-        if pa.types.is_decimal(target) and pa.types.is_integer(array.type):
-            array = array.cast(pa.decimal128(20, 0))
-        return array.cast(target)
+        return _cast(array, target)
     except pa.ArrowInvalid as cause:
         row = _first_misfit(array, target)
         value = "" if row is None else f" {array[row].as_py()!r}"
@@ -147,13 +146,18 @@ def _checked_cast(array: pa.Array, target: pa.DataType, type_: IcebergType, path
         raise _refused(array.type, type_, path) from cause
 
 
+def _cast(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """Raises pa.ArrowInvalid for a value that would become another one."""
+    return exact_decimals(array, target) if pa.types.is_decimal(target) else array.cast(target)
+
+
 def _first_misfit(array: pa.Array, target: pa.DataType) -> int | None:
     """The first value that cannot be cast, by halving: only met on the way to an error."""
     low, high = 0, len(array)
     while high - low > 1:
         middle = (low + high) // 2
         try:
-            array.slice(low, middle - low).cast(target)
+            _cast(array.slice(low, middle - low), target)
             low = middle
         except pa.ArrowInvalid:
             high = middle

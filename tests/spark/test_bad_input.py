@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
-from streamlake import IcebergSink, load_table
+from streamlake import IcebergSink, create_table, load_table
 from streamlake.catalog.open import open_table
 from streamlake.commit.receipt import Outcome
 from streamlake.errors import (
@@ -314,3 +315,20 @@ def test_the_query_itself_tells_the_error(filled: Landing) -> None:
     assert [receipt.outcome for receipt in sink.receipts] == [Outcome.COMMITTED]
     assert filled.ids() == list(range(300))
     assert json.loads(Path(filled.checkpoint, "metadata").read_text())["id"] == sink.receipts[0].job_id
+
+
+def test_a_number_that_the_tables_decimals_have_no_room_for_is_refused(landing: Landing):
+    """Whole numbers and decimals of a DataFrame in columns of a larger scale."""
+    create_table(landing.location, "id long, a decimal(38,30), b decimal(38,20)", properties={})
+    landing.land()
+    frame = landing.frame()
+    a = F.when(F.col("id") == 150, F.lit(10**18)).otherwise(F.col("id") * 1_000_000)
+    numbers = frame.select("id", a.alias("a"), F.col("id").cast("decimal(38,0)").alias("b"))
+    landing.run(landing.sink(), numbers)
+    landing.land()
+    no_room = F.lit(3402823669209384635).cast("decimal(38,0)")
+    for refused_frame in (numbers, numbers.withColumn("a", F.lit(1)).withColumn("b", no_room)):
+        with pytest.raises(SchemaMismatchError, match="does not fit the table's type decimal"):
+            landing.run(landing.sink(), refused_frame)
+    found = load_table(landing.location).scan().to_arrow().sort_by("id").to_pylist()
+    assert found == [{"id": id, "a": id * 1_000_000, "b": id} for id in range(100)]

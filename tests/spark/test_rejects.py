@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import signal
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import fastavro
 import pyarrow as pa
 import pytest
 
@@ -284,3 +286,39 @@ def test_ten_kinds_of_damage_through_a_kill_and_two_replays(
     assert stream.ids() == list(range(RECORDS))
     assert rejects(stream) == []
     assert run_pipeline(load_pipeline(file), spark).rows == 0
+
+
+def test_numbers_that_a_decimal_has_no_room_for_are_rejects(stream: KafkaStream):
+    """Those that have it are read back from the table as they were."""
+    create_table(stream.location, "id long, a decimal(38,30), b decimal(38,20)", properties={})
+    fields = [
+        {"name": "id", "type": "long"},
+        {"name": "a", "type": "long"},
+        {"name": "b", "type": {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 0}},
+    ]
+    schema = {"type": "record", "name": "R", "fields": fields}
+    rows = [
+        (99_999_999, 10**18 - 1),
+        (10**18, 1),
+        (1, 3402823669209384635),
+        (-99_999_999, 1 - 10**18),
+        (1, -(2**127)),
+    ]
+    plain = fastavro.parse_schema(
+        {**schema, "fields": [*fields[:2], {"name": "b", "type": "bytes"}]}, expand=True
+    )
+    records = []
+    for id, (a, b) in enumerate(rows):
+        out = BytesIO()
+        fastavro.schemaless_writer(
+            out, plain, {"id": id, "a": a, "b": b.to_bytes(b.bit_length() // 8 + 1, "big", signed=True)}
+        )
+        records.append(out.getvalue())
+    stream.broker.produce(stream.topic, records, partition=0)
+    options: dict[str, Any] = {"format": "avro", "avro.schema": json.dumps(schema), "schema": None}
+    with pytest.raises(DecodeError, match=r"offset 1\b.*does not fit decimal\(38, 30\)"):
+        stream.run(stream.sink(pipeline="numbers"), **options)
+    stream.run(stream.sink(on_error="reject", pipeline="numbers"), **options)
+    found = load_table(stream.location).scan().to_arrow().sort_by("id").to_pylist()
+    assert found == [{"id": id, "a": rows[id][0], "b": rows[id][1]} for id in (0, 3)]
+    assert [row["offset"] for row in rejects(stream)] == [1, 2, 4]

@@ -5,19 +5,26 @@ from __future__ import annotations
 import base64
 import json
 from decimal import Decimal
+from io import BytesIO
 
+import fastavro
 import pyarrow as pa
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from streamlake.decode import shaped_columns
+from streamlake.decode.avro_columns import _of_text as avro_columns_of_text
+from streamlake.decode.avro_decoder import AvroDecoder
+from streamlake.decode.avro_schema import parse_avro_schema
 from streamlake.decode.debezium_events import DebeziumEvents
+from streamlake.decode.decimal_readings import Unscaled, VariableScale
 from streamlake.decode.envelope_decoder import EnvelopeDecoder
 from streamlake.decode.json_columns import JsonColumns
 from streamlake.decode.json_decoder import JsonDecoder
 from streamlake.decode.json_options import JsonOptions
 from streamlake.decode.json_values import parse_object, row
+from streamlake.decode.lossy_readings import RoundedDecimal
 from streamlake.decode.text_columns import NotBulkError
 from streamlake.formats.arrow_schema import arrow_type
 from streamlake.spec.ddl import parse_ddl
@@ -153,3 +160,89 @@ def test_identifiers_are_no_exponents():
             pa.array([*records, b'{"a": 5e-178}'], pa.binary())
         )
     assert "in row 100" in str(error.value.__cause__)
+
+
+UNSCALED = st.one_of(
+    st.integers(-(2**127), 2**127 - 1),
+    st.integers(-(2**63), 2**63 - 1),
+    st.builds(lambda turns, digits: -(-turns * 2**128 // 10**digits), st.integers(1, 3), st.integers(1, 38)),
+)
+ANY_TYPE = st.integers(1, 38).flatmap(lambda p: st.tuples(st.just(p), st.integers(0, p)))
+
+
+def in_avro(schema, column, value):
+    """What the Avro decoder makes of one value, None where it is refused."""
+    record = {"type": "record", "name": "R", "fields": [{"name": "a", "type": schema}]}
+    plain = {"type": "record", "name": "R", "fields": [{"name": "a", "type": schema["type"]}]}
+    out = BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(plain), {"a": value})
+    decoder = AvroDecoder(column, parse_avro_schema(json.dumps(record), "t"))
+    try:
+        (found,) = decoder.decode(pa.array([out.getvalue()], pa.binary()), Bad)
+    except Bad:
+        return None
+    found.validate(full=True)
+    return found[0].as_py()
+
+
+def number_of(unscaled, scale):
+    return Decimal((int(unscaled < 0), tuple(map(int, str(abs(unscaled)))), -scale))
+
+
+@settings(deadline=None)
+@given(UNSCALED, st.integers(0, 38), ANY_TYPE)
+@example(3402823669209384635, 0, (38, 20))
+@example(10**18, 0, (38, 30))
+@example(-(2**127), 0, (38, 0))
+@example(-(2**127), 2, (10, 2))
+def test_numbers_of_avro(unscaled, scale, type_):
+    table = parse_ddl("a decimal({},{})".format(*type_))
+    size = unscaled.bit_length() // 8 + 1
+    data = unscaled.to_bytes(size, "big", signed=True)
+    decimals = {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": scale}
+    text = format(number_of(unscaled, scale), "f")
+    assert in_avro(decimals, table, data) == exact(b'{"a": "%s"}' % text.encode(), table)
+    if -(2**63) <= unscaled < 2**63:
+        assert in_avro({"type": "long"}, table, unscaled) == exact(b'{"a": %d}' % unscaled, table)
+
+
+@settings(deadline=None)
+@given(UNSCALED, st.integers(0, 38), ANY_TYPE)
+@example(-(2**127), 0, (38, 0))
+@example(-(2**127), 2, (10, 2))
+@example(3402823669209384635, 0, (38, 20))
+def test_connects_decimals_in_bulk(unscaled, scale, type_):
+    """With and without the scale beside them, exact or with digits given up."""
+    column = parse_ddl("a decimal({},{})".format(*type_)).fields[0].type
+    data = unscaled.to_bytes(unscaled.bit_length() // 8 + 1, "big", signed=True)
+    number = number_of(unscaled, scale)
+    table = parse_ddl("a decimal({},{})".format(*type_))
+    wanted = exact(b'{"a": "%s"}' % format(number, "f").encode(), table)
+    variable = pa.StructArray.from_arrays(
+        [pa.array([scale], pa.int32()), pa.array([data], pa.binary())], names=["scale", "value"]
+    )
+    for reading, array in (
+        (Unscaled(column, scale), pa.array([data], pa.binary())),
+        (VariableScale(column), variable),
+    ):
+        try:
+            found = reading.column(array)[0].as_py()
+        except NotBulkError:
+            found = None
+        assert found == wanted
+    rounded = RoundedDecimal(Unscaled(column, scale))
+    try:
+        in_bulk = rounded.column(pa.array([data], pa.binary()))[0].as_py()
+    except NotBulkError:
+        return
+    assert in_bulk == rounded.value(base64.b64encode(data).decode(), "a")
+
+
+@pytest.mark.parametrize("number", [1e38, 1e25, 123456789012345.5, 2.0**100, -1e20, 1e-30])
+def test_doubles_of_change_events_in_avro(number):
+    column = parse_ddl("a decimal(38,20)").fields[0].type
+    try:
+        found = avro_columns_of_text(pa.array([number], pa.float64()).cast(pa.string()), column)[0].as_py()
+    except NotBulkError:
+        return
+    assert found == Decimal(str(number))

@@ -35,6 +35,7 @@ from streamlake.errors import (
     LineageError,
     StreamlakeError,
 )
+from streamlake.formats import exact_decimals
 from streamlake.maintain import reachable_files
 from streamlake.pipeline import commit_queue, lineage_check, query_identity
 from streamlake.pipeline.diagnosis import diagnose
@@ -42,6 +43,7 @@ from streamlake.pipeline.sink_run import SinkRun
 from streamlake.pipeline.upsert_run import UpsertRun
 from streamlake.source import source_options
 from streamlake.source.kafka_source import KafkaSource
+from streamlake.spec.ddl import parse_ddl
 from streamlake.spec.snapshot import SnapshotRef
 from streamlake.table import delete_rules, snapshot_producer
 from streamlake.table.append_files import AppendFiles
@@ -51,6 +53,7 @@ from streamlake.table.row_delta import RowDelta
 from streamlake.table.snapshot_producer import SnapshotProducer
 from streamlake.table.table import Table
 from streamlake.write import merged_deletes, output_files
+from streamlake.write.conversion import NotConvertibleError, converted
 from streamlake.write.output_files import OutputFiles
 from streamlake.write.target import WriteTarget
 from tests.helpers import foreign_writers
@@ -578,6 +581,20 @@ def without_limit(patch: Patch) -> None:
     )
 
 
+# T28
+
+
+def check_a_decimal_of_more_digits(home: Path) -> None:
+    """A number that has no room before the point of its column's decimals is refused, and the others are stored as they are."""
+    schema = parse_ddl("d decimal(38,30)")
+    column = schema.fields[0].type
+    stored = converted(pa.array([7, None, -99_999_999]), column, "d")
+    assert stored.to_pylist() == [7, None, -99_999_999]
+    for array in (pa.array([7, 10**18]), pa.array([7, 340_282_367], pa.decimal128(38, 0))):
+        with pytest.raises(NotConvertibleError, match="digits before the point"):
+            converted(array, column, "d")
+
+
 # T29: nothing but rejects.
 
 
@@ -668,6 +685,12 @@ GUARDS = [
     ),
     Guard("T20", "writing waits for commits", without_limit, check_back_pressure),
     Guard(
+        "T28",
+        "decimals are compared before they are cast",
+        setting(exact_decimals, "require_room", lambda *_: None),
+        check_a_decimal_of_more_digits,
+    ),
+    Guard(
         "T29",
         "rejects alone replace nothing",
         setting(committer, "OVERWRITES", ()),
@@ -675,7 +698,7 @@ GUARDS = [
     ),
 ]
 NAMES = [f"{guard.trap}-{guard.name.replace(' ', '-')}" for guard in GUARDS]
-TRAPS = {f"T{number}" for number in (*range(1, 21), 29)}
+TRAPS = {f"T{number}" for number in (*range(1, 21), 28, 29)}
 
 
 @pytest.mark.parametrize("guard", GUARDS, ids=NAMES)
