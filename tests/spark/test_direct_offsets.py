@@ -12,7 +12,7 @@ import pytest
 from streamlake import load_table
 from streamlake.checkpoint.spark_directory import SparkDirectory
 from streamlake.commit.offset_summary import kafka_offsets
-from streamlake.errors import FencedError, SourceError
+from streamlake.errors import DataLossError, FencedError, SourceError
 from streamlake.pipeline.offset_log import OffsetLog
 from streamlake.source.offsets import SourceOffsets
 from tests.helpers.kafka_stream import CONTINUOUSLY, RUN_SECONDS, KafkaStream
@@ -126,6 +126,24 @@ def test_a_checkpoint_is_read_again_as_its_entry_says(stream: KafkaStream):
         {(stream.topic, 0): 30},
     ]
     assert stream.ids() == list(range(30))
+
+
+def test_a_checkpoint_of_a_topic_that_was_made_anew_is_not_read_again(stream: KafkaStream):
+    """Killed between the entry and the commit; the new topic has records at the offsets of the old one."""
+    stream.produce(range(10))
+    stream.run()
+    end = entry(stream, 0).read_text().replace('": 10', '": 20')
+    entry(stream, 1).write_text(end)
+    stream.produce(range(10, 20))
+    stream.recreate_topic()
+    stream.produce(range(100, 130))
+    query, sink = stream.start(CONTINUOUSLY)
+    with pytest.raises(DataLossError, match=f"topic {stream.topic} was deleted and made anew"):
+        query.awaitTermination(RUN_SECONDS)
+    assert isinstance(sink.error, DataLossError)
+    assert stream.ids() == list(range(10))
+    stream.run(fail_on_data_loss=False)
+    assert stream.ids() == [*range(10), *range(100, 130)]
 
 
 def test_another_driver_has_planned_the_checkpoint_meanwhile(stream: KafkaStream):

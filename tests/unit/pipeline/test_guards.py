@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamlake import ids, load_table
+from streamlake import clock, ids, load_table
 from streamlake.catalog.open import open_table
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.checkpoint.store import CommittableStore
@@ -30,6 +30,7 @@ from streamlake.errors import (
     CommitConflictError,
     CommitStateUnknownError,
     DataInvalidError,
+    DataLossError,
     FencedError,
     InvalidOptionError,
     LineageError,
@@ -41,8 +42,11 @@ from streamlake.pipeline import commit_queue, lineage_check, query_identity
 from streamlake.pipeline.diagnosis import diagnose
 from streamlake.pipeline.sink_run import SinkRun
 from streamlake.pipeline.upsert_run import UpsertRun
-from streamlake.source import source_options
+from streamlake.source import consumers, fetcher, source_options
 from streamlake.source.kafka_source import KafkaSource
+from streamlake.source.offsets import OffsetRange, SourceOffsets
+from streamlake.source.planner import OffsetPlanner
+from streamlake.source.topic_now import TopicNow
 from streamlake.spec.ddl import parse_ddl
 from streamlake.spec.snapshot import SnapshotRef
 from streamlake.table import delete_rules, snapshot_producer
@@ -57,6 +61,7 @@ from streamlake.write.conversion import NotConvertibleError, converted
 from streamlake.write.output_files import OutputFiles
 from streamlake.write.target import WriteTarget
 from tests.helpers import foreign_writers
+from tests.helpers.fake_cluster import FakeCluster
 from tests.helpers.invariants import check_table
 from tests.helpers.local_rejects import RejectingStream, rejected_rows_of
 from tests.helpers.local_stream import LocalStream, Record
@@ -581,6 +586,54 @@ def without_limit(patch: Patch) -> None:
     )
 
 
+# T26: a topic is deleted and made anew
+
+
+def check_replay_of_a_topic_made_anew(_: Path) -> None:
+    """A checkpoint is logged, the topic is made anew, and the checkpoint is read again."""
+    logged = [SourceOffsets({("t", 0): end}, {}, {"t": "old"}) for end in (5, 9)]
+    planner = OffsetPlanner(KafkaSource("b:1", topics=["t"]), FakeCluster({("t", 0): (0, 20)}, {"t": "new"}))
+    with pytest.raises(DataLossError, match="made anew"):
+        planner.ranges(*logged)
+
+
+class Consumer:
+    """Of a topic that has the id `topic_id` by now; fetches nothing."""
+
+    def __init__(self, topic_id: str) -> None:
+        self.topic_id = topic_id
+        self.closed = False
+
+    def now(self, _: Any, partition: Any) -> TopicNow:
+        return TopicNow(self.topic_id, frozenset({partition.partition}))
+
+    def close(self, **_: Any) -> None:
+        self.closed = True
+
+
+def check_buffer_of_a_topic_made_anew(_: Path) -> None:
+    """A consumer that has fetched ahead is kept, and asked for the topic of the same name."""
+    kept: Any = consumers._Kept((0, ""), clock.monotonic(), Consumer("old"), {"t": "old"})
+    consumers._give_back(kept)
+    try:
+        assert consumers._take((0, ""), OffsetRange("t", 0, 5, 9, "new")) is None
+        assert kept.consumer.closed
+    finally:
+        consumers.close_idle_consumers()
+
+
+def check_topic_made_anew_while_it_is_read(_: Path) -> None:
+    """Everything of the range was fetched, and the topic is another one."""
+    consumer: Any = Consumer("new")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fetcher, "topic_now", consumer.now)
+        patch.setattr(fetcher, "_seek", lambda *_: None)
+        piece = OffsetRange("t", 0, 9, 9, "old")
+        source = KafkaSource("b:1", topics=["t"])
+        with pytest.raises(DataLossError, match="made anew"):
+            list(fetcher._poll_blocks(source, consumer, piece, lambda: False))
+
+
 # T28
 
 
@@ -685,6 +738,24 @@ GUARDS = [
     ),
     Guard("T20", "writing waits for commits", without_limit, check_back_pressure),
     Guard(
+        "T26",
+        "a plan compares the ids of topics",
+        setting(OffsetPlanner, "identified", lambda _, due, logged: due),
+        check_replay_of_a_topic_made_anew,
+    ),
+    Guard(
+        "T26",
+        "what was fetched ahead is of its topic",
+        setting(consumers._Kept, "fits", lambda *_: True),
+        check_buffer_of_a_topic_made_anew,
+    ),
+    Guard(
+        "T26",
+        "a task compares the id when it has read",
+        setting(fetcher, "_require_same_topic", lambda *_: None),
+        check_topic_made_anew_while_it_is_read,
+    ),
+    Guard(
         "T28",
         "decimals are compared before they are cast",
         setting(exact_decimals, "require_room", lambda *_: None),
@@ -698,7 +769,7 @@ GUARDS = [
     ),
 ]
 NAMES = [f"{guard.trap}-{guard.name.replace(' ', '-')}" for guard in GUARDS]
-TRAPS = {f"T{number}" for number in (*range(1, 21), 28, 29)}
+TRAPS = {f"T{number}" for number in (*range(1, 21), 26, 28, 29)}
 
 
 @pytest.mark.parametrize("guard", GUARDS, ids=NAMES)
