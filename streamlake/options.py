@@ -6,9 +6,38 @@ The frozen values that options become live next to the room that reads them; thi
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from typing import Any
 
 from streamlake.errors import InvalidOptionError
+
+_SECRET = re.compile(r"password|passwd|secret|token|jaas|auth|credential|dsn", re.IGNORECASE)
+_CREDENTIALS = re.compile(r"(?<=//)[^/@\s,]*@")
+_HIDDEN = "***"
+
+
+class ShownFields:
+    """A dataclass whose text shows no secret: neither a field nor an option of a name like that of one, nor what stands
+    before the host in an address."""
+
+    def __repr__(self) -> str:
+        parts = ", ".join(
+            f"{part.name}={shown(getattr(self, part.name), part.name)!r}"
+            for part in fields(self)  # type: ignore[arg-type]
+            if part.repr
+        )
+        return f"{type(self).__name__}({parts})"
+
+
+def shown(value: Any, name: str = "") -> Any:
+    """An option's value, or options by their names, as they may be shown."""
+    if isinstance(value, Mapping):
+        return {key: shown(each, str(key)) for key, each in value.items()}
+    if value is not None and not isinstance(value, bool) and _SECRET.search(name):
+        return _HIDDEN
+    return _CREDENTIALS.sub(f"{_HIDDEN}@", value) if isinstance(value, str) else value
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

@@ -11,7 +11,7 @@ from rich.console import Console, Group, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 from rich.text import Text
 
-from streamlake.cli.inspect import parse_catalog
+from streamlake.cli.arguments import parse_catalog
 from streamlake.cli.rendering import facts, grid, human_count, human_size, human_time, json_text, terminal
 from streamlake.maintain.finding import Finding, Severity
 from streamlake.maintain.table_check import OnProgress

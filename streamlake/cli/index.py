@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from pyspark.sql import SparkSession
 
+from streamlake.cli.arguments import parse_catalog
 from streamlake.cli.index_views import check_view, check_words, status_view
-from streamlake.cli.inspect import parse_catalog
 from streamlake.cli.rendering import json_text, terminal
 from streamlake.errors import IndexDamagedError, InvalidOptionError
 from streamlake.index.bucketing import Bucketing

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
+from streamlake.cli.arguments import parse_catalog
 from streamlake.cli.inspect_views import VIEWS
 from streamlake.cli.rendering import json_text, terminal
-from streamlake.errors import InvalidOptionError
 from streamlake.options import unknown_option
 from streamlake.read.metadata_tables import (
     Row,
@@ -48,17 +48,6 @@ def run(
         return 0
     terminal().print(VIEWS[what](table, content))
     return 0
-
-
-def parse_catalog(text: str | None) -> str | Mapping[str, str] | None:
-    """A catalog's name, or "key=value,key=value" as its properties."""
-    if text is None or "=" not in text:
-        return text
-    pairs = [part.partition("=") for part in text.split(",") if part.strip()]
-    wrong = [name for name, equals, _ in pairs if not equals]
-    if wrong:
-        raise InvalidOptionError(f"--catalog: '{wrong[0]}' is not of the form key=value")
-    return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def table_summary(table: Table, snapshot: Snapshot | None) -> Row:

@@ -13,7 +13,7 @@ import typer
 
 from streamlake.checkpoint.spark_directory import SparkDirectory
 from streamlake.checkpoint.table_note import NO_CHECKPOINT
-from streamlake.cli.inspect import parse_catalog
+from streamlake.cli.arguments import parse_catalog
 from streamlake.commit.findings import table_gone
 from streamlake.commit.lineage import Finding, RecoverCommand, Way
 from streamlake.errors import InvalidOptionError, TableNotFoundError

@@ -13,8 +13,7 @@ from rich.live import Live
 from rich.text import Text
 
 from streamlake import clock
-from streamlake.cli.arguments import option_pairs
-from streamlake.cli.inspect import parse_catalog
+from streamlake.cli.arguments import option_pairs, parse_catalog
 from streamlake.cli.rendering import facts, grid, human_count, human_time, json_text, terminal
 from streamlake.errors import InvalidOptionError
 from streamlake.pipeline.pipeline_file import load_pipeline

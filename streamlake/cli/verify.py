@@ -17,8 +17,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.text import Text
 
 from streamlake.catalog.open import open_table
-from streamlake.cli.arguments import option_pairs
-from streamlake.cli.inspect import parse_catalog
+from streamlake.cli.arguments import option_pairs, parse_catalog, told
 from streamlake.cli.rendering import facts, grid, human_count, human_value, json_text, terminal
 from streamlake.errors import InvalidOptionError
 from streamlake.pipeline.comparison import PROBLEMS, Example
@@ -86,7 +85,9 @@ def run(
     if postgres is not None:
         targets = [
             (each, partial(_itself, source))
-            for each, source in _in_postgres(loaded, pipeline or "", postgres, postgres_table, arguments)
+            for each, source in _in_postgres(
+                loaded, pipeline or "", told(postgres, "--postgres"), postgres_table, arguments
+            )
         ]
     elif loaded is not None and pipeline is not None:
         from_file = pipeline_arguments(loaded, pipeline)
@@ -94,7 +95,7 @@ def run(
     else:
         assert against is not None
         named: dict[str, Any] = {
-            "catalog": parse_catalog(against_catalog),
+            "catalog": parse_catalog(against_catalog, "--against-catalog"),
             "schema": schema,
             "options": option_pairs(options),
         }
@@ -115,8 +116,8 @@ def run(
             each_session.stop()
     is_equal = all(found.is_equal for found in results)
     if as_json and loaded is not None and loaded.sink.is_many:
-        told = {"is_equal": is_equal, "tables": [content(found) for found in results]}
-        sys.stdout.write(json_text(told) + "\n")
+        every = {"is_equal": is_equal, "tables": [content(found) for found in results]}
+        sys.stdout.write(json_text(every) + "\n")
     elif as_json:
         sys.stdout.write(json_text(content(results[0])) + "\n")
     return 0 if is_equal else 1

@@ -39,6 +39,7 @@ _SAMPLES = 8
 _PLANS = 16
 _SHOWN = 3
 _REFUSED_SECONDS = 30.0
+_REFUSED_KEPT = 1_000
 
 
 @dataclass(eq=False)
@@ -164,6 +165,8 @@ class AvroPayloadForm:
                 raise ValueError(f"{found.name} is {avro}, and no record")
             writer = _Writer(schema_id, found.name, avro, connect_schema_of(avro), PlainReader(avro))
         except (UnknownSchemaError, FeatureUnsupportedError, InvalidOptionError, ValueError) as error:
+            while len(self._refused) >= _REFUSED_KEPT:
+                del self._refused[next(iter(self._refused))]
             self._refused[schema_id] = str(error), clock.monotonic() + _REFUSED_SECONDS
             raise ValueError(str(error)) from error
         self._writers[schema_id] = writer

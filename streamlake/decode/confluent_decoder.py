@@ -31,6 +31,7 @@ from streamlake.formats.arrow_schema import arrow_type
 from streamlake.spec.schema import Schema
 
 Array = Any  # numpy array
+_UNUSABLE_KEPT = 1_000
 
 
 class ConfluentAvroDecoder:
@@ -102,6 +103,8 @@ class ConfluentAvroDecoder:
                 InvalidOptionError,
             ) as error:
                 # Asked once: damaged records may name any id, and the next one of this id is about to be tried.
+                while len(self._unusable) >= _UNUSABLE_KEPT:
+                    del self._unusable[next(iter(self._unusable))]
                 self._unusable[schema_id] = str(error)
                 raise failure(first, str(error)) from error
         return self._decoders[schema_id]

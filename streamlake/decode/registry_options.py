@@ -81,6 +81,15 @@ class RegistryOptions:
             ssl_key_password=given.get("ssl.key-password"),
         )
 
+    @property
+    def credentials_in_the_open(self) -> str:
+        """What to warn of where a password or token goes over the network as it is; else empty."""
+        plain = [url for url in self.urls if url.lower().startswith("http:")]
+        if not plain or (self.basic_auth is None and self.bearer_token is None):
+            return ""
+        what = "the password" if self.basic_auth is not None else "the token"
+        return f"{what} of the schema registry is sent to {', '.join(plain)} without TLS, where others can read it; use https"
+
     def subject_of(self, topic: str) -> str:
         """The subject that holds the schemas of the topic's values."""
         return self.subject.replace("{topic}", topic)

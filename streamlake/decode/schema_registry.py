@@ -2,7 +2,8 @@
 
 Used on the driver for a table's schema and on the executors for the ids that they meet. A schema never changes under
 its id, so that each is asked for once per process. Invariant: what a schema refers to comes with it, each text after
-those that it needs itself. Messages name the address and the id, never a credential.
+those that it needs itself. Messages name the address and the id, never a credential. Records may be damaged and name any id,
+and what answers may be anything: how much is asked, read and remembered has its bounds.
 """
 
 from __future__ import annotations
@@ -10,25 +11,35 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import logging
 import ssl
 import threading
+from collections import deque
 from dataclasses import dataclass
 from functools import lru_cache
-from http.client import HTTPException
-from typing import Any
+from http.client import HTTPException, HTTPMessage
+from typing import IO, Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote
-from urllib.request import HTTPSHandler, OpenerDirector, Request, build_opener
+from urllib.request import HTTPRedirectHandler, HTTPSHandler, OpenerDirector, Request, build_opener
 
 from streamlake import clock
 from streamlake.decode.avro_schema import AvroType, parse_avro_schema
 from streamlake.decode.registry_options import PREFIX, RegistryOptions
 from streamlake.errors import FeatureUnsupportedError, InvalidOptionError, SourceError
 
+_LOG = logging.getLogger(__name__)
 _FIRST_WAIT_SECONDS = 0.2
 _LONGEST_WAIT_SECONDS = 5.0
 _TRY_AGAIN = (408, 425, 429, 500, 502, 503, 504)
 _SHOWN = 200
+_MOST_BYTES = 16 << 20
+_MOST_BYTES_OF_REFUSALS = 64 << 10
+_MOST_REFERENCES = 200
+_MOST_IN_VAIN = 100
+_IN_VAIN_SECONDS = 60.0
+_NEAR = 1_000
+"""So far beyond the greatest id that is known an id may be that is asked for after so many in vain."""
 
 
 class UnknownSchemaError(Exception):
@@ -70,22 +81,45 @@ class SchemaRegistry:
         self._opener: OpenerDirector | None = None
         self._by_id: dict[int, RegisteredSchema] = {}
         self._by_version: dict[tuple[str, int], Any] = {}
+        self._in_vain: deque[float] = deque(maxlen=_MOST_IN_VAIN)
+        self._greatest = 0
         self._lock = threading.Lock()
 
     def by_id(self, schema_id: int) -> RegisteredSchema:
-        """The schema of an id. Raises UnknownSchemaError, SourceError when the registry does not answer."""
+        """The schema of an id. Raises UnknownSchemaError, SourceError when the registry does not answer,
+        InvalidOptionError for references that lead nowhere."""
         with self._lock:
             if schema_id not in self._by_id:
                 what = f"the schema {schema_id} of the registry"
-                found = self._get(f"/schemas/ids/{schema_id}", what)
+                self._require_worth_asking(schema_id, what)
+                try:
+                    found = self._get(f"/schemas/ids/{schema_id}", what)
+                except UnknownSchemaError:
+                    self._in_vain.append(clock.monotonic())
+                    raise
+                self._greatest = max(self._greatest, schema_id)
                 self._by_id[schema_id] = self._registered(found, what)
             return self._by_id[schema_id]
+
+    def _require_worth_asking(self, schema_id: int, what: str) -> None:
+        """Ids count up from 1, and those in damaged records are any: after many that were not there in a short time only those
+        are asked for that may be."""
+        many = len(self._in_vain) == _MOST_IN_VAIN
+        if not many or clock.monotonic() - self._in_vain[0] > _IN_VAIN_SECONDS:
+            return
+        if schema_id > self._greatest + _NEAR:
+            raise UnknownSchemaError(
+                f"{what} was not asked for: {_MOST_IN_VAIN} ids of the last {_IN_VAIN_SECONDS:.0f} seconds are not there, and this "
+                f"one is far beyond the greatest that is ({self._greatest}); the record is damaged, or not of this registry"
+            )
 
     def latest(self, subject: str) -> RegisteredSchema:
         """The newest schema of a subject. Raises UnknownSchemaError, SourceError."""
         with self._lock:
             what = f"the latest schema of the subject {subject} of the registry"
             found = self._get(f"/subjects/{quote(subject, safe='')}/versions/latest", what)
+            if isinstance(found, dict) and isinstance(found.get("id"), int):
+                self._greatest = max(self._greatest, found["id"])
             return self._registered(found, what)
 
     def subject_of(self, topic: str) -> str:
@@ -98,23 +132,38 @@ class SchemaRegistry:
                 f"{what}: {self._options.urls[0]} answered without a schema; is it a schema registry?"
             )
         references: dict[str, str] = {}
-        self._follow(found, references, what)
+        self._follow(found, references, what, ())
         return RegisteredSchema(
             what, found.get("schemaType") or "AVRO", found["schema"], tuple(references.items())
         )
 
-    def _follow(self, found: Any, references: dict[str, str], what: str) -> None:
-        for reference in found.get("references") or ():
-            name, subject, version = reference["name"], reference["subject"], int(reference["version"])
+    def _follow(
+        self, found: Any, references: dict[str, str], what: str, above: tuple[tuple[str, int], ...]
+    ) -> None:
+        """Add what `found` refers to, that which it needs first; `above` are those that have led to it."""
+        for name, subject, version in _references(found, what):
             if name in references:
                 continue
-            if (subject, version) not in self._by_version:
-                self._by_version[subject, version] = self._get(
+            at = (subject, version)
+            if at in above:
+                raise InvalidOptionError(
+                    f"{what} cannot be used: version {version} of {subject} refers to itself"
+                )
+            if len(above) + len(references) >= _MOST_REFERENCES:
+                raise InvalidOptionError(
+                    f"{what} cannot be used: it refers to more than {_MOST_REFERENCES} schemas"
+                )
+            if at not in self._by_version:
+                self._by_version[at] = self._get(
                     f"/subjects/{quote(subject, safe='')}/versions/{version}",
                     f"{what} refers to version {version} of {subject}, which",
                 )
-            referred = self._by_version[subject, version]
-            self._follow(referred, references, what)
+            referred = self._by_version[at]
+            if not isinstance(referred, dict) or not isinstance(referred.get("schema"), str):
+                raise InvalidOptionError(
+                    f"{what} cannot be used: version {version} of {subject} has no schema"
+                )
+            self._follow(referred, references, what, (*above, at))
             references[name] = referred["schema"]
 
     def _get(self, path: str, what: str) -> Any:
@@ -140,7 +189,7 @@ class SchemaRegistry:
                     if isinstance(reason, ssl.SSLCertVerificationError):
                         raise SourceError(f"{what}: {url} is not trusted: {reason}. {_ADVICE}") from error
                     failures[url] = str(reason) or type(reason).__name__
-                except ValueError as error:
+                except (ValueError, RecursionError) as error:
                     raise SourceError(
                         f"{what}: {url} does not answer in JSON; is it a schema registry?"
                     ) from error
@@ -159,14 +208,47 @@ class SchemaRegistry:
         elif options.bearer_token is not None:
             request.add_unredirected_header("Authorization", f"Bearer {options.bearer_token}")
         if self._opener is None:
-            self._opener = build_opener(HTTPSHandler(context=_tls(options)))
+            self._opener = build_opener(HTTPSHandler(context=_tls(options)), _Redirects())
         with self._opener.open(request, timeout=options.timeout_ms / 1000) as answer:
-            return json.load(answer)
+            content = answer.read(_MOST_BYTES + 1)
+        if len(content) > _MOST_BYTES:
+            raise SourceError(
+                f"{url} answers with more than {_MOST_BYTES >> 20} MiB, which is no schema; is it a schema registry? {_ADVICE}"
+            )
+        return json.loads(content)
+
+
+class _Redirects(HTTPRedirectHandler):
+    """Follows redirects as usual, but not from TLS to none: whoever sits between could give any schema."""
+
+    def redirect_request(
+        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+    ) -> Request | None:
+        if req.type == "https" and not newurl.lower().startswith("https:"):
+            raise SourceError(
+                f"the schema registry at {req.host} redirects from https to {newurl.partition(':')[0]}, which is not followed. "
+                f"{_ADVICE}"
+            )
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _references(found: Any, what: str) -> list[tuple[str, str, int]]:
+    """(name, subject, version) of what a schema refers to."""
+    try:
+        return [
+            (str(each["name"]), str(each["subject"]), int(each["version"]))
+            for each in found.get("references") or ()
+        ]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InvalidOptionError(f"{what} cannot be used: its references have an unknown form") from error
 
 
 @lru_cache(maxsize=16)
 def schema_registry(options: RegistryOptions) -> SchemaRegistry:
     """The client of this process for `options`, which remembers the schemas that it has seen."""
+    open_to_all = options.credentials_in_the_open
+    if open_to_all:
+        _LOG.warning("%s", open_to_all)
     return SchemaRegistry(options)
 
 
@@ -192,9 +274,9 @@ def _tls(options: RegistryOptions) -> ssl.SSLContext:
 def _told(error: HTTPError) -> tuple[str, bool]:
     """What the registry says about its refusal, on one line, and whether it is a registry that says it."""
     with error:
-        body = error.read().decode("utf-8", "replace")
+        body = error.read(_MOST_BYTES_OF_REFUSALS).decode("utf-8", "replace")
     is_registry = False
-    with contextlib.suppress(ValueError, KeyError, TypeError):
+    with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
         content = json.loads(body)
         body = str(content["message"])
         is_registry = "error_code" in content

@@ -8,7 +8,6 @@ environment, so that secrets stay out of the file; messages name keys and never 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +16,8 @@ from typing import Any, cast
 import yaml
 
 from streamlake.errors import InvalidOptionError
-from streamlake.options import check_option_names, unknown_option
+from streamlake.options import ShownFields, check_option_names, unknown_option
+from streamlake.pipeline.environment import substituted
 from streamlake.pipeline.table_names import is_template
 from streamlake.source.kafka_source import FORMATS
 
@@ -26,8 +26,8 @@ AVRO_SCHEMA_FILE = "avro.schema-file"
 DEFAULT_TRIGGER = {"processingTime": "10 seconds"}
 
 
-@dataclass(frozen=True)
-class KafkaSettings:
+@dataclass(frozen=True, repr=False)
+class KafkaSettings(ShownFields):
     """`source: kafka`. `options` are the KafkaSource's own, in kebab-case; what `avro.schema-file` names has been read
     into `avro.schema`."""
 
@@ -40,8 +40,8 @@ class KafkaSettings:
     options: Mapping[str, str]
 
 
-@dataclass(frozen=True)
-class FilesSettings:
+@dataclass(frozen=True, repr=False)
+class FilesSettings(ShownFields):
     """`source: files`: a directory that files land in, read by Spark's file stream. `options` are the reader's."""
 
     path: str
@@ -51,16 +51,16 @@ class FilesSettings:
     options: Mapping[str, str]
 
 
-@dataclass(frozen=True)
-class RateSettings:
+@dataclass(frozen=True, repr=False)
+class RateSettings(ShownFields):
     """`source: rate`: made-up rows (`timestamp`, `value`), to try a table or a cluster."""
 
     rows_per_second: int
     options: Mapping[str, str]
 
 
-@dataclass(frozen=True)
-class SinkSettings:
+@dataclass(frozen=True, repr=False)
+class SinkSettings(ShownFields):
     """`sink`: the arguments of IcebergSink under the same names, with dashes; of IcebergTables where the table's name has
     placeholders."""
 
@@ -73,8 +73,8 @@ class SinkSettings:
         return is_template(self.table)
 
 
-@dataclass(frozen=True)
-class SparkSettings:
+@dataclass(frozen=True, repr=False)
+class SparkSettings(ShownFields):
     """`spark`: how the session is built; `config` holds Spark's own keys."""
 
     master: str | None = None
@@ -119,7 +119,7 @@ def parse_pipeline(text: str, name: str, environment: Mapping[str, str] | None =
     except yaml.YAMLError as error:
         problem = " ".join(str(error).split())
         raise InvalidOptionError(f"{name} is not valid YAML: {problem}") from error
-    content = _substituted(content, name, os.environ if environment is None else environment)
+    content = substituted(content, name, os.environ if environment is None else environment)
     root = _Section(name, "", content)
     root.only("name", "source", "select", "where", "sink", "checkpoint", "trigger", "spark")
     source = _source(root.section("source"))
@@ -394,35 +394,6 @@ class _Section:
                 raise section.wrong(str(name), "must be a text, a number, true or false")
             found[str(name)] = str(value).lower() if isinstance(value, bool) else str(value)
         return found
-
-
-_VARIABLE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
-
-
-def _substituted(value: Any, where: str, environment: Mapping[str, str]) -> Any:
-    """The value with `${NAME}` replaced in every text below it; `$${` stands for a literal `${`."""
-    if isinstance(value, Mapping):
-        return {
-            key: _substituted(item, f"{where}: {key}" if ": " not in where else f"{where}.{key}", environment)
-            for key, item in value.items()
-        }
-    if isinstance(value, list):
-        return [_substituted(item, where, environment) for item in value]
-    if not isinstance(value, str):
-        return value
-
-    def replace(match: re.Match[str]) -> str:
-        if match[1] is None:
-            return "${"
-        found = environment.get(match[1], match[2])
-        if found is None:
-            raise InvalidOptionError(
-                f"{where} needs the environment variable {match[1]}, which is not set; "
-                f"set it, or write ${{{match[1]}:-default}}"
-            )
-        return found
-
-    return _VARIABLE.sub(replace, value)
 
 
 class _StrictLoader(yaml.SafeLoader):

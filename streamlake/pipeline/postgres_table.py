@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import Any
 
 from streamlake.errors import InvalidOptionError, SourceError
+from streamlake.options import ShownFields
 
 _LEAST_VERSION = 14
 _PART_BYTES = 32 * 1024 * 1024
@@ -62,8 +63,8 @@ class PostgresPart:
     until: int | None = None
 
 
-@dataclass(frozen=True)
-class PostgresTable:
+@dataclass(frozen=True, repr=False)
+class PostgresTable(ShownFields):
     """Names a table: `dsn` is a connection string or URI of libpq, `name` is `table` or `schema.table`, as it is
     written in the catalog (no quotes, case matters)."""
 
@@ -108,8 +109,8 @@ class PostgresTable:
             yield PostgresState(self.dsn, told, columns, tuple(dict.fromkeys(key)), parts, snapshot)
 
 
-@dataclass(frozen=True)
-class PostgresState:
+@dataclass(frozen=True, repr=False)
+class PostgresState(ShownFields):
     """A table at one moment. `name` is for people; `key` its primary key, or the index of its replica identity."""
 
     dsn: str

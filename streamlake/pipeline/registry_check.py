@@ -25,10 +25,13 @@ def check_registry(
     """`columns` are the table's that come from the records' values; None where there is no table yet."""
     options = {name: value for name, value in source.settings.decode.items() if name.startswith(PREFIX)}
     try:
-        registry = schema_registry(RegistryOptions.parse(options))
+        parsed = RegistryOptions.parse(options)
+        registry = schema_registry(parsed)
     except StreamlakeError as error:
         points.error(REGISTRY, str(error))
         return
+    if parsed.credentials_in_the_open:
+        points.warning(REGISTRY, parsed.credentials_in_the_open)
     found = []
     for topic in sorted(set(topics)):
         try:

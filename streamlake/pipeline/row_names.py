@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from streamlake.errors import InvalidOptionError
 from streamlake.formats.unset_cells import unset_masks
 from streamlake.options import suggestion
-from streamlake.pipeline.table_names import PLACEHOLDER, REJECTS_ENDING, ROUTE, ROW, row_placeholders
+from streamlake.pipeline.table_names import PLACEHOLDER, REJECTS_ENDING, ROUTE, ROW, UPWARDS, row_placeholders
 from streamlake.records import ROW_KIND, UNSET, RowKind
 from streamlake.spec.schema import Schema
 from streamlake.spec.types import (
@@ -43,7 +43,6 @@ LONGEST_NAME = 1_000
 _TYPES = (StringType, IntegerType, LongType, BooleanType, DateType)
 _OTHER = re.compile(r"\W")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_UP = re.compile(r"(^|/)\.\.?(/|$)")
 _UNROUTED = "unrouted"
 _SHOWN = 100
 _NO_TABLE = -1
@@ -309,7 +308,7 @@ def _taken_part(value: str) -> str | None:
     """What a function says, as it says it; None where that cannot be a table's name."""
     if not value.strip() or len(value.encode()) > LONGEST_NAME:
         return None
-    return None if _CONTROL.search(value) or _UP.search(value) or PLACEHOLDER.search(value) else value
+    return None if _CONTROL.search(value) or UPWARDS.search(value) or PLACEHOLDER.search(value) else value
 
 
 def _is_of_rejects(name: str) -> bool:

@@ -16,6 +16,8 @@ PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 TOPIC = "topic"
 ROUTE = "route"
 ROW = "row."
+UPWARDS = re.compile(r"(^|/)\.\.?(/|$)")
+"""A part of a location that is not the name of a directory, but leads to another one."""
 REJECTS_ENDING = "__rejects"
 """Of the names of tables that hold the rejects of another; no row may name one."""
 
@@ -62,7 +64,7 @@ class TableNames:
 
     def of(self, topic: str) -> str:
         """The table of a topic, with the placeholders left in that rows fill. Raises InvalidOptionError where a part of the
-        name is empty."""
+        name is empty, leads to another directory, or makes the name of the rejects of another table."""
         found = None if self._pattern is None else self._pattern.fullmatch(topic)
         parts: Mapping[str, str | None] = {TOPIC: topic, **({} if found is None else found.groupdict())}
 
@@ -77,4 +79,19 @@ class TableNames:
                 )
             return part
 
-        return PLACEHOLDER.sub(filled, self._template)
+        table = PLACEHOLDER.sub(filled, self._template)
+        for part in self._template.split("/"):
+            # What the template itself says is the user's own.
+            if PLACEHOLDER.search(part) and UPWARDS.search(PLACEHOLDER.sub(filled, part)):
+                raise InvalidOptionError(
+                    f"the topic '{topic}' gives the table '{table}', whose directory is another one's; leave the topic out with "
+                    "the topic pattern, or write the table's name so that something stands before it"
+                )
+        if table.rstrip("/").endswith(REJECTS_ENDING) and not self._template.rstrip("/").endswith(
+            REJECTS_ENDING
+        ):
+            raise InvalidOptionError(
+                f"the topic '{topic}' gives the table '{table}', and names that end with {REJECTS_ENDING} are those of the rejects "
+                "of another table; leave the topic out with the topic pattern, or write another ending behind it"
+            )
+        return table

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from streamlake.errors import InvalidOptionError, StreamlakeError
 from streamlake.formats.arrow_schema import schema_from_arrow
-from streamlake.options import suggestion
+from streamlake.options import shown, suggestion
 from streamlake.records import ROW_KIND, SEQUENCE
 from streamlake.source.source_options import SourceOptions, parse_source_options
 from streamlake.spec.ddl import parse_ddl
@@ -58,8 +58,6 @@ METADATA_TYPES: Mapping[str, Any] = {
 _PART_TYPES: Mapping[str, Any] = {**METADATA_TYPES, SEQUENCE: LongType()}
 
 _RAW_VALUE = Schema((NestedField(1, "value", BinaryType()),))
-_CREDENTIALS = re.compile(r"(?<=//)[^/@\s,]*@")
-_SECRET = re.compile(r"password|secret|token|jaas|auth", re.IGNORECASE)
 
 
 @dataclass(frozen=True, repr=False)
@@ -183,14 +181,10 @@ class KafkaSource:
         return KafkaSource, arguments
 
     def __repr__(self) -> str:
-        shown = {
-            key: "***" if _SECRET.search(key) else _CREDENTIALS.sub("***@", value)
-            for key, value in self.options.items()
-        }
         topics = (
             f"topic_pattern={self.topic_pattern!r}" if self.topics is None else f"topics={list(self.topics)}"
         )
-        return f"KafkaSource(bootstrap_servers={self.bootstrap_servers!r}, {topics}, options={shown})"
+        return f"KafkaSource(bootstrap_servers={self.bootstrap_servers!r}, {topics}, options={shown(self.options)})"
 
     def _check_topics(self) -> None:
         if (self.topics is None) == (self.topic_pattern is None):

@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from streamlake.errors import InvalidOptionError
-from streamlake.options import check_option_names
+from streamlake.options import ShownFields, check_option_names
 from streamlake.source.client_options import PREFIX, client_options
 from streamlake.source.offsets import Partition, flatten
 
@@ -34,8 +34,8 @@ _NAMES = (
 )
 
 
-@dataclass(frozen=True)
-class SourceOptions:
+@dataclass(frozen=True, repr=False)
+class SourceOptions(ShownFields):
     """Parsed options of a KafkaSource.
 
     `starting_offsets` is "earliest", "latest", "timestamp" (then `starting_timestamp_ms` is given) or "explicit"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from urllib.parse import unquote
 class RegistryServer:
     """Schemas by id and by subject. `asked` are the paths of all requests; `refuse` makes the next ones fail."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.asked: list[str] = []
         self.headers: list[dict[str, str]] = []
         self.refuse: list[tuple[int, Any]] = []
@@ -34,6 +35,8 @@ class RegistryServer:
                 body = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(body)))
+                if status in (301, 302, 307):
+                    self.send_header("Location", answer["location"])
                 self.end_headers()
                 self.wfile.write(body)
 
@@ -42,7 +45,9 @@ class RegistryServer:
 
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.address = f"127.0.0.1:{self._http.server_port}"
-        self.url = f"http://{self.address}"
+        self.url = f"{'http' if tls is None else 'https'}://{self.address}"
+        if tls is not None:
+            self._http.socket = tls.wrap_socket(self._http.socket, server_side=True)
 
     @contextmanager
     def running(self) -> Iterator[RegistryServer]:

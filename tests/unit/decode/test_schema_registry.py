@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import ssl
+import subprocess
 
 import pytest
 
 from streamlake import clock
+from streamlake.decode import schema_registry as schema_registry_module
 from streamlake.decode.avro_types import schema_from_avro
 from streamlake.decode.registry_options import RegistryOptions
 from streamlake.decode.schema_registry import SchemaRegistry, UnknownSchemaError, schema_registry
@@ -137,6 +140,127 @@ def test_an_unknown_id_is_told_from_an_address_that_is_no_registry(server):
     server.refuse = [(200, {"hello": 1})]
     with pytest.raises(SourceError, match="answered without a schema"):
         registry(server).by_id(1)
+
+
+def test_references_that_lead_back_are_refused(server):
+    ring = [("a", "b"), ("b", "c"), ("c", "b")]
+    for subject, other in ring:
+        server.register(subject, SCHEMA, references=[{"name": f"n.{other}", "subject": other, "version": 1}])
+    with pytest.raises(
+        InvalidOptionError,
+        match="the schema 1 of the registry cannot be used: version 1 of b refers to itself",
+    ):
+        registry(server).by_id(1)
+    server.register("alone", SCHEMA, references=[{"name": "n.alone", "subject": "alone", "version": 1}])
+    with pytest.raises(InvalidOptionError, match="version 1 of alone refers to itself"):
+        registry(server).latest("alone")
+
+
+def test_references_are_bounded_and_have_one_form(server):
+    server.register("s0", SCHEMA)
+    for number in range(1, 300):
+        server.register(
+            f"s{number}",
+            SCHEMA,
+            references=[{"name": f"n.s{number}", "subject": f"s{number - 1}", "version": 1}],
+        )
+    assert len(registry(server).by_id(200).references) == 199
+    with pytest.raises(InvalidOptionError, match="refers to more than 200 schemas"):
+        registry(server).by_id(300)
+    for references in ([{"name": "x"}], ["x"], 5):
+        server.refuse = [(200, {"schema": "{}", "references": references})]
+        with pytest.raises(InvalidOptionError, match="references have an unknown form"):
+            registry(server).by_id(1)
+    server.refuse = [
+        (200, {"schema": "{}", "references": [{"name": "x", "subject": "s", "version": 1}]}),
+        (200, []),
+    ]
+    with pytest.raises(InvalidOptionError, match="version 1 of s has no schema"):
+        registry(server).by_id(1)
+
+
+def test_an_answer_has_a_bound(server, monkeypatch):
+    monkeypatch.setattr(schema_registry_module, "_MOST_BYTES", 1 << 20)
+    server.refuse = [(200, b'{"schema": "' + b"x" * (1 << 20) + b'"}')]
+    with pytest.raises(SourceError, match="answers with more than 1 MiB, which is no schema"):
+        registry(server).by_id(1)
+    server.refuse = [(200, b"[" * 200_000)]
+    with pytest.raises(SourceError, match="does not answer in JSON"):
+        registry(server).by_id(1)
+    server.refuse = [(403, b"{" + b'"a":' * 100_000 + b"y" * (1 << 20))]
+    with pytest.raises(SourceError, match="HTTP 403") as raised:
+        registry(server).by_id(1)
+    assert len(str(raised.value)) < 1_000
+
+
+def test_ids_of_damaged_records_are_not_all_asked_for(server, monkeypatch):
+    now = [1_000.0]
+    monkeypatch.setattr(clock, "monotonic", lambda: now[0])
+    for _ in range(3):
+        server.register("t-value", SCHEMA)
+    client = registry(server)
+    client.by_id(3)
+    for number in range(5_000):
+        with pytest.raises(UnknownSchemaError):
+            client.by_id(1_000_000 + 7_919 * number)
+    assert len(server.asked) == 101
+    with pytest.raises(UnknownSchemaError, match=r"was not asked for: 100 ids .* the greatest that is \(3\)"):
+        client.by_id(99_999)
+    # A schema that was registered meanwhile has an id near the others.
+    assert json.loads(client.by_id(server.register("t-value", SCHEMA)).text) == SCHEMA
+    now[0] += 61
+    asked = len(server.asked)
+    with pytest.raises(UnknownSchemaError, match="is not there"):
+        client.by_id(99_999)
+    assert len(server.asked) == asked + 1
+
+
+def test_a_redirect_is_followed_unless_it_leaves_tls(server, tmp_path):
+    number = server.register("t-value", SCHEMA)
+    with RegistryServer(tls_of(tmp_path)).running() as secure:
+        options = {"ssl.ca-location": str(tmp_path / "cert.pem"), "basic_auth": "a:b"}
+        client = registry(server, url=secure.url, **options)
+        secure.register("t-value", SCHEMA)
+        secure.refuse = [(302, {"location": f"{secure.url}/schemas/ids/1"})]
+        assert json.loads(client.by_id(number).text) == SCHEMA
+        secure.refuse = [(302, {"location": f"{server.url}/schemas/ids/1"})]
+        with pytest.raises(SourceError, match="redirects from https to http, which is not followed"):
+            registry(server, url=secure.url, **options).by_id(number)
+    assert server.asked == []
+    server.refuse = [(302, {"location": f"{server.url}/schemas/ids/1"})]
+    assert json.loads(registry(server, basic_auth="a:b").by_id(1).text) == SCHEMA
+    assert "Authorization" not in server.headers[-1]
+
+
+def tls_of(home):
+    """A server's TLS with a certificate of its own, which it leaves in `home`/cert.pem."""
+    files = ["-keyout", str(home / "key.pem"), "-out", str(home / "cert.pem")]
+    name = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *files, *name]
+    subprocess.run(command, check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(home / "cert.pem", home / "key.pem")
+    return context
+
+
+@pytest.mark.parametrize(
+    ("url", "secret", "what"),
+    [
+        ("http://r:8081", {"basic-auth": "a:b"}, "the password"),
+        ("https://s,http://r:8081", {"bearer-token": "abc"}, "the token"),
+        ("http://a:b@r:8081", {}, "the password"),
+        ("https://r:8081", {"basic-auth": "a:b"}, ""),
+        ("http://r:8081", {}, ""),
+    ],
+)
+def test_credentials_without_tls_are_warned_of(url, secret, what, caplog):
+    given = {"schema-registry.url": url, **{f"schema-registry.{name}": text for name, text in secret.items()}}
+    schema_registry.cache_clear()
+    schema_registry(RegistryOptions.parse(given))
+    schema_registry(RegistryOptions.parse(given))
+    told = [record.getMessage() for record in caplog.records]
+    expected = f"{what} of the schema registry is sent to http://r:8081 without TLS, where others can read it; use https"
+    assert told == ([expected] if what else [])
 
 
 def test_another_kind_of_schema_is_refused(server):

@@ -54,3 +54,28 @@ def test_a_topic_whose_group_is_empty_gives_no_table() -> None:
     assert names.of("shop.a") == "lake.a"
     with pytest.raises(InvalidOptionError, match="the topic 'shop' gives no table"):
         names.of("shop")
+
+
+@pytest.mark.parametrize(
+    ("template", "pattern", "topic"),
+    [
+        ("/lake/shop/{table}", r"shop\.public\.(?P<table>.+)", "shop.public..."),
+        ("/lake/shop/{table}", r"shop\.public\.(?P<table>.+)", "shop.public.."),
+        ("/lake/{table}/data", r"shop\.(?P<table>.+)", "shop..."),
+        ("/lake/{a}{b}", r"(?P<a>.).*?(?P<b>.)", ".x."),
+    ],
+)
+def test_a_topic_does_not_choose_another_directory(template: str, pattern: str, topic: str) -> None:
+    with pytest.raises(InvalidOptionError, match=r"gives the table '.*', whose directory is another one's"):
+        TableNames(template, pattern).of(topic)
+
+
+def test_a_path_that_the_user_wrote_is_the_users_own() -> None:
+    assert TableNames("../lake/./{topic}", None).of("a..b") == "../lake/./a..b"
+
+
+def test_a_topic_does_not_name_the_rejects_of_another_table() -> None:
+    with pytest.raises(InvalidOptionError, match="'orders__rejects' gives the table '/lake/orders__rejects'"):
+        TableNames("/lake/{topic}", None).of("orders__rejects")
+    assert TableNames("/lake/{topic}_raw", None).of("orders__rejects") == "/lake/orders__rejects_raw"
+    assert TableNames("/lake/{topic}__rejects", None).of("orders") == "/lake/orders__rejects"
