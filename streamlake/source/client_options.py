@@ -14,6 +14,7 @@ from kafka import KafkaConsumer
 
 from streamlake.errors import InvalidOptionError
 from streamlake.options import unknown_option
+from streamlake.source.oauth_tokens import OAuthTokens
 
 PREFIX = "kafka."
 _ALIASES = {
@@ -56,6 +57,17 @@ _NUMBERS = {
     "receive_message_max_bytes", "bootstrap_timeout_ms", "metadata_max_age_ms",
 }  # fmt: skip
 KNOWN = frozenset((_TEXT | _FLAGS | _NUMBERS) & set(KafkaConsumer.DEFAULT_CONFIG))
+_OAUTH = {
+    "sasl.oauthbearer.token.endpoint.url": "endpoint",
+    "sasl.oauthbearer.client.id": "client_id",
+    "sasl.oauthbearer.client.credentials.client.id": "client_id",
+    "sasl.oauthbearer.client.secret": "client_secret",
+    "sasl.oauthbearer.client.credentials.client.secret": "client_secret",
+    "sasl.oauthbearer.scope": "scope",
+    "sasl.oauthbearer.extensions": "more",
+    "sasl.oauthbearer.method": "method",
+    "https.ca.location": "ca_location",
+}
 _JAAS_PAIR = re.compile(r'(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"')
 
 
@@ -65,23 +77,55 @@ def client_options(options: Mapping[str, str]) -> dict[str, Any]:
     Raises InvalidOptionError for a name that is not known or not the user's to set, and for a value of a wrong form.
     """
     parsed: dict[str, Any] = {}
+    oauth: dict[str, Any] = {}
     for key, value in options.items():
         if not key.lower().startswith(PREFIX):
             continue
         name = key[len(PREFIX) :].lower()
         if name == "sasl.jaas.config":
-            parsed |= _jaas(value)
+            found = _jaas(value)
+            oauth |= {
+                part: found.pop(part) for part in ("client_id", "client_secret", "scope") if part in found
+            }
+            parsed |= found
+            continue
+        if name in _OAUTH:
+            oauth[_OAUTH[name]] = value
             continue
         keyword = _ALIASES.get(name, name.replace(".", "_").replace("-", "_"))
         if keyword in _OWNED:
             raise InvalidOptionError(f"the Kafka option '{key}' cannot be set: {_OWNED[keyword]}")
         if keyword not in KNOWN:
             names = [PREFIX + known.replace("_", ".") for known in KNOWN] + [
-                PREFIX + known for known in _ALIASES
+                PREFIX + known for known in (*_ALIASES, *_OAUTH)
             ]
             raise unknown_option(key, names, "KafkaSource")
         parsed[keyword] = _typed(key, keyword, str(value))
-    return parsed
+    return parsed | _token_provider(parsed, oauth)
+
+
+def _token_provider(parsed: Mapping[str, Any], oauth: dict[str, Any]) -> dict[str, Any]:
+    """The keyword for what gives tokens to SASL/OAUTHBEARER, where that is the mechanism."""
+    wanted = str(parsed.get("sasl_mechanism", "")).upper() == "OAUTHBEARER"
+    if not wanted and not oauth:
+        return {}
+    if not wanted:
+        raise InvalidOptionError(
+            "the kafka.sasl.oauthbearer.* options belong to kafka.sasl.mechanism=OAUTHBEARER: give that too, or leave them out"
+        )
+    if "endpoint" not in oauth:
+        raise InvalidOptionError(
+            "kafka.sasl.mechanism=OAUTHBEARER needs kafka.sasl.oauthbearer.token.endpoint.url, the address of the OAuth server's "
+            "tokens, or file:///PATH of a file with the token"
+        )
+    method = oauth.pop("method", "oidc").lower()
+    if method != "oidc":
+        raise InvalidOptionError(
+            f"the Kafka option 'kafka.sasl.oauthbearer.method' is '{method}'; it can be oidc"
+        )
+    pairs = [part.partition("=") for part in oauth.pop("more", "").split(",") if part.strip()]
+    more = tuple((name.strip(), value.strip()) for name, _, value in pairs)
+    return {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": OAuthTokens(**oauth, more=more)}
 
 
 def _typed(key: str, keyword: str, value: str) -> Any:
@@ -97,8 +141,12 @@ def _typed(key: str, keyword: str, value: str) -> Any:
 
 
 def _jaas(text: str) -> dict[str, str]:
-    """User name and password of a JAAS line for PLAIN or SCRAM, as Java clients are configured with."""
+    """User name and password of a JAAS line for PLAIN or SCRAM, as Java clients are configured with; or the client's id and
+    secret, and the scope, of one for OAUTHBEARER."""
     pairs = {name.lower(): value.replace('\\"', '"') for name, value in _JAAS_PAIR.findall(text)}
+    if "clientid" in pairs and "clientsecret" in pairs:
+        scope = {"scope": pairs["scope"]} if "scope" in pairs else {}
+        return {"client_id": pairs["clientid"], "client_secret": pairs["clientsecret"], **scope}
     if "username" not in pairs or "password" not in pairs:
         raise InvalidOptionError(
             "the Kafka option 'kafka.sasl.jaas.config' has no username and password in quotes; give "

@@ -29,6 +29,7 @@ from kafka.protocol.consumer import IsolationLevel, OffsetSpec
 from streamlake import clock
 from streamlake.errors import SourceError
 from streamlake.source.kafka_source import KafkaSource
+from streamlake.source.oauth_tokens import token_problem
 from streamlake.source.offsets import Partition
 from streamlake.source.topic_now import id_text, refuse_topic_creation
 
@@ -215,7 +216,8 @@ class KafkaCluster:
                     raise _LeaderAway from error
                 if attempt == 2 or not connected or not getattr(error, "retriable", False):
                     raise SourceError(
-                        f"Kafka at {self._source.bootstrap_servers} cannot be asked: {type(error).__name__}: {error}; "
+                        f"Kafka at {self._source.bootstrap_servers} cannot be asked: {type(error).__name__}: {error}"
+                        f"{token_problem(self._source.settings.client)}; "
                         "check that the broker runs, that its advertised address can be reached from here, and the "
                         "kafka.security options"
                     ) from error

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -27,6 +27,7 @@ from kafka.record.default_records import DefaultRecordBatch
 from streamlake import clock
 from streamlake.errors import SourceError
 from streamlake.source.kafka_source import KafkaSource
+from streamlake.source.oauth_tokens import token_problem
 from streamlake.source.offsets import OffsetRange
 from streamlake.source.record_blocks import RecordBlock, parse_blocks
 from streamlake.source.topic_now import not_known, refuse_topic_creation
@@ -46,7 +47,7 @@ _lock = threading.Lock()
 class _Kept:
     """A consumer that nobody has borrowed: since `since`; `topics` are the ids of those that it has read."""
 
-    owner: tuple[int, str]
+    owner: tuple[int, Mapping[str, Any]]
     since: float
     consumer: KafkaConsumer
     topics: dict[str, str]
@@ -69,7 +70,7 @@ def borrowed_consumer(source: KafkaSource, piece: OffsetRange) -> Iterator[Kafka
     Its `poll` gives records whose value is a RecordBlock (see `block_of`). Raises SourceError when no broker answers.
     """
     arguments = consumer_arguments(source)
-    owner = (os.getpid(), repr(sorted(arguments.items())))
+    owner = (os.getpid(), arguments)
     kept = _take(owner, piece) or _Kept(owner, 0.0, _connect(source, arguments), {})
     kept.topics[piece.topic] = piece.topic_id
     try:
@@ -113,7 +114,7 @@ def close_idle_consumers() -> None:
         _close(kept.consumer)
 
 
-def _take(owner: tuple[int, str], piece: OffsetRange) -> _Kept | None:
+def _take(owner: tuple[int, Mapping[str, Any]], piece: OffsetRange) -> _Kept | None:
     """A kept consumer for the range. One whose records ahead are not to be used is closed: a seek would not drop them, nor
     what is still under way."""
     found: _Kept | None = None
@@ -143,8 +144,9 @@ def _connect(source: KafkaSource, arguments: dict[str, Any]) -> KafkaConsumer:
         consumer = KafkaConsumer(**arguments)
     except (KafkaError, OSError, ValueError, AssertionError) as error:
         raise SourceError(
-            f"Kafka at {source.bootstrap_servers} cannot be reached: {type(error).__name__}: {error}; check that the "
-            "broker runs, that its advertised address can be reached from the executors, and the kafka.security options"
+            f"Kafka at {source.bootstrap_servers} cannot be reached: {type(error).__name__}: {error}"
+            f"{token_problem(arguments)}; check that the broker runs, that its advertised address can be reached from the "
+            "executors, and the kafka.security options"
         ) from error
     refuse_topic_creation(consumer)
     _require_blocks()

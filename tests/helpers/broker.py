@@ -46,11 +46,13 @@ class KafkaBroker:
     """A running broker. `bootstrap_servers` is what clients connect to; its log is `home`/broker.log.
 
     One in the `home` of a former one has its data and its ports. One that is `beside` another belongs to its cluster, as a
-    second broker, node 2; the first, node 1, is also the controller.
+    second broker, node 2; the first, node 1, is also the controller. `more` are
+    further properties; the last one of a name counts.
     """
 
-    def __init__(self, home: Path, beside: KafkaBroker | None = None) -> None:
+    def __init__(self, home: Path, beside: KafkaBroker | None = None, more: str = "") -> None:
         self.home = home
+        self._more = more
         self.node = 1 if beside is None else 2
         self._beside = beside
         self._config = home / "server.properties"
@@ -199,7 +201,7 @@ class KafkaBroker:
             controller=self._controller_port,
             listeners=",".join(listeners),
             data=self.home / "data",
-        )
+        ) + self._more.format(plain=listeners[0], control=f"CONTROLLER://127.0.0.1:{self._controller_port}")
 
     def _cluster(self) -> str:
         """The id of the cluster that this broker makes, or joins."""

@@ -86,6 +86,12 @@ def test_raw_format_is_the_value_as_it_is():
         ({"options": {"kafka.check.crcs": "perhaps"}}, "true or false"),
         ({"options": {"kafka.auto.offset.reset": "latest"}}, "starting-offsets"),
         ({"options": {"kafka.sasl.jaas.config": "nonsense"}}, "kafka.sasl.plain.username"),
+        (
+            {"options": {"kafka.sasl.mechanism": "OAUTHBEARER"}},
+            "needs kafka.sasl.oauthbearer.token.endpoint.url",
+        ),
+        ({"options": {"kafka.sasl.oauthbearer.scope": "s"}}, "belong to kafka.sasl.mechanism=OAUTHBEARER"),
+        ({"options": {"kafka.sasl.oauthbearer.scop": "s"}}, "did you mean 'kafka.sasl.oauthbearer.scope'"),
     ],
 )
 def test_mistakes_are_errors_with_a_way_out(arguments, problem):
