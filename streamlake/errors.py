@@ -141,6 +141,15 @@ class ConflictValidationError(CommitError):
     """Certainly not committed, because another writer's change contradicts it: a blind retry is wrong."""
 
 
+class StagedUnfitError(ConflictValidationError):
+    """Certainly not committed, because the table has changed so that what is staged does not fit it any more: Spark writes the
+    checkpoint again where it still has its rows."""
+
+
+class FormatUpgradedError(ConflictValidationError):
+    """Certainly not committed, because the table is of a newer format version, which takes other delete files."""
+
+
 class HeadMovedError(ConflictValidationError):
     """Certainly not committed, because the branch is no longer at the snapshot that the change was computed for.
 

@@ -28,9 +28,7 @@ class CommittableStore:
 
     def record(self, committable: Committable) -> None:
         """Make a Committable durable. A second attempt of the same checkpoint replaces the first."""
-        self._io.write_bytes(
-            self._path(committable.identity.checkpoint_id), committable_to_bytes(committable)
-        )
+        self._io.write_bytes(self.path(committable.identity.checkpoint_id), committable_to_bytes(committable))
         failpoint("committable-recorded")
 
     def pending(self) -> list[Committable]:
@@ -40,10 +38,11 @@ class CommittableStore:
 
     def remove(self, identity: CheckpointIdentity) -> None:
         """Forget a Committable; its manifests stay, because the table refers to them."""
-        self._io.delete(self._path(identity.checkpoint_id))
+        self._io.delete(self.path(identity.checkpoint_id))
         failpoint("committable-removed")
 
-    def _path(self, checkpoint_id: int) -> str:
+    def path(self, checkpoint_id: int) -> str:
+        """Where the Committable of a checkpoint is."""
         return self._locations.committable(self._owner, checkpoint_id)
 
 

@@ -18,7 +18,8 @@ from streamlake.commit.history import History, committed_snapshot
 from streamlake.commit.lineage import Finding, RecoverCommand, lineage_error
 from streamlake.commit.marker import Marker, key_summary, marker_property, marker_summary, next_fence
 from streamlake.commit.receipt import CommitReceipt, Outcome
-from streamlake.errors import FencedError, LineageError
+from streamlake.commit.staged_fit import spec_misfit
+from streamlake.errors import FencedError, LineageError, StagedUnfitError
 from streamlake.formats.manifests import read_manifest
 from streamlake.spec.data_file import DataFile
 from streamlake.spec.manifest import ManifestContent, ManifestFile
@@ -137,6 +138,7 @@ class Committer:
 
     def _snapshot(self, committable: Committable, files: Sequence[DataFile] | None) -> Snapshot:
         identity = committable.identity
+        self._require_fit(self._table.metadata, committable)
         operation = self._operation(committable, files)
         operation.set_summary(dict(committable.summary))
         operation.set_summary(marker_summary(identity))
@@ -216,6 +218,7 @@ class Committer:
                     f"last, and is at {'none' if marker is None else marker.checkpoint_id} now, before {identity} is "
                     f"committed: {_ANOTHER_DRIVER}"
                 )
+            self._require_fit(metadata, committable)
             return
         if marker.checkpoint_id > identity.checkpoint_id:
             raise FencedError(
@@ -228,6 +231,14 @@ class Committer:
                 identity.pipeline,
             )
         raise _AlreadyCommitted
+
+    def _require_fit(self, metadata: TableMetadata, committable: Committable) -> None:
+        reason = spec_misfit(metadata, committable)
+        if reason is not None:
+            raise StagedUnfitError(
+                f"{committable.identity} is staged for {metadata.location} and does not fit it any more: {reason}. Nothing of it "
+                "was committed; start the stream again, which writes the checkpoint once more"
+            )
 
     def _held(self, metadata: TableMetadata, identity: CheckpointIdentity) -> Marker | None:
         """The job's last checkpoint in this metadata, where it is beyond doubt and this driver may still commit."""

@@ -100,6 +100,19 @@ def staged_lost(location: str, staged_id: int, marker: Marker | None) -> Finding
     )
 
 
+def staged_unfit(location: str, staged_id: int, marker: Marker | None, reason: str) -> Finding:
+    """A checkpoint that Spark was told to be done while it was only staged cannot be committed any more."""
+    held = (
+        "no checkpoint of it" if marker is None else f"nothing newer than checkpoint {marker.checkpoint_id}"
+    )
+    return replace(
+        table_older(location, staged_id, marker),
+        found=f"checkpoint {staged_id} is staged for {location}, and Spark went on before it was committed; the table holds "
+        f"{held}, and what is staged cannot be committed any more: {reason}",
+        by_hand="undo what others changed in the table, where that is possible",
+    )
+
+
 def staged_by_another(location: str, identity: CheckpointIdentity, staged: CheckpointIdentity) -> Finding:
     """A stream that writes ahead of its commits has staged another checkpoint under the id of this one."""
     return Finding(

@@ -13,6 +13,7 @@ from streamlake.checkpoint.committable import Committable
 from streamlake.errors import MissingFileError
 from streamlake.formats.manifests import read_manifest
 from streamlake.spec.manifest import ManifestFile
+from streamlake.spec.partition_spec import PartitionSpec
 from streamlake.table.table import Table
 
 STAGED_AT = "staged-at-sequence-number"
@@ -65,6 +66,7 @@ def _manifests(table: Table, branch: str) -> Iterator[ManifestFile]:
 
 
 def _paths(table: Table, manifest: ManifestFile) -> set[str]:
-    """The paths in a manifest, those of files that it removes too."""
-    entries = read_manifest(table.io, manifest, table.specs, with_stats=False)
+    """The paths in a manifest, those of files that it removes too, whether or not the table has its partition spec."""
+    anywhere = {manifest.partition_spec_id: PartitionSpec(manifest.partition_spec_id)}
+    entries = read_manifest(table.io, manifest, anywhere, with_stats=False)
     return {entry.data_file.file_path for entry in entries}

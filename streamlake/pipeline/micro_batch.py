@@ -16,7 +16,7 @@ from streamlake import clock
 from streamlake.checkpoint.committable import Committable
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.commit.receipt import REJECTED_COUNTER, CommitReceipt, Outcome
-from streamlake.errors import IndexDamagedError, StreamlakeError
+from streamlake.errors import IndexDamagedError, StagedUnfitError, StreamlakeError
 from streamlake.failpoints import failpoint
 from streamlake.pipeline.parallel import Ending, in_parallel
 from streamlake.pipeline.rejects import REJECTED_RECORDS
@@ -150,7 +150,11 @@ def _recover(run: SinkRun, identity: CheckpointIdentity) -> CommitReceipt | None
         if _is_due(run, committable, identity):
             failpoint("before-recommit")
             try:
+                run.require_fit(committable)
                 committed = run.commit(committable, outcome=Outcome.RECOVERED)
+            except StagedUnfitError as error:
+                run.unfit(committable, error, identity)
+                break
             except IndexDamagedError:
                 if committable.identity.checkpoint_id != identity.checkpoint_id:
                     raise

@@ -21,6 +21,7 @@ from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.checkpoint.table_note import NO_CHECKPOINT
 from streamlake.commit.history import committed_snapshot
 from streamlake.decode.rejected_records import RejectStamp
+from streamlake.errors import StagedUnfitError
 from streamlake.formats.readers import read_data_file
 from streamlake.pipeline.checkpoint_table import CheckpointTable
 from streamlake.pipeline.patience import Patience
@@ -136,10 +137,23 @@ class RejectsRun:
         if run is not None:
             for committable in run.pending():
                 if committable.identity.checkpoint_id <= (NO_CHECKPOINT if held is None else held):
+                    self._require_fit(run, committable)
                     self._commit(committable)
                 else:
                     run.store.remove(committable.identity)
         self._recovered = True
+
+    def _require_fit(self, run: SinkRun, committable: Committable) -> None:
+        """The table has the checkpoint already, and its records do not come again. Raises StagedUnfitError."""
+        checkpoint_id = committable.identity.checkpoint_id
+        try:
+            run.require_fit(committable)
+        except StagedUnfitError as error:
+            raise StagedUnfitError(
+                f"{self._table}: the rejects of checkpoint {checkpoint_id} ({committable.rows} records) are staged and cannot be "
+                f"committed: {error}. Restore the file; or, to go on without these rejects, delete "
+                f"{run.store.path(checkpoint_id)}, and find the records in their topic by the offsets of that checkpoint"
+            ) from error
 
     def _commit(self, committable: Committable) -> None:
         run = self._opened()

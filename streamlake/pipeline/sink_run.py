@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -16,12 +17,19 @@ from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.checkpoint.store import CommittableStore
 from streamlake.checkpoint.table_note import NO_CHECKPOINT, Noted
 from streamlake.commit.committer import OVERWRITES, Committer
-from streamlake.commit.findings import marks_lost, staged_by_another, staged_gone, staged_lost
+from streamlake.commit.findings import (
+    marks_lost,
+    staged_by_another,
+    staged_gone,
+    staged_lost,
+    staged_unfit,
+)
 from streamlake.commit.lineage import Finding, RecoverCommand
 from streamlake.commit.marker import Marker
 from streamlake.commit.receipt import CommitReceipt, Outcome
+from streamlake.commit.staged_fit import STAGED_SPECS, missing_file, spec_misfit, staged_specs
 from streamlake.commit.traces import STAGED_AT, holds, is_gone
-from streamlake.errors import SchemaMismatchError, StorageError, StreamlakeError
+from streamlake.errors import SchemaMismatchError, StagedUnfitError, StorageError, StreamlakeError
 from streamlake.failpoints import failpoint
 from streamlake.pipeline.arrow_batches import bound_by_rows
 from streamlake.pipeline.checkpoint_table import CheckpointTable
@@ -49,6 +57,7 @@ from streamlake.write.target import WriteTarget
 from streamlake.write.task import Task, write_task
 from streamlake.write.upsert_target import UpsertTarget
 
+_LOG = logging.getLogger(__name__)
 _NOTE_EVERY_S = 10.0
 FOLLOWS = "follows"
 """In a Committable of a run that writes ahead: the checkpoint that is committed before it."""
@@ -148,6 +157,32 @@ class SinkRun:
         if (NO_CHECKPOINT if marker is None else marker.checkpoint_id) < follows:
             finding = staged_lost(self.table.location, follows, marker)
             raise self.committer.error(finding, identity.pipeline)
+
+    def require_fit(self, committable: Committable) -> None:
+        """What a predecessor staged must have all of its files. Raises StagedUnfitError."""
+
+        def check() -> None:
+            reason = spec_misfit(self.table.metadata, committable)
+            path = None if reason else missing_file(self.table, committable)
+            if reason is None and path is not None:
+                reason = f"{path} is no longer there; an orphan removal may have deleted it"
+            if reason is not None:
+                raise StagedUnfitError(reason)
+
+        self.patience.through(check)
+
+    def unfit(self, committable: Committable, error: StreamlakeError, current: CheckpointIdentity) -> None:
+        """A staged checkpoint cannot be committed any more: forgotten where it is the current one, which Spark writes
+        again. Raises LineageError where Spark went on before it was committed."""
+        identity = committable.identity
+        if identity.checkpoint_id != current.checkpoint_id:
+            marker = self.patience.through(lambda: self.committer.marker(identity))
+            finding = staged_unfit(self.table.location, identity.checkpoint_id, marker, str(error))
+            raise self.committer.error(finding, identity.pipeline) from error
+        _LOG.warning(
+            "%s was staged and is written again, because it does not fit the table: %s", identity, error
+        )
+        self._forget(lambda staged: staged == identity)
 
     def _unmarked(self, committable: Committable) -> Finding | None:
         """What is wrong with a staged checkpoint of a job that the table has no mark of."""
@@ -334,7 +369,12 @@ class SinkRun:
         return False
 
     def _recorded(self, committable: Committable) -> Committable:
-        extra = {**committable.extra, STAGED_AT: self.table.metadata.last_sequence_number}
+        metadata = self.table.metadata
+        extra = {
+            **committable.extra,
+            STAGED_AT: metadata.last_sequence_number,
+            STAGED_SPECS: staged_specs(metadata, committable.manifests),
+        }
         if self.queue is not None:
             extra[FOLLOWS] = self._last_staged
         summary = {**watermark_summary(self.newest), **committable.summary}

@@ -10,8 +10,6 @@ Invariant: a Committable that deletes by position names its base snapshot, and i
 
 from __future__ import annotations
 
-import logging
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -25,7 +23,13 @@ from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.checkpoint.table_note import Noted
 from streamlake.commit.lineage import RecoverCommand
 from streamlake.commit.receipt import CommitReceipt, Outcome
-from streamlake.errors import CommitConflictError, HeadMovedError, IndexDamagedError, MisplacedKeyError
+from streamlake.errors import (
+    CommitConflictError,
+    FormatUpgradedError,
+    HeadMovedError,
+    IndexDamagedError,
+    MisplacedKeyError,
+)
 from streamlake.failpoints import failpoint
 from streamlake.formats.position_deletes import merged_positions
 from streamlake.index.bucketing import Bucketing
@@ -43,14 +47,16 @@ from streamlake.pipeline.rewriting import rewritten
 from streamlake.pipeline.sink_run import SinkRun
 from streamlake.pipeline.table_index import Indexed, TableIndex, advanced
 from streamlake.pipeline.task_outcome import task_ids
-from streamlake.pipeline.upsert_options import UNSET_VALUES, UpsertOptions
+from streamlake.pipeline.task_sums import last_mark, summed, tell_refused
+from streamlake.pipeline.upgraded_deletes import outdated, own_deletes
+from streamlake.pipeline.upsert_options import UpsertOptions
 from streamlake.spec.data_file import DataFile
 from streamlake.table.options import RetryOptions
 from streamlake.table.table import Table
 from streamlake.write.merged_deletes import MergedDeletes, merge_deletes
 from streamlake.write.moved_rows import write_moved_rows
 from streamlake.write.output_files import OutputFiles
-from streamlake.write.result import Refused, WriteResult
+from streamlake.write.result import WriteResult
 from streamlake.write.target import WriteTarget
 from streamlake.write.truncation import Mark, later
 from streamlake.write.upsert_key import UpsertKey
@@ -59,13 +65,11 @@ from streamlake.write.upsert_task import upsert_task
 
 Array = Any  # numpy array
 
-_LOG = logging.getLogger(__name__)
 
 _RUNS = "index-runs"
 _REWRITTEN = "rewritten"
 _TRUNCATED = "truncated-below"
 _MESSAGE_KEY = "message-key"
-_SHOWN = 20
 
 
 @dataclass(frozen=True)
@@ -253,7 +257,7 @@ class UpsertRun(SinkRun):
                 sequence_ids=self._options.key.sequence_ids,
                 extra={
                     "counters": {
-                        **_summed([*(result.counters for result in results), changed.counters]),
+                        **summed([*(result.counters for result in results), changed.counters]),
                         "rows-indexed": self._index.rows_indexed(),
                     }
                 },
@@ -274,8 +278,12 @@ class UpsertRun(SinkRun):
         deadline = clock.monotonic() + retry.total_timeout_ms / 1000
         while True:
             try:
+                committable, changed = self._of_version(committable, changed)
                 receipt = self._commit_once(committable, outcome, None if changed is None else changed.files)
                 break
+            except FormatUpgradedError:
+                if clock.monotonic() > deadline:
+                    raise
             except HeadMovedError as moved:
                 if clock.monotonic() > deadline:
                     raise CommitConflictError(
@@ -306,7 +314,7 @@ class UpsertRun(SinkRun):
             delete_files=tuple(file for result in results for file in result.delete_files),
             removed=tuple(file for result in results for file in result.removed),
             state=None,
-            truncated_below=_last_mark(result.truncated_below for result in results),
+            truncated_below=last_mark(result.truncated_below for result in results),
         )
         if self._indexed is None:
             return changed
@@ -320,7 +328,7 @@ class UpsertRun(SinkRun):
         changed = replace(
             changed, data_files=(*changed.data_files, *moved.data_files), counters=moved.counters
         )
-        _tell_refused([*(each for result in results for each in result.refused), *moved.refused])
+        tell_refused([*(each for result in results for each in result.refused), *moved.refused])
         index = [result.index for result in results if result.index is not None]
         merged_away = {path for each in index for path in each.merged_away}
         kept = tuple(ref for ref in state.runs if ref.path not in merged_away)
@@ -405,7 +413,8 @@ class UpsertRun(SinkRun):
         again = set(committable.extra[_REWRITTEN])
         written = tuple(file for file in files if file.is_data and file.file_path not in again)
         paths = {file.file_path for file in written}
-        here = tuple(file for file in files if not file.is_data and file.referenced_data_file in paths)
+        of_files = [file for file in files if not file.is_data or file.file_path in paths]
+        here = self.patience.through(lambda: own_deletes(self._write_target(committable.identity), of_files))
         changed = self._deleting(
             Changed(written, here, (), None, truncated_below=committable.extra.get(_TRUNCATED)),
             deleted,
@@ -428,6 +437,30 @@ class UpsertRun(SinkRun):
         self._supersede(manifest.manifest_path for manifest in committable.manifests)
         return recorded, changed
 
+    def _of_version(
+        self, committable: Committable, changed: Changed | None
+    ) -> tuple[Committable, Changed | None]:
+        """What is staged, with deletes as the table's format version has them, which may be newer than the staging."""
+        if self.table.format_version < 3 or not committable.delete_files:
+            return committable, changed
+        files = changed.files if changed else self.patience.through(lambda: self.committer.files(committable))
+        if not outdated(files, self.table.format_version):
+            return committable, changed
+        if committable.index_state is not None:
+            return self._resolved_again(committable)
+        target = self._write_target(committable.identity)
+        vectors = self.patience.through(lambda: own_deletes(target, files))
+        kept = [*(file for file in files if not outdated([file], target.format_version)), *vectors]
+        fresh = replace(
+            committable,
+            manifests=self._manifests(kept),
+            delete_files=sum(not file.is_data for file in kept),
+        )
+        self.patience.through(lambda: self.store.record(fresh))
+        self._supersede(file.file_path for file in files if file not in kept)
+        self._supersede(manifest.manifest_path for manifest in committable.manifests)
+        return fresh, None
+
     def _refreshed(self, *, rebuild: bool = False, bucketing: Bucketing | None = None) -> Indexed:
         return self.patience.through(
             lambda: self._index.refresh(self._session, rebuild=rebuild, bucketing=bucketing)
@@ -440,30 +473,3 @@ class UpsertRun(SinkRun):
         """Remove files once the checkpoint is committed without them, and no earlier: until then a driver that believes
         this one dead may be committing just these."""
         self._superseded.update(paths)
-
-
-def _last_mark(marks: Iterable[Mark | None]) -> Mark | None:
-    last: Mark | None = None
-    for mark in marks:
-        last = later(last, mark)
-    return last
-
-
-def _tell_refused(refused: Sequence[Refused]) -> None:
-    if refused:
-        places = ", ".join(f"{each.topic}-{each.partition} offset {each.offset}" for each in refused[:_SHOWN])
-        _LOG.warning(
-            "%d changes are not carried out, as the table property %s says: %s%s; the first: %s",
-            len(refused),
-            UNSET_VALUES,
-            places,
-            ", ..." if len(refused) > _SHOWN else "",
-            refused[0].reason,
-        )
-
-
-def _summed(parts: Iterable[Mapping[str, int]]) -> Counter[str]:
-    counters: Counter[str] = Counter()
-    for part in parts:
-        counters.update(part)
-    return counters

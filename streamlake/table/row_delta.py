@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from streamlake.errors import ConflictValidationError, DataInvalidError, HeadMovedError, InvalidOptionError
+from streamlake.errors import DataInvalidError, FormatUpgradedError, HeadMovedError, InvalidOptionError
 from streamlake.formats.manifests import read_manifest
 from streamlake.spec.binding import bind, to_expression
 from streamlake.spec.data_file import DataFile
@@ -136,7 +136,7 @@ class RowDelta(IsolatedProducer):
         for file in deletes.files:
             reason = unfit(file, base.format_version)
             if reason is not None:
-                raise ConflictValidationError(
+                raise FormatUpgradedError(
                     f"{self._table.name} was upgraded to format version {base.format_version} meanwhile:"
                     f" {file.file_path} cannot be committed, {reason}; load the table again and write the deletes again"
                 )

@@ -38,7 +38,7 @@ from streamlake.errors import (
 )
 from streamlake.formats import exact_decimals
 from streamlake.maintain import reachable_files
-from streamlake.pipeline import commit_queue, lineage_check, query_identity
+from streamlake.pipeline import commit_queue, lineage_check, query_identity, sink_run, upsert_run
 from streamlake.pipeline.diagnosis import diagnose
 from streamlake.pipeline.sink_run import SinkRun
 from streamlake.pipeline.upsert_run import UpsertRun
@@ -62,7 +62,7 @@ from streamlake.write.output_files import OutputFiles
 from streamlake.write.target import WriteTarget
 from tests.helpers import foreign_writers
 from tests.helpers.fake_cluster import FakeCluster
-from tests.helpers.invariants import check_table
+from tests.helpers.invariants import check_table, live_entries
 from tests.helpers.local_rejects import RejectingStream, rejected_rows_of
 from tests.helpers.local_stream import LocalStream, Record
 from tests.helpers.local_upserts import LocalUpserts
@@ -586,6 +586,32 @@ def without_limit(patch: Patch) -> None:
     )
 
 
+# T25: what changes under a staged checkpoint
+
+
+def check_staged_files_are_there(home: Path) -> None:
+    """Somebody's orphan removal takes a data file of a staged checkpoint."""
+    stream = staged(home)
+    table = open_table(stream.location)
+    known = {entry.data_file.file_path for entry in live_entries(table)}
+    for path in sorted(Path(home, "table", "data").rglob("*.parquet")):
+        if str(path) not in known:
+            path.unlink()
+    finishes(stream)
+
+
+def check_upgrade_under_a_staged_checkpoint(home: Path) -> None:
+    records = [(number % 3, f"v{number}") for number in range(10)]
+    make_table(home / "table", "id long, v string", (), 2)
+    stream = LocalStream(home, records, mode="upsert").start(2)
+    with Patch.context() as patch:
+        patch.setattr(UpsertRun, "commit", died)
+        with pytest.raises(KeyboardInterrupt):
+            stream.start(1)
+    foreign_writers.upgrade(stream.location)
+    finishes(stream, [(0, "v9"), (1, "v7"), (2, "v8")])
+
+
 # T26: a topic is deleted and made anew
 
 
@@ -738,6 +764,18 @@ GUARDS = [
     ),
     Guard("T20", "writing waits for commits", without_limit, check_back_pressure),
     Guard(
+        "T25",
+        "what is staged has its files",
+        setting(sink_run, "missing_file", lambda *_: None),
+        check_staged_files_are_there,
+    ),
+    Guard(
+        "T25",
+        "deletes follow the format version",
+        setting(upsert_run, "outdated", lambda *_: False),
+        check_upgrade_under_a_staged_checkpoint,
+    ),
+    Guard(
         "T26",
         "a plan compares the ids of topics",
         setting(OffsetPlanner, "identified", lambda _, due, logged: due),
@@ -769,7 +807,7 @@ GUARDS = [
     ),
 ]
 NAMES = [f"{guard.trap}-{guard.name.replace(' ', '-')}" for guard in GUARDS]
-TRAPS = {f"T{number}" for number in (*range(1, 21), 26, 28, 29)}
+TRAPS = {f"T{number}" for number in (*range(1, 21), 25, 26, 28, 29)}
 
 
 @pytest.mark.parametrize("guard", GUARDS, ids=NAMES)

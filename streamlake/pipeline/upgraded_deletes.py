@@ -1,0 +1,49 @@
+"""Position deletes that were staged for a table of format version 2, as a table takes them that is of version 3 by now.
+
+Only those of the checkpoint's own data files: where the rows of older files are is resolved again. Invariant: the same rows
+are deleted, and a data file of the checkpoint has one deletion vector (spec: Deletion Vectors).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+from streamlake.formats.position_deletes import merged_positions, read_position_deletes
+from streamlake.spec.data_file import DataFile, FileContent
+from streamlake.table.delete_rules import unfit
+from streamlake.write.live_file import LiveFile
+from streamlake.write.merged_deletes import merge_deletes
+from streamlake.write.output_files import OutputFiles
+from streamlake.write.target import WriteTarget
+
+Array = Any  # numpy array
+
+
+def outdated(files: Iterable[DataFile], format_version: int) -> bool:
+    """Whether a table of this version refuses a delete file of `files` that an older version takes."""
+    return any(_is_positions(file) and unfit(file, format_version) is not None for file in files)
+
+
+def own_deletes(target: WriteTarget, files: Iterable[DataFile], number: int = 0) -> tuple[DataFile, ...]:
+    """The deletes by position in `files` that are of data files in `files`, as `target` takes them: as they are, or as
+    new deletion vectors. `number` is of the output; `target` has no other one of it."""
+    files = list(files)
+    data = {file.file_path: LiveFile(file) for file in files if file.is_data}
+    deletes = [file for file in files if not file.is_data and file.content == FileContent.POSITION_DELETES]
+    kept = tuple(file for file in deletes if file.deletes_from in data)
+    if not outdated(deletes, target.format_version):
+        return kept
+    parts: dict[str, list[Array]] = defaultdict(list)
+    for file in deletes:
+        for path, positions in read_position_deletes(target.io, file).items():
+            if path in data:
+                parts[path].append(positions)
+    deleted = {path: merged_positions(found) for path, found in parts.items()}
+    output = OutputFiles(target, number, 0, 0)
+    return merge_deletes(target, output, deleted, data, keep_files=True).delete_files
+
+
+def _is_positions(file: DataFile) -> bool:
+    return not file.is_data and file.content == FileContent.POSITION_DELETES and not file.is_deletion_vector
