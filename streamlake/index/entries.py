@@ -26,6 +26,9 @@ NULL_KEY = 4
 NO_GUARD = 8
 """The entry's guard is not known, although other entries of the run have one."""
 
+GONE = ""
+"""In place of the path of a data file that is not live: what is left of its entries keeps their guards, and names no row."""
+
 ENDS_SEARCH = SUPERSEDES | TOMBSTONE
 
 

@@ -66,6 +66,20 @@ def concat_guards(parts: Sequence[Guards]) -> Guards:
     return Guards(np.concatenate(values) if parts[0].is_numeric else pa.concat_arrays(values))
 
 
+def greatest_rows(group: Array, guards: Guards, count: int) -> Array:
+    """(count,) int64: of n guards in groups 0..count-1, (n,) integers, the row of the greatest in each; -1: there is none."""
+    if guards.is_numeric:
+        order = np.lexsort((guards.values, group))
+    else:
+        table = pa.table({"group": group, "guard": guards.values})
+        order = pc.sort_indices(table, [("group", "ascending"), ("guard", "ascending")]).to_numpy()
+    groups = group[order]
+    last: Array = np.append(groups[1:] != groups[:-1], True) if len(groups) else np.zeros(0, dtype=bool)
+    rows: Array = np.full(count, -1, dtype=np.int64)
+    rows[groups[last]] = order[last]
+    return rows
+
+
 def compare(a: Guards, b: Guards) -> Array:
     """(n,) bool: whether a[i] < b[i]."""
     return a.below(b)

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from streamlake.errors import IndexDamagedError
 from streamlake.index.blocks import Block, block_of
 from streamlake.index.entries import ENDS_SEARCH, NO_GUARD, NULL_KEY, TOMBSTONE, Entries, RunFile
-from streamlake.index.guards import Guards, concat_guards
+from streamlake.index.guards import Guards, concat_guards, greatest_rows
 from streamlake.index.keys import Keys
 from streamlake.index.run import Run
 
@@ -35,8 +35,8 @@ class Found:
 
     Row i belongs to key `query[i]` and lies at `positions[i]` of `paths[file[i]]`; run `run[i]` said so (0 = newest).
     `own[j]`: whether `paths[j]` was written by the task of this bucket. `exists` (n,) bool: the key has a live row.
-    Where `guard_known` (n,) bool, `guards` has the greatest guard of the key's live rows and tombstone; both None when
-    no run keeps guards.
+    Where `guard_known` (n,) bool, `guards` has the greatest guard of the key's rows and tombstone, also of rows whose file is
+    gone: another writer may have put them elsewhere, without their guards. Both None when no run keeps guards.
     """
 
     query: Array
@@ -55,7 +55,7 @@ class Found:
 
 @dataclass(frozen=True, eq=False)
 class KeyIndex:
-    """The runs of one bucket, newest first; entries of data files that are not `live` do not count."""
+    """The runs of one bucket, newest first; entries of data files that are not `live` count for their guards alone."""
 
     runs: Sequence[Run | Entries]
     live: Live
@@ -168,12 +168,7 @@ def greatest_guards(
         np.maximum.at(greatest, group, guards.values)
         greatest[~known] = 0
         return Guards(greatest), known
-    table = pa.table({"group": group, "guard": guards.values})
-    order = pc.sort_indices(table, [("group", "ascending"), ("guard", "ascending")]).to_numpy()
-    groups = group[order]
-    last: Array = np.append(groups[1:] != groups[:-1], True) if len(groups) else np.zeros(0, dtype=bool)
-    rows: Array = np.full(count, -1, dtype=np.int64)
-    rows[groups[last]] = order[last]
+    rows = greatest_rows(group, guards, count)
     taken = guards.values.take(pa.array(rows, mask=rows < 0))
     return Guards(pc.fill_null(taken, pa.scalar(b"", pa.large_binary()))), known
 
@@ -225,7 +220,7 @@ def _search_block(search: _Search, block: Block, run: int, files: _Files, stoppe
     dead = flags & TOMBSTONE != 0
     lives = ~dead
     lives[lives] = files.are_live(file[lives])
-    counts = (lives | dead) & (flags & NO_GUARD == 0)
+    counts = flags & NO_GUARD == 0
     guards = block.take_guards(entry[counts])
     rows = entry[lives]
     return _Hits(

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
+from streamlake import clock
 from streamlake.index.entries import (
     ENDS_SEARCH,
     NO_GUARD,
@@ -23,6 +24,7 @@ from streamlake.index.entries import (
     RunFile,
     concat_entries,
 )
+from streamlake.index.guards import greatest_rows
 from streamlake.index.lookup import Live
 from streamlake.index.merge_input import HIGHEST_HASH, SLICE_ENTRIES, MergeInput, Slice
 from streamlake.index.run import Run
@@ -45,13 +47,13 @@ def merge_runs(
 ) -> RunRef:
     """Merge `runs`, newest first, into the run that `writer` writes, and close it.
 
-    Entries that are superseded or whose data file is not `live` are left out. `is_oldest`: no older run of the bucket
-    remains. A tombstone is kept while one does, and where guards are kept also as long as it is not older than
+    Entries that are superseded or whose data file is not `live` are left out; what they alone know of a key's guard goes to
+    its newest row, else it is kept as a tombstone is, from now on. `is_oldest`: no older run of the bucket remains. A tombstone is kept while one does, and where guards are kept also as long as it is not older than
     `drop_tombstones_before_ms` (epoch milliseconds; None: for ever). Only keys with a hash in `hashes` (both ends
     included) are taken; with `keep_own` false no file of the result is own. Raises what the writer raises, and
     IndexDamagedError when the runs are of different kinds; then nothing is left behind.
     """
-    rule = _Rule(is_oldest, drop_tombstones_before_ms)
+    rule = _Rule(is_oldest, drop_tombstones_before_ms, clock.now_ms())
     sink: _Sink | None = None
     try:
         merged = MergeInput(runs, live, hashes, keep_own=keep_own)
@@ -76,7 +78,7 @@ def split_runs(
     """Merge `runs`, newest first and all that there are, into one run for each part that `split` makes of entries, without files
     of their own: their rows are now spread over the parts. `new_writer` gives the writer of part i; one without entries gets no
     run. Arguments and errors otherwise as of `merge_runs`."""
-    rule = _Rule(True, drop_tombstones_before_ms)
+    rule = _Rule(True, drop_tombstones_before_ms, clock.now_ms())
     sinks: dict[int, _Sink] = {}
     try:
         merged = MergeInput(runs, live, (0, HIGHEST_HASH), keep_own=False)
@@ -152,6 +154,7 @@ class _Rule:
 
     is_oldest: bool
     before_ms: int | None
+    now_ms: int
 
     def kept(self, part: Slice) -> Entries:
         """What remains, in hash order."""
@@ -173,17 +176,31 @@ class _Rule:
         tombstones = reached & (flags & TOMBSTONE != 0)
         keep = rows | (tombstones & self._is_remembered(entries, order, flags))
 
+        taken = _taken_over(entries, order, flags, group, keep, reached & ~rows & ~tombstones)
+        flags[taken.rows] &= np.uint8(0xFF - NO_GUARD)
         flags[rows & (end >= 0)[group]] |= SUPERSEDES
+        buried = taken.alone & (self.is_oldest | (end >= 0)[group])
+        flags[taken.alone] &= np.uint8(NULL_KEY)
+        flags[buried] |= np.uint8(TOMBSTONE)
+        keep |= taken.alone
         if not self.is_oldest:
             bare = (end >= 0) & ~has_row
             keep |= tombstones & bare[group]
-            bare[group[tombstones]] = False
+            bare[group[tombstones | buried]] = False
             # What ended the search was a row of a file that is gone: older rows must stay hidden.
             barriers = end[bare]
             flags[barriers] = flags[barriers] & NULL_KEY | TOMBSTONE | NO_GUARD
             keep[barriers] = True
         kept = np.flatnonzero(keep)
-        return replace(entries.take(order[kept]), flags=flags[kept])
+        result = replace(entries.take(order[kept]), flags=flags[kept])
+        if entries.guards is None or entries.times is None or not (taken.alone.any() or len(taken.rows)):
+            return result
+        return replace(
+            result,
+            files=np.where((taken.alone & ~buried)[kept], np.int32(part.gone), result.files),
+            guards=entries.guards.take(order[taken.guard_of[kept]]),
+            times=np.where(buried[kept], self.now_ms, result.times),
+        )
 
     def _is_remembered(self, entries: Entries, order: Array, flags: Array) -> Array:
         """Which entries would be kept as tombstones for their guard."""
@@ -191,6 +208,41 @@ class _Rule:
             return np.zeros(len(order), dtype=bool)
         guarded = flags & NO_GUARD == 0
         return guarded if self.before_ms is None else guarded & (entries.times[order] >= self.before_ms)
+
+
+@dataclass(frozen=True, eq=False)
+class _TakenOver:
+    """What n entries know of guards for others. The kept `rows` (m,) get the guard of another entry, which is at
+    `guard_of[row]`, (n,) and elsewhere the place itself; `alone` (n,) bool: nothing else is left of the key."""
+
+    rows: Array
+    guard_of: Array
+    alone: Array
+
+
+def _taken_over(
+    entries: Entries, order: Array, flags: Array, group: Array, keep: Array, gone: Array
+) -> _TakenOver:
+    """Who takes over the guards of the entries in `gone`, (n,) bool, where these are the greatest of their keys."""
+    guard_of = np.arange(len(order))
+    alone: Array = np.zeros(len(order), dtype=bool)
+    known = flags & NO_GUARD == 0
+    gone = gone & known
+    if entries.guards is None or not gone.any():
+        return _TakenOver(np.zeros(0, dtype=np.int64), guard_of, alone)
+    concerned: Array = np.zeros(int(group[-1]) + 1, dtype=bool)
+    concerned[group[gone]] = True
+    rated = np.flatnonzero((keep & known & concerned[group]) | gone)
+    best = greatest_rows(group[rated], entries.guards.take(order[rated]), len(concerned))
+    best = rated[best[best >= 0]]
+    best = best[gone[best]]
+    rows = np.flatnonzero(keep & (flags & TOMBSTONE == 0))[::-1]
+    newest: Array = np.full(len(concerned), -1, dtype=np.int64)
+    newest[group[rows]] = rows
+    to = newest[group[best]]
+    alone[best[to < 0]] = True
+    guard_of[to[to >= 0]] = best[to >= 0]
+    return _TakenOver(to[to >= 0], guard_of, alone)
 
 
 def key_groups(part: Slice) -> tuple[Array, Array]:

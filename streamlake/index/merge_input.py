@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from streamlake.errors import IndexDamagedError
 from streamlake.index.blocks import Block
-from streamlake.index.entries import NO_GUARD, TOMBSTONE, Entries, RunFile, concat_entries
+from streamlake.index.entries import GONE, NO_GUARD, TOMBSTONE, Entries, RunFile, concat_entries
 from streamlake.index.guards import Guards
 from streamlake.index.lookup import Live, blocks_of, live_files
 from streamlake.index.run import Run
@@ -30,16 +30,18 @@ SLICE_BYTES = 16 * 1024 * 1024
 
 @dataclass(frozen=True, eq=False)
 class Slice:
-    """Entries of a range of hashes, not sorted, and (n,) int32 `rank`, ascending: the run of each, 0 = newest."""
+    """Entries of a range of hashes, not sorted, and (n,) int32 `rank`, ascending: the run of each, 0 = newest. `gone`: the
+    ordinal of the file GONE."""
 
     entries: Entries
     rank: Array
+    gone: int
 
 
 class MergeInput:
     """`runs`, newest first, as far as their hashes are in `hashes` (both ends included).
 
-    `paths` are the live data files that they refer to, none of them own unless `keep_own`. Raises IndexDamagedError
+    `paths` are the live data files that they refer to, none of them own unless `keep_own`, and GONE. Raises IndexDamagedError
     when keys or guards are of different kinds.
     """
 
@@ -60,7 +62,8 @@ class MergeInput:
                 own[number] &= file.own
                 ordinals[at] = number
             of_runs.append(ordinals)
-        self.paths = tuple(RunFile(path, own[number]) for path, number in numbers.items())
+        named = (RunFile(path, own[number]) for path, number in numbers.items())
+        self.paths = (*named, RunFile(GONE, own=False))
         self._sources = [
             _Source(blocks_of(run), ordinals, hashes, self.paths)
             for run, ordinals in zip(runs, of_runs, strict=True)
@@ -88,6 +91,7 @@ class MergeInput:
             yield Slice(
                 concat_entries([part for _, part in parts]),
                 np.concatenate([np.full(len(part), rank, dtype=np.int32) for rank, part in parts]),
+                len(self.paths) - 1,
             )
 
     def _uniform(self, entries: Entries) -> Entries:

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamlake.formats.unset_cells import unset_masks
-from streamlake.index.entries import SUPERSEDES, RunFile, sort_entries
+from streamlake.index.entries import GONE, SUPERSEDES, RunFile, sort_entries
 from streamlake.index.guards import Guards
 from streamlake.index.keys import Keys
 from streamlake.index.lookup import Found, KeyIndex
@@ -242,7 +242,7 @@ class _Resolution:
         return path in self._target.live_files or path in self._files
 
     def _exists(self, path: str) -> bool:
-        return self._is_live(path) or self._target.table.io.exists(path)
+        return path != GONE and (self._is_live(path) or self._target.table.io.exists(path))
 
     def _file(self, path: str) -> DataFile:
         if path in self._files:

@@ -105,7 +105,7 @@ LIVE = st.sets(st.sampled_from(range(len(FILES))))
 
 
 def expected(runs: list[list[Row]], live: set[int], key: int | None, guards: str):
-    """The (file, position) pairs of the live rows of a key, and its greatest guard."""
+    """The (file, position) pairs of the live rows of a key, and its greatest guard, those of rows that are gone included."""
     rows: set[tuple[str, int]] = set()
     found: list[int] = []
     for run in runs:
@@ -114,7 +114,7 @@ def expected(runs: list[list[Row]], live: set[int], key: int | None, guards: str
             is_row = not row.flags & TOMBSTONE and row.file in live
             if is_row:
                 rows.add((FILES[row.file], row.position))
-            if (is_row or row.flags & TOMBSTONE) and row.guard is not None and guards != "none":
+            if row.guard is not None and guards != "none":
                 found.append(row.guard)
         if any(row.flags & (SUPERSEDES | TOMBSTONE) for row in mine):
             break

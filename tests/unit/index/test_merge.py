@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamlake import clock
 from streamlake.errors import IndexDamagedError
 from streamlake.index import merge_input, run_writer
-from streamlake.index.entries import SUPERSEDES, TOMBSTONE
+from streamlake.index.entries import GONE, SUPERSEDES, TOMBSTONE
 from streamlake.index.lookup import KeyIndex
 from streamlake.index.merge import merge_runs
 from streamlake.index.run import Run, open_run
@@ -105,8 +106,45 @@ def test_a_superseded_row_stays_hidden_when_the_file_of_its_successor_is_gone(di
     oldest = codec.entries([Row(1, 0, 0, guard=1)])
     runs = [codec.entries([Row(2, 1, 0, guard=1)]), codec.entries([Row(1, 1, 0, SUPERSEDES, guard=5)])]
     one = merged(directory, runs, {FILES[0]})
-    assert answers(KeyIndex([one, oldest], {FILES[0]}), codec, [1]) == [(set(), None)]
-    assert len(merged(directory, [one], {FILES[0]}, is_oldest=True)) == 0
+    assert answers(KeyIndex([one, oldest], {FILES[0]}), codec, [1]) == [(set(), 5)]
+    for left in (1, 0):
+        one = merged(directory, [one], {FILES[0]}, is_oldest=True, drop_tombstones_before_ms=2**60)
+        assert len(one) == left
+
+
+@pytest.mark.parametrize("guards", ["int64", "bytes"])
+def test_a_row_that_another_writer_put_elsewhere_takes_over_its_guard(guards, directory):
+    codec = Codec(data=True, guards=guards)
+    moved = codec.entries([Row(1, 1, 7), Row(2, 1, 8, guard=9)])
+    before = codec.entries([Row(1, 0, 0, SUPERSEDES, guard=5), Row(2, 0, 1, SUPERSEDES, guard=3)])
+    one = merged(directory, [moved, before], {FILES[1]}, is_oldest=True, drop_tombstones_before_ms=2**60)
+    assert answers(KeyIndex([one], {FILES[1]}), codec, [1, 2]) == [({(FILES[1], 7)}, 5), ({(FILES[1], 8)}, 9)]
+    assert len(one) == 2
+    assert [file.path for file in one.paths] == [FILES[1]]
+    again = merged(directory, [codec.entries([Row(1, 2, 0)]), one], {FILES[2]}, is_oldest=True)
+    assert answers(KeyIndex([again], {FILES[2]}), codec, [1, 2]) == [({(FILES[2], 0)}, 5), (set(), 9)]
+
+
+def test_the_guard_of_a_row_that_another_writer_deleted_lives_as_long_as_a_tombstone(directory, monkeypatch):
+    monkeypatch.setattr(clock, "now_ms", lambda: 100)
+    codec = Codec(data=False, guards="int64")
+    rows = [codec.entries([Row(1, 0, 0, SUPERSEDES, guard=5)])]
+    for before, known in ((100, 5), (101, None)):
+        one = merged(directory, rows, set(), is_oldest=True)
+        assert one.ref.tombstones == 1
+        again = merged(directory, [one], set(), is_oldest=True, drop_tombstones_before_ms=before)
+        assert answers(KeyIndex([again], set()), codec, [1]) == [(set(), known)]
+
+
+def test_the_guard_of_a_row_that_is_gone_hides_no_older_row(directory):
+    codec = Codec(data=False, guards="int64")
+    older = codec.entries([Row(1, 0, 3, guard=2)])
+    one = merged(directory, [codec.entries([Row(1, 1, 0, guard=5)]), codec.entries([])], {FILES[0]})
+    assert [file.path for file in one.paths] == [GONE]
+    assert answers(KeyIndex([one, older], {FILES[0]}), codec, [1]) == [({(FILES[0], 3)}, 5)]
+    oldest = merged(directory, [one, older], {FILES[0]}, is_oldest=True)
+    assert answers(KeyIndex([oldest], {FILES[0]}), codec, [1]) == [({(FILES[0], 3)}, 5)]
+    assert len(oldest) == 1
 
 
 @pytest.mark.parametrize("ending", [Row(1, 1, 0, SUPERSEDES), Row(1, 0, 0, TOMBSTONE)])
