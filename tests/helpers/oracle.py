@@ -72,18 +72,19 @@ def _comparable(value: Any) -> Any:
 @dataclass
 class ChangeModel:
     """`guarded`: guards decide inside a checkpoint; `remembers`: and across checkpoints. `refuses`: a change that leaves
-    out a value which is nowhere is refused."""
+    out a value which is nowhere is refused. `indexed`: the index alone knows the guards of rows."""
 
     mode: str
     guarded: bool
     remembers: bool
     refuses: bool = False
+    indexed: bool = False
     rows: dict[Key, list[Row]] = field(default_factory=dict)
     tombstones: dict[Key, int] = field(default_factory=dict)
     floors: dict[Key, int] = field(default_factory=dict)
     truncated: int = -1
     untold: int = -1
-    _saved: dict[int, tuple[dict[Key, list[Row]], int]] = field(default_factory=dict)
+    _saved: dict[int, tuple[dict[Key, list[Row]], dict[Key, int], int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._bound = -1
@@ -117,8 +118,8 @@ class ChangeModel:
             decisions.append(Decision(key, removes or self.mode == "upsert", row, guard))
         if bound > self.truncated:
             for key, rows in self.rows.items():
-                known = max((row.guard for row in rows if row.guard is not None), default=-1)
-                if key not in groups and known < bound:
+                known = self._known_guard(key)
+                if rows and key not in groups and (known is None or known < bound):
                     decisions.append(Decision(key, True, None, bound))
         return decisions
 
@@ -156,11 +157,12 @@ class ChangeModel:
             self.rows.setdefault(row.key, []).append(row)
 
     def delete(self, numbers: Iterable[int]) -> None:
-        """Others delete rows. Whether their guards are still remembered then is left open, so such changes are
-        taken out of the stream (`is_told`)."""
+        """Others delete rows. What is older than such a row does not bring its key back."""
         gone = set(numbers)
         for key, rows in list(self.rows.items()):
-            self._lower_bound(key, [row.guard for row in rows if row.number in gone])
+            known = [row.guard for row in rows if row.number in gone and row.guard is not None]
+            if known and self.remembers:
+                self.tombstones[key] = max([*known, self.tombstones.get(key, known[0])])
             kept = [row for row in rows if row.number not in gone]
             if kept:
                 self.rows[key] = kept
@@ -168,10 +170,12 @@ class ChangeModel:
                 del self.rows[key]
 
     def forget(self) -> None:
-        """The index is gone, and the tombstones with it; the same holds for them."""
+        """The index is gone, and the tombstones with it. Whether they are still remembered is left open, so such changes are
+        taken out of the stream (`is_told`)."""
         for key, guard in self.tombstones.items():
             self._lower_bound(key, [guard])
-        self.untold, self.truncated = max(self.untold, self.truncated), -1
+        guards = [row.guard for row in self.live() if row.guard is not None] if self.indexed else []
+        self.untold, self.truncated = max([self.untold, self.truncated, *guards]), -1
 
     def is_told(self, change: Change) -> bool:
         """Whether it is certain what becomes of a change."""
@@ -182,11 +186,13 @@ class ChangeModel:
 
     def save(self, snapshot_id: int) -> None:
         """Remember the rows as those of a snapshot."""
-        self._saved[snapshot_id] = ({key: list(rows) for key, rows in self.rows.items()}, self.truncated)
+        rows = {key: list(rows) for key, rows in self.rows.items()}
+        self._saved[snapshot_id] = (rows, dict(self.tombstones), self.truncated)
 
     def restore(self, snapshot_id: int) -> None:
         """Others roll the table back."""
-        rows, self.truncated = self._saved[snapshot_id]
+        rows, tombstones, self.truncated = self._saved[snapshot_id]
+        self.tombstones = dict(tombstones)
         self.rows = {key: list(each) for key, each in rows.items()}
 
     def _lower_bound(self, key: Key, guards: Iterable[int | None]) -> None:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from streamlake.formats.arrow_schema import arrow_type
 from streamlake.pipeline.upsert_options import UNSET_VALUES
-from streamlake.records import RowKind
+from streamlake.records import ROW_SEQUENCE, RowKind
 from streamlake.spec.schema import Schema
 from tests.helpers.oracle import Change, Row, Values, key_of
 from tests.unit.index.key_samples import VALUES
@@ -34,6 +34,8 @@ GUARD_TYPES = ("long", "timestamp", "string", "decimal(20,1)", "double", "date")
 _ORC_MICROS = 9 * 10**15
 _DOUBLE_GUARDS = (-math.inf, -1.5, -0.0, 5e-324, 2.5, 1e300, math.inf, math.nan)
 GUARDS = 8
+PLACES = (ROW_SEQUENCE,)
+"""The guards of a plan whose table does not have them: the index alone knows them."""
 EXTRAS: dict[str, list[Any]] = {
     "tags list<string>": [None, [], ["a", None], ["b", "cc", "日本"]],
     "spot struct<x: int, y: double>": [{"x": 1, "y": None}, {"x": None, "y": -0.0}],
@@ -142,14 +144,15 @@ class Plan:
 
     @property
     def guard_columns(self) -> tuple[str, ...]:
-        return tuple(f"s{at}" for at in range(len(self.guards)))
+        return PLACES if self.guards == PLACES else tuple(f"s{at}" for at in range(len(self.guards)))
 
     @property
     def ddl(self) -> str:
         required = "" if self.nullable_key else " not null"
         parts = [f"{name} {kind}{required}" for name, kind in zip(self.key_columns, self.key, strict=True)]
         parts += ["number long not null", "part string", "at timestamp"]
-        parts += [f"{name} {kind}" for name, kind in zip(self.guard_columns, self.guards, strict=True)]
+        if self.guards != PLACES:
+            parts += [f"{name} {kind}" for name, kind in zip(self.guard_columns, self.guards, strict=True)]
         return ", ".join([*parts, *self.extras])
 
 
@@ -237,6 +240,8 @@ def _choices(plan: Plan, kind: str) -> list[Any]:
 
 
 def _guard_value(kind: str, guard: int) -> Any:
+    if kind == ROW_SEQUENCE:
+        return guard
     if kind == "string":
         return "\x00" * guard
     if kind == "double":
@@ -326,9 +331,10 @@ def plans(draw: st.DrawFn) -> Plan:
     partition_by = tuple(draw(first if delete_mode == "equality" else any_spec))
     evolves = any_spec if delete_mode != "equality" or not partition_by else st.just([])
     mode = draw(st.sampled_from(["upsert", "upsert", "changelog"]))
-    guards = draw(st.one_of(st.just(()), st.tuples(_GUARD), st.tuples(_GUARD, _GUARD)))
+    places = [st.just(PLACES)] if delete_mode == "position" else []
+    guards = draw(st.one_of(st.just(()), st.tuples(_GUARD), st.tuples(_GUARD, _GUARD), *places))
     finds_rows = mode == "upsert" and delete_mode != "equality"
-    truncates = finds_rows and guards in (("long",), ("string",)) and draw(st.booleans())
+    truncates = finds_rows and guards in (("long",), ("string",), PLACES) and draw(st.booleans())
     steps: list[st.SearchStrategy[Any]] = [
         _checkpoints(truncates=truncates),
         _checkpoints(truncates=truncates),

@@ -20,7 +20,7 @@ from streamlake.formats.unset_cells import unset_column
 from streamlake.index import key_codec
 from streamlake.index.keys import Keys
 from streamlake.pipeline.upsert_options import UNSET_VALUES
-from streamlake.records import ROW_KIND, UNSET
+from streamlake.records import ROW_KIND, ROW_SEQUENCE, UNSET
 from streamlake.spec.data_file import FileContent
 from streamlake.spec.ddl import parse_ddl
 from streamlake.spec.partition_spec import UNPARTITIONED, parse_partition_by
@@ -32,6 +32,7 @@ from tests.helpers.invariants import check_table, live_entries
 from tests.helpers.local_upserts import LocalUpserts
 from tests.helpers.oracle import Change, ChangeModel
 from tests.helpers.oracle_plans import (
+    PLACES,
     Checkpoint,
     Damage,
     Evolve,
@@ -73,7 +74,11 @@ class OracleRun:
         )
         self.rows = PlannedRows(plan, schema)
         self.model = ChangeModel(
-            plan.mode, bool(plan.guards), plan.delete_mode != "equality", plan.policy == "reject"
+            plan.mode,
+            bool(plan.guards),
+            plan.delete_mode != "equality",
+            plan.policy == "reject",
+            plan.guards == PLACES,
         )
         self.tasks = plan.tasks
         self.stream = self._driver()
@@ -174,6 +179,9 @@ class OracleRun:
         if names:
             masks = {name: np.array([name in each.unset for each in changes]) for name in names}
             table = table.append_column(UNSET, unset_column(masks, len(changes)))
+        if self.plan.guards == PLACES:
+            places = pa.array([change.row.guard for change in changes], pa.int64())
+            table = table.append_column(ROW_SEQUENCE, places)
         return table.append_column(ROW_KIND, pa.array([int(change.kind) for change in changes], pa.int8()))
 
     def _foreign(self, step: Foreign) -> None:
@@ -205,6 +213,8 @@ class OracleRun:
         self._save()
 
     def _guard(self, source: random.Random) -> int | None:
+        if self.plan.guards == PLACES:
+            return None
         return source.choice((None, *range(8))) if self.plan.guards else None
 
     def _save(self) -> None:
