@@ -220,7 +220,7 @@ def _search_block(search: _Search, block: Block, run: int, files: _Files, stoppe
     dead = flags & TOMBSTONE != 0
     lives = ~dead
     lives[lives] = files.are_live(file[lives])
-    counts = flags & NO_GUARD == 0
+    counts = _with_guards(flags, lives)
     guards = block.take_guards(entry[counts])
     rows = entry[lives]
     return _Hits(
@@ -231,6 +231,12 @@ def _search_block(search: _Search, block: Block, run: int, files: _Files, stoppe
         query[counts],
         guards,
     )
+
+
+def _with_guards(flags: Array, lives: Array) -> Array:
+    """Which entries' guards count, of those with a live row and others: a row that another writer has put elsewhere has no
+    guard there, and a key whose row it has deleted may be known by nothing else."""
+    return flags & NO_GUARD == 0
 
 
 def equal_hashes(asked: Array, hashes: Array) -> tuple[Array, Array]:

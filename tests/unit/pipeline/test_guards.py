@@ -37,11 +37,13 @@ from streamlake.errors import (
     StreamlakeError,
 )
 from streamlake.formats import exact_decimals
+from streamlake.index import lookup
 from streamlake.maintain import reachable_files
 from streamlake.pipeline import commit_queue, lineage_check, query_identity, sink_run, upsert_run
 from streamlake.pipeline.diagnosis import diagnose
 from streamlake.pipeline.sink_run import SinkRun
 from streamlake.pipeline.upsert_run import UpsertRun
+from streamlake.records import ROW_SEQUENCE
 from streamlake.source import consumers, fetcher, source_options
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.source.offsets import OffsetRange, SourceOffsets
@@ -586,6 +588,28 @@ def without_limit(patch: Patch) -> None:
     )
 
 
+# T22: another writer rewrites files
+
+
+def check_places_of_rewritten_rows(home: Path) -> None:
+    """Another writer compacts the table, and a change comes again that the stream has overwritten before."""
+    upserts = _upserts(home, version=3, sequence_by=[ROW_SEQUENCE])
+
+    def placed(*places: int) -> pa.Table:
+        rows = _changes(*((number, "a", f"at {place}") for number, place in enumerate(places)))
+        return rows.append_column(ROW_SEQUENCE, pa.array(places, pa.int64()))
+
+    upserts.checkpoint(placed(100, 90))
+    foreign_writers.compact(upserts.location, lambda at: True)
+    upserts.checkpoint(placed(50, 95))
+    assert _live(upserts) == [(0, "at 100"), (1, "at 95")]
+
+
+def rows_of_live_files_alone(patch: Patch) -> None:
+    counted = lookup._with_guards
+    patch.setattr(lookup, "_with_guards", lambda flags, lives: lives & counted(flags, lives))
+
+
 # T25: what changes under a staged checkpoint
 
 
@@ -764,6 +788,12 @@ GUARDS = [
     ),
     Guard("T20", "writing waits for commits", without_limit, check_back_pressure),
     Guard(
+        "T22",
+        "guards outlive the files of their rows",
+        rows_of_live_files_alone,
+        check_places_of_rewritten_rows,
+    ),
+    Guard(
         "T25",
         "what is staged has its files",
         setting(sink_run, "missing_file", lambda *_: None),
@@ -807,7 +837,7 @@ GUARDS = [
     ),
 ]
 NAMES = [f"{guard.trap}-{guard.name.replace(' ', '-')}" for guard in GUARDS]
-TRAPS = {f"T{number}" for number in (*range(1, 21), 25, 26, 28, 29)}
+TRAPS = {f"T{number}" for number in (*range(1, 21), 22, 25, 26, 28, 29)}
 
 
 @pytest.mark.parametrize("guard", GUARDS, ids=NAMES)

@@ -26,6 +26,7 @@ from streamlake.pipeline.sink_run import SinkRun
 from streamlake.records import ROW_KIND, ROW_SEQUENCE
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.write.task import write_rows
+from tests.helpers import foreign_writers
 from tests.helpers.invariants import check_table
 from tests.helpers.local_upserts import LocalUpserts
 from tests.helpers.tables import make_table
@@ -272,6 +273,26 @@ def test_a_snapshots_row_does_not_overwrite_what_was_streamed_since(tmp_path):
     receipt = stream.checkpoint(pa.table({"id": [1, 4], "v": ["late", "next"], ROW_SEQUENCE: [90, 99]}))
     assert receipt.counters["rows-indexed"] == 0, "the stream goes on with the replay's index"
     assert rows_of(location) == [(1, "replayed"), (3, "streamed"), (4, "next")]
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_an_old_change_does_not_overwrite_a_row_that_others_have_put_elsewhere(compacted, tmp_path):
+    location = tmp_path / "t"
+    make_table(location, "id long, v string", format_version=3)
+    stream = LocalUpserts(str(location), key=["id"], sequence_by=[ROW_SEQUENCE])
+    stream.checkpoint(pa.table({"id": [1, 3], "v": ["streamed", "streamed"], ROW_SEQUENCE: [190, 100]}))
+    if compacted:
+        foreign_writers.compact(str(location), lambda at: True)
+
+    def event(key, lsn):
+        after = {"id": key, "v": "replayed"}
+        return json.dumps(
+            {"op": "u", "after": after, "source": {"connector": "postgresql", "lsn": lsn}, "v": "no int"}
+        )
+
+    reject(location, [event(1, 91), event(3, 110)])
+    replay(given(location, source=source(format="debezium-json"), mode="upsert", key=["id"]))
+    assert rows_of(location) == [(1, "streamed"), (3, "replayed")]
 
 
 def test_changes_keep_their_order_and_deletes_delete(tmp_path):

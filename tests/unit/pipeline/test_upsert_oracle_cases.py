@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from streamlake.write.upsert_target import DELETE_MODES
-from tests.helpers.oracle_plans import Checkpoint, Damage, Foreign, Plan, Restart
+from tests.helpers.oracle_plans import PLACES, Checkpoint, Damage, Foreign, Plan, Restart
 from tests.helpers.oracle_run import OracleRun
 
 CASES = {
@@ -101,6 +101,41 @@ CASES = {
         partition_by=("k0",),
         chunk_rows=3,
     ),
+    **{
+        f"late changes after others have compacted, {guards[0]}, {mode}": Plan(
+            steps=(
+                Checkpoint(((1, 2, 5, 0), (2, 2, 5, 0), (3, 2, 6, 0))),
+                Foreign("compact", 35),
+                Checkpoint(((1, 2, 3, 0), (2, 3, 4, 0), (3, 2, 6, 0), (4, 2, 1, 0))),
+                *(Checkpoint(((5, 2, 1, 0),)) for _ in range(4)),
+                Foreign("compact", 35),
+                Checkpoint(((1, 2, 4, 0), (2, 2, 5, 0), (3, 3, 7, 0))),
+                Restart(3),
+                Checkpoint(((1, 2, 2, 0), (2, 2, 4, 0), (3, 2, 5, 0)), truncates=((5, 0),)),
+            ),
+            guards=guards,
+            delete_mode=mode,
+        )
+        for guards, mode in ((PLACES, "position"), (("long",), "position"), (("string",), "copy-on-write"))
+    },
+    **{
+        f"late changes of rows that others have deleted, {guards[0]}, {mode}": Plan(
+            steps=(
+                Checkpoint(tuple((key, 2, 5, 0) for key in range(7))),
+                Foreign("delete", 4),
+                Foreign("compact", 35),
+                Checkpoint(tuple((key, 2, 4, 0) for key in range(7))),
+                *(Checkpoint(((8, 2, 1, 0),)) for _ in range(8)),
+                Foreign("compact", 35),
+                Checkpoint(tuple((key, 2, 4, 0) for key in range(7))),
+            ),
+            guards=guards,
+            delete_mode=mode,
+            format_version=2,
+            tasks=1,
+        )
+        for guards, mode in ((PLACES, "position"), (("long",), "copy-on-write"))
+    },
     "nothing but a deleted key that was never there": Plan(
         steps=(Checkpoint(((1, 3, 5, 0),)), Restart(2), Checkpoint(((1, 2, 3, 0), (2, 2, 3, 0)))),
         guards=("long",),
