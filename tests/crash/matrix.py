@@ -2,20 +2,19 @@
 
 Drivers of real streams die at every failpoint, in every way, for every kind of stream, from files and from a Kafka broker,
 and again while they recover. Prints what ran and what came of it; the exit code is 1 when a table was wrong. A seed makes
-the same schedules again; `--only NAME` runs one of them, and keeps what it leaves.
+the same schedules again; `--only NAME` runs one of them, and keeps what it leaves. With `--report FILE --resume` it goes on
+where an earlier run has stopped, and `--minutes M` makes it stop: the whole is run in parts.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import tempfile
 import time
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -24,42 +23,36 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from streamlake.cli.rendering import facts, grid, human_count, terminal
 from streamlake.failpoints import REGISTERED
 from tests.crash.change_log import PARTS, FileInput, KafkaInput
+from tests.crash.matrix_report import DeathRecord, Decided, MatrixReport
 from tests.crash.schedule_run import ScheduleRun
-from tests.crash.schedules import RANDOM, Schedule, pairwise, whole_matrix
+from tests.crash.schedules import Schedule, pairwise, whole_matrix
 from tests.helpers.broker import KafkaBroker
 from tests.helpers.jars import iceberg_runtime, jars
 from tests.helpers.readers import SparkReader
 from tests.helpers.spark import build_session, spark_environment
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 MOST_TABLES_AT_ONCE = 25
 """So many finished tables wait for the second reader, whose session is not there while drivers run."""
 
 
 @dataclass
-class Failed:
-    """A schedule whose table was wrong, and where it lies."""
-
-    schedule: Schedule
-    error: str
-    home: Path
-
-
-@dataclass
 class Matrix:
-    """The schedules at work below `home`."""
+    """The schedules at work below `home`, until `deadline`; what comes of them goes to `report`."""
 
     home: Path
     console: Console
+    report: MatrixReport
     keep: bool
+    deadline: float | None = None
 
     def __post_init__(self) -> None:
-        self.runs: list[ScheduleRun] = []
-        self.failed: list[Failed] = []
+        self._started = time.monotonic() - self.report.seconds
         self._broker: KafkaBroker | None = None
-        self._session: SparkSession | None = None
+
+    @property
+    def seconds(self) -> float:
+        """How long this part and those before it have taken."""
+        return time.monotonic() - self._started
 
     def run(self, schedules: list[Schedule]) -> None:
         waiting: list[ScheduleRun] = []
@@ -67,6 +60,8 @@ class Matrix:
         with Progress(*columns, console=self.console) as progress:
             shown = progress.add_task("schedules", total=len(schedules))
             for schedule in schedules:
+                if self.deadline is not None and time.monotonic() > self.deadline:
+                    break
                 progress.update(shown, description=schedule.stream)
                 run = self._run(schedule)
                 waiting += [] if run is None else [run]
@@ -83,18 +78,31 @@ class Matrix:
 
     def _run(self, schedule: Schedule) -> ScheduleRun | None:
         home = self.home / schedule.name
+        shutil.rmtree(home, ignore_errors=True)
         run = ScheduleRun(schedule, home, self._input(schedule, home))
-        self.runs.append(run)
         return run if self._holds(run, run.run) else None
 
     def _holds(self, run: ScheduleRun, check: object) -> bool:
+        """Whether the check passes; where it does not, that is the schedule's outcome."""
         try:
             check()  # type: ignore[operator]
         except Exception as error:
-            self.failed.append(Failed(run.schedule, f"{type(error).__name__}: {error}", run.home))
-            self.console.print(f"[red]wrong[/red] {run.schedule}\n  {str(error)[:2000]}", markup=True)
+            self._decide(run, f"{type(error).__name__}: {error}")
+            self.console.print(
+                f"wrong: {run.schedule} (left in {run.home})\n  {str(error)[:2000]}", markup=False
+            )
             return False
         return True
+
+    def _decide(self, run: ScheduleRun, error: str | None) -> None:
+        met = tuple(
+            DeathRecord(
+                each.death.who, each.death.failpoint, each.came, each.exit_code, each.committed, each.seconds
+            )
+            for each in run.met
+        )
+        decided = Decided(run.schedule, error, met, run.rows, run.checkpoints, dict(run.orphans))
+        self.report.add(decided, self.seconds)
 
     def _input(self, schedule: Schedule, home: Path) -> FileInput | KafkaInput:
         if schedule.input == "file":
@@ -116,79 +124,44 @@ class Matrix:
         try:
             reader = SparkReader(session)
             for run in runs:
-                if self._holds(run, lambda run=run: run.check_by(reader)) and not self.keep:
-                    shutil.rmtree(run.home)
+                if self._holds(run, lambda run=run: run.check_by(reader)):
+                    self._decide(run, None)
+                    if not self.keep:
+                        shutil.rmtree(run.home)
         finally:
             session.stop()
 
 
-def report(matrix: Matrix, seed: int, seconds: float) -> dict[str, object]:
-    """Print what ran; returns it, JSON-ready."""
-    met = [each for run in matrix.runs for each in run.met]
-    came = [each for each in met if each.came]
-    who = {
-        name: Counter(each.death.who for each in came if each.death.failpoint == name) for name in REGISTERED
-    }
-    again = Counter(each.death.failpoint for run in matrix.runs for each in run.met[1:] if each.came)
-    missed = Counter(each.death.failpoint for each in met if not each.came)
+def show(report: MatrixReport, planned: list[Schedule], seconds: float, console: Console) -> None:
+    """Print what ran, in this part and those before it."""
     columns = [
         ("failpoint", "left"),
         ("driver", "right"),
         ("worker", "right"),
         ("driver, at a task", "right"),
+        ("in a recovery", "right"),
+        ("not reached", "right"),
     ]
-    rows = [
-        (
-            name,
-            *(str(who[name][each] or "") for each in ("driver", "worker", "task")),
-            str(again[name] or ""),
-            str(missed[name] or ""),
-        )
-        for name in REGISTERED
-    ]
-    matrix.console.print(
-        grid("Deaths", [*columns, ("in a recovery", "right"), ("not reached", "right")], rows)
-    )
-    streams = Counter(run.schedule.stream for run in matrix.runs)
-    died = Counter(run.schedule.stream for run in matrix.runs for each in run.met if each.came)
-    matrix.console.print(
+    again, missed = report.again(), report.missed()
+    rows = []
+    for name in REGISTERED:
+        who = report.who(name)
+        counts = (*(who[each] for each in ("driver", "worker", "task")), again[name], missed[name])
+        rows.append((name, *(str(count or "") for count in counts)))
+    console.print(grid("Deaths", columns, rows))
+    console.print(
         grid(
             "Streams",
             [("stream", "left"), ("schedules", "right"), ("deaths", "right")],
-            [(name, str(streams[name]), str(died[name])) for name in sorted(streams)],
+            [(name, str(count), str(deaths)) for name, (count, deaths) in report.streams().items()],
         )
     )
-    orphans: Counter[str] = sum((run.orphans for run in matrix.runs), Counter())
-    told: dict[str, object] = {
-        "seed": seed,
-        "schedules": len(matrix.runs),
-        "wrong": len(matrix.failed),
-        "deaths": len(came),
-        "at random times": sum(each.death.who == RANDOM for each in came),
-        "in a recovery": sum(again.values()),
-        "not reached": sum(missed.values()),
-        "checkpoints": sum(run.checkpoints for run in matrix.runs),
-        "rows compared": sum(run.rows for run in matrix.runs),
-        "orphans of the dead": ", ".join(f"{count} {kind}" for kind, count in sorted(orphans.items()))
-        or "none",
-        "minutes": round(seconds / 60, 1),
-    }
-    pairs = [
-        (name, human_count(value) if isinstance(value, int) else str(value)) for name, value in told.items()
-    ]
-    matrix.console.print(facts(pairs))
-    for failed in matrix.failed:
-        matrix.console.print(
-            f"wrong: {failed.schedule} (left in {failed.home}): {failed.error[:500]}", markup=False
-        )
-    return {
-        **told,
-        "by failpoint": {
-            name: {**who[name], "in a recovery": again[name], "not reached": missed[name]}
-            for name in REGISTERED
-        },
-        "failed": [{"schedule": each.schedule.to_json(), "error": each.error} for each in matrix.failed],
-    }
+    told = report.facts(seconds, planned)
+    console.print(
+        facts([(name, human_count(v) if isinstance(v, int) else str(v)) for name, v in told.items()])
+    )
+    for wrong in report.wrong:
+        console.print(f"wrong: {wrong.schedule}: {str(wrong.error)[:500]}", markup=False)
 
 
 def main(
@@ -205,7 +178,13 @@ def main(
         Path | None, typer.Option(help="Where tables go (default: a temporary directory).")
     ] = None,
     json_report: Annotated[
-        Path | None, typer.Option("--report", help="Write the report there, as JSON.")
+        Path | None, typer.Option("--report", help="Keep what comes of each schedule there, as JSON.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Run only what the report does not have yet.")
+    ] = False,
+    minutes: Annotated[
+        float | None, typer.Option(help="Begin no schedule after so many minutes; --resume goes on there.")
     ] = None,
 ) -> None:
     """Kill drivers and workers of streams at every failpoint, and compare every table with what it should hold."""
@@ -214,19 +193,22 @@ def main(
     chosen = [each for each in known if only in (None, each.name)][:schedules]
     if not chosen:
         raise typer.BadParameter(f"there is no schedule '{only}' of seed {seed}")
+    if resume and json_report is None:
+        raise typer.BadParameter("--resume needs --report FILE, which says what has been run")
+    report = MatrixReport(seed, json_report, resumed=resume)
+    due = chosen if only else [each for each in chosen if not report.is_decided(each)]
     place = home or Path(tempfile.mkdtemp(prefix="streamlake-matrix-"))
-    matrix = Matrix(place, terminal(), keep=only is not None)
-    started = time.monotonic()
+    deadline = None if minutes is None else time.monotonic() + 60 * minutes
+    matrix = Matrix(place, terminal(), report, only is not None, deadline)
     try:
-        matrix.run(chosen)
+        matrix.run(due)
     finally:
         matrix.close()
-    told = report(matrix, seed, time.monotonic() - started)
-    if json_report is not None:
-        json_report.write_text(json.dumps(told, indent=1))
-    if home is None and not matrix.failed and only is None:
+        report.write(matrix.seconds)
+    show(report, chosen, matrix.seconds, matrix.console)
+    if home is None and not report.wrong and only is None:
         shutil.rmtree(place)
-    raise typer.Exit(1 if matrix.failed else 0)
+    raise typer.Exit(1 if report.wrong else 0)
 
 
 if __name__ == "__main__":

@@ -116,6 +116,10 @@ class Schedule:
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
+    @staticmethod
+    def of_json(obj: dict[str, Any]) -> Schedule:
+        return Schedule(**{**obj, "deaths": tuple(Death(**death) for death in obj["deaths"])})
+
 
 def applies(failpoint: str, mode: str) -> bool:
     """Whether a stream ever gets to a failpoint."""
