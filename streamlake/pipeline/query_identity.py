@@ -1,7 +1,7 @@
 """Which checkpoint a foreachBatch call is: read from the running query, never made up here.
 
 The job id is the query id that Spark persists in the checkpoint's `metadata` file; the offsets are those that Spark
-wrote to the checkpoint's offset log before it called us.
+wrote to the checkpoint's offset log before it called us. Both are durable before anything refers to them.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 
 from streamlake.checkpoint.identity import CheckpointIdentity, canonical_offset
 from streamlake.checkpoint.source_logs import Read, in_full, is_counter, reader
+from streamlake.checkpoint.spark_logs import local_home, sync_entries
 from streamlake.errors import InvalidOptionError, SourceError
 from streamlake.pipeline.checkpoint_file import HadoopFiles
 from streamlake.storage.file_io import file_io_for, scheme_of
@@ -34,6 +35,9 @@ def checkpoint_identity(frame: DataFrame, checkpoint_id: int) -> CheckpointIdent
         )
     log = stream_execution(session, job_id).offsetLog()
     logged = LoggedOffsets(session, log)
+    home = local_home(str(log.metadataPath().getParent().toString()))
+    if home is not None:
+        sync_entries(home, checkpoint_id)
     return CheckpointIdentity(
         pipeline="",
         job_id=job_id,

@@ -48,6 +48,14 @@ class Directory:
         if len(self.ends) == self.committed:
             self.ends.append((self.ends[-1] if self.ends else 0) + rows)
 
+    def lose(self, offsets: int, commits: int) -> None:
+        """A loss of power takes the newest so many entries of Spark's offset log, and of its commit log: neither is synced.
+        Spark runs its last planned checkpoint again when that has no entry there, and none before it."""
+        del self.ends[max(0, len(self.ends) - offsets) :]
+        self.committed = min(self.committed, len(self.ends))
+        if commits and self.committed == len(self.ends) > 0:
+            self.committed -= 1
+
     def logged(self, checkpoint_id: int) -> tuple[str, ...] | None:
         """Where a checkpoint ends by Spark's offset log."""
         return (str(self.ends[checkpoint_id]),) if checkpoint_id < len(self.ends) else None

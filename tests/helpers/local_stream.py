@@ -17,6 +17,7 @@ import pyarrow as pa
 from streamlake.catalog.open import create, open_table
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.checkpoint.spark_directory import SparkDirectory
+from streamlake.checkpoint.spark_logs import remove_torn, sync_entries
 from streamlake.checkpoint.table_note import Noted
 from streamlake.commit.findings import table_gone
 from streamlake.commit.lineage import RecoverCommand, lineage_error
@@ -114,6 +115,7 @@ class LocalStream:
     def start(self, checkpoints: int = 10**9) -> LocalStream:
         """A new driver that runs up to so many checkpoints, or until the source is used up."""
         self._run = None
+        remove_torn(str(self.path))
         self.go_on(checkpoints)
         return self
 
@@ -140,6 +142,7 @@ class LocalStream:
         checkpoint_id = self.plan()
         if checkpoint_id is None:
             return False
+        sync_entries(str(self.path), checkpoint_id)
         identity = self.identity(checkpoint_id)
         if self._run is None:
             self._run = self._opened(identity)

@@ -6,6 +6,9 @@ told to be done is live, except what an operator took (a rollback, a dropped tab
 when everything up to its end is there once, whatever an operator took: else the driver has to refuse. Where writing runs
 `ahead` of committing, what is staged counts as there; `finish` sees to it that it comes into the table.
 
+Where the power goes, everybody on the machine does, with what was not synced: our files by chance, of Spark's logs the
+newest entries. Of that nothing may be lost either, and only the loss of Spark's logs (`logs_lost`) may have to be refused.
+
 One thing nobody can know (`blind`): a rollback after which another writer has committed, and all snapshots from before
 that commit have expired, looks like a history that is merely short.
 """
@@ -13,6 +16,7 @@ that commit have expired, looks like a history that is merely short.
 from __future__ import annotations
 
 import dataclasses
+import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -40,6 +44,7 @@ from streamlake.spec.ddl import parse_ddl
 from streamlake.spec.manifest import ManifestFile
 from streamlake.spec.snapshot import MAIN_BRANCH, Snapshot, SnapshotRef
 from streamlake.spec.table_metadata import TableMetadata
+from streamlake.storage.durability import FSYNC
 from streamlake.table.append_files import AppendFiles
 from streamlake.table.metadata_changes import with_ref
 from streamlake.table.overwrite_files import OverwriteFiles
@@ -85,11 +90,12 @@ class Driver:
 
 class World:
     """One table (`service`: of a catalog service, else of the Hadoop catalog) and everything around it. Streams may have
-    `ahead` checkpoints pending."""
+    `ahead` checkpoints pending. `fsync` is the table's property."""
 
     definition = TableDefinition(parse_ddl("id long"))
 
-    def __init__(self, *, service: bool = False, ahead: int = 1) -> None:
+    def __init__(self, *, service: bool = False, ahead: int = 1, fsync: bool = True) -> None:
+        self._fsync = fsync
         self.files = MemoryFiles()
         self.rows_of: dict[str, tuple[int, ...]] = {}
         self.pointer: Pointer | None = None
@@ -106,6 +112,10 @@ class World:
         """Whether an operator did what may have to be refused."""
         self.rivals = False
         """Whether two drivers may live in one directory: whichever has started last goes on."""
+        self.logs_lost = False
+        """Whether Spark's own logs have lost entries."""
+        self.once_planned: list[int] = []
+        """Where checkpoints end that they have lost."""
         self.receipts: list[CommitReceipt] = []
         self.heads: list[int] = []
         self.late: list[Callable[[], None]] = []
@@ -166,7 +176,8 @@ class World:
         except REFUSALS as error:
             overtaken = fault is not None and fault.kind == "meanwhile"
             fenced = self.rivals and isinstance(error, FencedError)
-            if not (self.suspect or overtaken or fenced):
+            forgotten = self.logs_lost and isinstance(error, LineageError)
+            if not (self.suspect or overtaken or fenced or forgotten):
                 raise  # refused without a cause
             ending = "refused"
             self._forget(at, driver)
@@ -266,7 +277,10 @@ class World:
         except (*TROUBLE, *REFUSALS) as failure:
             error = failure
         if error is not None:
-            assert self.suspect or self.rivals or self.driver.failed, f"refused without a cause: {error!r}"
+            forgotten = self.logs_lost and isinstance(error, LineageError)
+            assert self.suspect or self.rivals or self.driver.failed or forgotten, (
+                f"refused without a cause: {error!r}"
+            )
             self.restart()
 
     # Operators
@@ -277,6 +291,19 @@ class World:
         directory = self.directory
         if directory.committed == len(directory.ends) > 0:
             directory.committed -= 1
+
+    def lose_power(self, chance: random.Random, *, offsets: int = 0, commits: int = 0) -> None:
+        """The machine goes, with every driver; Spark's logs lose so many entries."""
+        self.drivers.clear()
+        self.files.lose_power(chance)
+        for directory in self.directories:
+            before = list(directory.ends)
+            directory.lose(offsets, commits)
+            lost = before[len(directory.ends) :]
+            self.once_planned += lost
+            self.logs_lost = self.logs_lost or bool(lost)
+        self._entries.clear()
+        self._reader = self._table()
 
     def copy_directory(self) -> None:
         self.directories.append(self.directory.copy())
@@ -342,7 +369,7 @@ class World:
     def recreate(self) -> None:
         """The table is dropped, with all its files, and created anew."""
         self.suspect = True
-        self.files.content.clear()
+        self.files.clear()
         self.heads.clear()
         self._create()
         self._note_what_is_taken()
@@ -350,6 +377,8 @@ class World:
     def _create(self) -> None:
         self._tables += 1
         properties = {**_PROPERTIES, "number": "x" * self._tables}
+        if not self._fsync:
+            properties[FSYNC] = "false"
         metadata = initial_metadata(dataclasses.replace(self.definition, properties=properties), LOCATION)
         if self._service:
             if self.pointer is None:
@@ -405,7 +434,10 @@ class World:
     def live(self) -> Counter[int]:
         """How often each row is live. Raises AssertionError when a row of the stream is so twice."""
         self._reader.refresh()
-        live = Counter(row for file in self._live_files(self._reader) for row in self.rows_of[file.file_path])
+        files = self._live_files(self._reader)
+        gone = [file.file_path for file in files if file.file_path in self.files.lost]
+        assert not gone, f"{gone} are in the table, and lost"
+        live = Counter(row for file in files for row in self.rows_of[file.file_path])
         twice = sorted(row for row, times in live.items() if times > 1)
         assert not twice, f"the rows {twice} are live more than once"
         return live
@@ -433,10 +465,11 @@ class World:
         for _ in range(2):
             self.checkpoint(4)
         self.catch_up()
-        ended = self.suspect or self.done == self.directory.ends[-1]
+        refused = self.suspect or self.logs_lost
+        ended = refused or self.done == self.directory.ends[-1]
         assert ended, "the stream does not go on"
         self.check()
-        if not self.suspect:
+        if not refused:
             missing = self.due(self.done) - self.live().keys()
             assert not missing, f"the rows {sorted(missing)} were only staged"
         check_table(self._table())

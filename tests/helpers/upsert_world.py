@@ -6,6 +6,7 @@ So the table holds one value per key, and says by it how far it is.
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from typing import Any, cast
 from unittest.mock import patch
@@ -88,12 +89,16 @@ class UpsertWorld(World):
         live = {value for value in self.live() if value >= 0}
         if self.taken:
             return
-        ends = [self.done, *(end for end in planned if end >= self.done)]
+        ends = [self.done, *(end for end in (*planned, *self.once_planned) if end >= self.done)]
         assert any(live == self.due(end) for end in ends), f"{sorted(live)} is the state at none of {ends}"
 
     def _note_what_is_taken(self) -> None:
         """Rows that a checkpoint had deleted come back, so they count as well."""
         self.taken = self.due(self.done) ^ {value for value in self.live() if value >= 0}
+
+    def lose_power(self, chance: random.Random, *, offsets: int = 0, commits: int = 0) -> None:
+        super().lose_power(chance, offsets=offsets, commits=commits)
+        self._scanned.clear()
 
     def append_foreign(self) -> None:
         self._foreign += 1

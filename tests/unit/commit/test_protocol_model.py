@@ -7,6 +7,7 @@ calls that lead to it; they become a case in test_protocol_cases.py. STREAMLAKE_
 from __future__ import annotations
 
 import os
+import random
 from dataclasses import replace
 from unittest.mock import patch
 
@@ -66,6 +67,16 @@ class Protocol(RuleBasedStateMachine):
     @rule(rows=rows, at=st.integers(0, 9), what=st.sampled_from(MEANWHILE))
     def checkpoint_overtaken(self, rows: int, at: int, what: str) -> None:
         self.world.overtaken(rows, at, what)
+
+    @rule(
+        rows=rows,
+        at=st.integers(0, 12),
+        how=st.sampled_from(["die-before", "die-after"]),
+        seed=st.integers(0, 999),
+    )
+    def power_goes(self, rows: int, at: int, how: str, seed: int) -> None:
+        self.world.checkpoint(rows, 1, Fault(at, how))
+        self.world.lose_power(random.Random(seed))
 
     @rule(replay=st.booleans())
     def start_again(self, replay: bool) -> None:
@@ -129,6 +140,25 @@ class ProtocolAhead(Protocol):
     ahead = 3
 
 
+class ForgetfulProtocol(Protocol):
+    """The same where losses of power take entries of Spark's own logs as well."""
+
+    @rule(
+        rows=rows,
+        at=st.integers(0, 12),
+        offsets=st.integers(0, 3),
+        commits=st.integers(0, 3),
+        seed=st.integers(0, 999),
+    )
+    def power_goes_and_spark_forgets(self, rows: int, at: int, offsets: int, commits: int, seed: int) -> None:
+        self.world.checkpoint(rows, 1, Fault(at, "die-before"))
+        self.world.lose_power(random.Random(seed), offsets=offsets, commits=commits)
+
+
+class ForgetfulProtocolAhead(ForgetfulProtocol):
+    ahead = 3
+
+
 class UpsertProtocol(Protocol):
     """The same with row deltas by position, which have to be resolved again whenever somebody else commits."""
 
@@ -145,6 +175,14 @@ def test_protocol_on_a_catalog_service() -> None:
 
 def test_protocol_where_writing_runs_ahead() -> None:
     run_state_machine_as_test(ProtocolAhead, settings=SETTINGS)
+
+
+def test_protocol_where_sparks_logs_lose_entries() -> None:
+    run_state_machine_as_test(ForgetfulProtocol, settings=settings(SETTINGS, max_examples=EXAMPLES // 2))
+
+
+def test_protocol_where_writing_runs_ahead_of_logs_that_lose_entries() -> None:
+    run_state_machine_as_test(ForgetfulProtocolAhead, settings=settings(SETTINGS, max_examples=EXAMPLES // 2))
 
 
 def test_protocol_of_upserts() -> None:

@@ -1,0 +1,85 @@
+"""Spark's own logs in a checkpoint directory on a local disk, which Spark does not sync: before a checkpoint refers to its
+entries they are made durable here, and what a loss of power has left of others is removed before a query starts.
+
+Invariant: only what Spark cannot read, or what says nothing without an entry that is gone, is removed: a checkpoint is then
+run again, and what was committed of it is known to the table.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+
+from streamlake.errors import MissingFileError
+from streamlake.storage.file_io import scheme_of
+from streamlake.storage.local import LocalFileIO, local_path
+
+_QUERY = "metadata"
+_PLANNED, _DONE, _SOURCES = "offsets", "commits", "sources"
+
+
+def local_home(location: str) -> str | None:
+    """The operating system's path of a checkpoint directory; None where it is on another storage."""
+    return local_path(location).rstrip("/") if scheme_of(location) in ("", "file") else None
+
+
+def sync_entries(home: str, checkpoint_id: int) -> None:
+    """Make durable what a checkpoint was planned as: Spark's entry for it, the newest ones of its sources, and with the
+    first checkpoint the query's id. Raises StorageError."""
+    paths = [f"{home}/{_PLANNED}/{checkpoint_id}", *_newest_of_sources(home)]
+    if not checkpoint_id:
+        paths.append(f"{home}/{_QUERY}")
+    io = LocalFileIO()
+    for path in paths:
+        # Another file manager than Spark's own may name its files as it likes.
+        with suppress(MissingFileError):
+            io.sync(path)
+
+
+def remove_torn(home: str) -> list[str]:
+    """Remove entries that a loss of power has emptied, and those of the commit log whose plan it has taken; their names.
+
+    Looked at in this order, a driver that is at work in the same directory has none of either.
+    """
+    done = _numbers(f"{home}/{_DONE}")
+    planned = _numbers(f"{home}/{_PLANNED}")
+    torn = [f"{_PLANNED}/{number}" for number in planned if _is_empty(f"{home}/{_PLANNED}/{number}")]
+    whole = [number for number in planned if f"{_PLANNED}/{number}" not in torn]
+    last = max(whole, default=-1)
+    torn += [f"{_DONE}/{number}" for number in done if _is_empty(f"{home}/{_DONE}/{number}") or number > last]
+    torn += [path.removeprefix(f"{home}/") for path in _newest_of_sources(home) if _is_empty(path)]
+    if _is_empty(f"{home}/{_QUERY}"):
+        torn.append(_QUERY)
+    io = LocalFileIO()
+    for name in torn:
+        io.delete(f"{home}/{name}")
+    return torn
+
+
+def _newest_of_sources(home: str) -> Iterator[str]:
+    with suppress(FileNotFoundError, NotADirectoryError):
+        for source in sorted(os.listdir(f"{home}/{_SOURCES}")):
+            directory = f"{home}/{_SOURCES}/{source}"
+            names = {int(name.partition(".")[0]): name for name in _entries(directory)}
+            if names:
+                yield f"{directory}/{names[max(names)]}"
+
+
+def _numbers(directory: str) -> list[int]:
+    return sorted(int(name) for name in _entries(directory) if name.isdigit())
+
+
+def _entries(directory: str) -> list[str]:
+    """Entries of a log: numbers, of some sources with an ending."""
+    try:
+        return [name for name in os.listdir(directory) if name.partition(".")[0].isdigit()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _is_empty(path: str) -> bool:
+    try:
+        return os.stat(path).st_size == 0
+    except FileNotFoundError:
+        return False
