@@ -11,6 +11,7 @@ from streamlake.decode.avro_payloads import AvroPayloadForm
 from streamlake.decode.debezium_options import DebeziumOptions
 from streamlake.decode.json_payloads import JsonPayloadForm
 from streamlake.decode.payloads import PayloadForm
+from streamlake.decode.record_limits import without_limits
 from streamlake.decode.registry_options import RegistryOptions, without_registry
 from streamlake.decode.schema_registry import schema_registry
 
@@ -20,6 +21,7 @@ def debezium_parts(format: str, options: Mapping[str, str]) -> tuple[DebeziumOpt
 
     Raises InvalidOptionError for an option that the format does not have, or a registry that is missing.
     """
+    options = without_limits(options)
     if not format.endswith("-avro"):
         return DebeziumOptions.parse(options), JsonPayloadForm()
     own, registry = without_registry(options)

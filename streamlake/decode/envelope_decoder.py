@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from streamlake.decode.change_parts import changes_schema, joined, part_of_outcomes
 from streamlake.decode.envelope import Changes, Envelope, KeyMove, Outcome, Records, Reject
 from streamlake.decode.json_columns import blocks
+from streamlake.decode.record_limits import RecordLimits
 from streamlake.decode.text_columns import NotBulkError
 from streamlake.errors import DecodeError
 from streamlake.records import record_place
@@ -35,9 +36,10 @@ OLD_KEY_HEADER = "__debezium.oldkey"
 class EnvelopeDecoder:
     """Decodes what `envelope` reads to the columns of `schema`."""
 
-    def __init__(self, schema: Schema, envelope: Envelope) -> None:
+    def __init__(self, schema: Schema, envelope: Envelope, limits: RecordLimits | None = None) -> None:
         self.schema: pa.Schema = changes_schema(schema)
         self._envelope = envelope
+        self._limits = limits or RecordLimits()
 
     def decode(self, raw: pa.RecordBatch, *, keep_rejects: bool = False) -> Changes:
         """The changes of a batch of schema RAW_RECORDS.
@@ -45,8 +47,18 @@ class EnvelopeDecoder:
         Records that cannot be decoded are listed in `rejects` when `keep_rejects` is set; else the first of them is
         raised as a DecodeError that names topic, partition and offset.
         """
+        with self._limits.applied():
+            return self._decoded(raw, keep_rejects)
+
+    def _decoded(self, raw: pa.RecordBatch, keep_rejects: bool) -> Changes:
         records = Records.of(raw)
         parts: list[Changes] = []
+        large = self._limits.too_large(records.values)
+        if len(large):
+            reason = self._limits.too_large_reason
+            beyond = [Reject(int(place), reason) for place in records.places[large]]
+            parts.append(part_of_outcomes([], beyond, self.schema))
+            records = records.take(np.setdiff1d(np.arange(len(records)), large))
         for low, high in blocks(records.values, _BLOCK_BYTES):
             self._block(records, low, high, parts)
         if raw.column("value").null_count:
@@ -55,7 +67,7 @@ class EnvelopeDecoder:
         if changes.rejects and not keep_rejects:
             first = changes.rejects[0]
             raise record_error(raw, first.record, first.reason)
-        return replace(changes, tombstones=raw.num_rows - len(records), moves=_moves(raw, changes))
+        return replace(changes, tombstones=raw.column("value").null_count, moves=_moves(raw, changes))
 
     def _tombstones(self, raw: pa.RecordBatch) -> Changes:
         outcomes: list[tuple[int, Outcome]] = []

@@ -16,6 +16,7 @@ from streamlake.decode.envelope import Envelope
 from streamlake.decode.envelope_decoder import EnvelopeDecoder
 from streamlake.decode.maxwell_json import MaxwellJson
 from streamlake.decode.new_fields import Watch
+from streamlake.decode.record_limits import RecordLimits, without_limits
 from streamlake.errors import InvalidOptionError
 from streamlake.spec.schema import Schema
 
@@ -60,7 +61,8 @@ def open_decoder(
     missing = [name for name in key if name not in schema.column_names]
     if missing:
         raise InvalidOptionError(f"the key has the column '{missing[0]}', which the schema does not have")
+    limits = RecordLimits.of(options)
     envelope = _FORMATS[format](
-        schema, key, options, routes=routes, partial_update=partial_update, watch=watch
+        schema, key, without_limits(options), routes=routes, partial_update=partial_update, watch=watch
     )
-    return EnvelopeDecoder(schema, envelope)
+    return EnvelopeDecoder(schema, envelope, limits)

@@ -23,6 +23,7 @@ from streamlake.decode.json_options import JsonOptions
 from streamlake.decode.json_shape import Path
 from streamlake.decode.json_values import RESOLUTION_NANOS
 from streamlake.decode.new_fields import NewFieldsError, has_new_fields
+from streamlake.decode.record_limits import current_limits
 from streamlake.decode.shaped_columns import ShapedColumns
 from streamlake.decode.text_columns import NotBulkError
 from streamlake.formats.arrow_schema import arrow_type
@@ -124,6 +125,11 @@ class JsonColumns:
             values.cast(pa.string())
         except pa.ArrowInvalid as error:
             raise NotBulkError from error
+        if self._watched is not None:
+            # Arrow makes types of all that it finds, and recurses without end.
+            suspect = current_limits().suspect(values)
+            if suspect is not None:
+                raise NotBulkError from ValueError(f"too deep or too wide in row {suspect}")
         if self._has_decimals:
             _require_no_small_numbers(values)
         joined = _joined(values)

@@ -123,7 +123,7 @@ class JsonDecoder:
                 raise failure(at, str(error)) from error
         columns = dict(zip((part.name for part in self._plain), bulk, strict=True))
         for part in self._slow:
-            columns[part.name] = self._array(part, found[part.name])
+            columns[part.name] = self._array(part, found[part.name], low, failure)
         return [columns[part.name] for part in self._fields]
 
     def _one_by_one(self, values: pa.Array, low: int, high: int, failure: Failure) -> list[pa.Array]:
@@ -133,10 +133,22 @@ class JsonDecoder:
                 rows.append(row(parse_object(values[at].as_py()), self._fields, self._options))
             except ValueError as error:
                 raise failure(at, str(error)) from error
-        return [self._array(part, [record[part.name] for record in rows]) for part in self._fields]
+        return [
+            self._array(part, [record[part.name] for record in rows], low, failure) for part in self._fields
+        ]
 
-    def _array(self, part: NestedField, found: list[object]) -> pa.Array:
-        return pa.array(found, self._types[part.name])
+    def _array(self, part: NestedField, found: list[object], low: int, failure: Failure) -> pa.Array:
+        """The column of the values of the records from `low` on."""
+        type_ = self._types[part.name]
+        try:
+            return pa.array(found, type_)
+        except (pa.ArrowException, ValueError, OverflowError):
+            for at, value in enumerate(found):
+                try:
+                    pa.array([value], type_)
+                except (pa.ArrowException, ValueError, OverflowError) as error:
+                    raise failure(low + at, f"'{part.name}' is {part.type}: {error}") from error
+            raise
 
 
 def _named_row(error: NotBulkError, count: int) -> int | None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Sequence
 from decimal import Decimal, DecimalException
 from fractions import Fraction
@@ -24,6 +25,7 @@ import pyarrow as pa
 from streamlake.decode import text_values
 from streamlake.decode.json_options import NOTICE, JsonOptions
 from streamlake.decode.new_fields import NewFieldsError, is_value
+from streamlake.decode.record_limits import current_limits
 from streamlake.spec.types import (
     BinaryType,
     BooleanType,
@@ -69,28 +71,46 @@ class _Object(dict[str, Any]):
     twice: frozenset[str] = frozenset()
 
 
+class _MinusZero(int):
+    """-0, which is 0 but for columns of floats."""
+
+
+class _TooWideError(ValueError):
+    """An object has more fields than a record may have."""
+
+
 def _object(pairs: list[tuple[str, Any]]) -> _Object:
+    most = current_limits().max_fields
+    if len(pairs) > most:
+        raise _TooWideError(f"it has an object of {len(pairs)} fields: record.max-fields is {most}")
     found = _Object(pairs)
     if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        found.twice = frozenset(name for name in names if names.count(name) > 1)
+        counts = Counter(name for name, _ in pairs)
+        found.twice = frozenset(name for name, count in counts.items() if count > 1)
     return found
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_float=Decimal)
+def _whole(text: str) -> int:
+    return _MinusZero() if text == "-0" else int(text)
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_float=Decimal, parse_int=_whole)
 
 
 def parse_object(value: bytes) -> dict[str, Any]:
     """The JSON object in `value`; numbers with a fraction or an exponent are Decimals.
 
-    Raises ValueError with the reason when it is not exactly one JSON object in UTF-8.
+    Raises ValueError with the reason when it is not exactly one JSON object in UTF-8, or beyond the limits of records.
     """
+    current_limits().require_depth(value)
     try:
         found = _DECODER.decode(value.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise ValueError(f"it is not UTF-8 text: {error.reason} at byte {error.start}") from error
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
+    except _TooWideError:
+        raise
     except ValueError as error:
         raise ValueError(f"it is not valid JSON: {error}") from error
     except DecimalException as error:
@@ -238,6 +258,8 @@ def _float(value: Any, type_: IcebergType) -> float:
         raise ValueError("a number is needed")
     if isinstance(value, float):
         return value
+    if isinstance(value, _MinusZero):
+        return -0.0
     if isinstance(type_, FloatType):
         # Once to 32 bits, not by way of 64, which can round twice.
         converted = pa.scalar(str(value)).cast(pa.float32()).as_py()

@@ -134,7 +134,8 @@ class RoundedDecimal(Leaf):
         if isinstance(self.exact, Plain):
             if isinstance(found, str):
                 return text_values.decimal(found)
-            return Decimal(found) if type(found) in (int, Decimal) else None
+            is_number = isinstance(found, (int, Decimal)) and not isinstance(found, bool)
+            return Decimal(found) if is_number else None
         scale: Any = self.exact.scale if isinstance(self.exact, Unscaled) else None
         if isinstance(self.exact, VariableScale):
             if not isinstance(found, dict):

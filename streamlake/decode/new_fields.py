@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamlake.decode.decoded import Decoded, Decoder
+from streamlake.decode.record_limits import RecordLimits
 from streamlake.errors import DecodeError, NewSchemaError
 from streamlake.formats.arrow_ids import arrow_parts
 from streamlake.spec.promotion import can_promote
@@ -184,15 +185,21 @@ class WatchingDecoder:
         plain: Callable[[], Decoder],
         wanted: Callable[[pa.RecordBatch], Sequence[NestedField]],
         outgrown: Callable[[pa.RecordBatch], Sequence[NestedField]],
+        limits: RecordLimits,
     ) -> None:
         self.schema = watched.schema
         self._watched = watched
         self._plain = plain
         self._wanted = wanted
         self._outgrown = outgrown
+        self._limits = limits
 
     def decode(self, raw: pa.RecordBatch, *, keep_rejects: bool = False) -> Decoded:
         """See Decoder. Raises NewSchemaError."""
+        with self._limits.applied():
+            return self._decoded(raw, keep_rejects)
+
+    def _decoded(self, raw: pa.RecordBatch, keep_rejects: bool) -> Decoded:
         try:
             decoded = self._watched.decode(raw, keep_rejects=keep_rejects)
         except NewFieldsError:

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from streamlake.decode.decoded import Decoded
 from streamlake.decode.envelope import Array, Reject
 from streamlake.decode.new_fields import Watch
+from streamlake.decode.record_limits import RecordLimits, without_limits
 from streamlake.decode.value_formats import value_decoder
 from streamlake.errors import DecodeError
 from streamlake.formats.arrow_schema import schema_to_arrow
@@ -55,10 +56,15 @@ class RowDecoder:
         self.schema: pa.Schema = schema_to_arrow(schema)
         self._metadata = dict(metadata)
         self._value_fields = tuple(part for part in schema.fields if part.name not in metadata)
-        self._decoder = value_decoder(format, Schema(self._value_fields), options, watch)
+        self._limits = RecordLimits.of(options)
+        self._decoder = value_decoder(format, Schema(self._value_fields), without_limits(options), watch)
 
     def decode(self, raw: pa.RecordBatch, *, keep_rejects: bool = False) -> Decoded:
         """See Decoder."""
+        with self._limits.applied():
+            return self._decoded(raw, keep_rejects)
+
+    def _decoded(self, raw: pa.RecordBatch, keep_rejects: bool) -> Decoded:
         values = raw.column("value")
         places: Array = np.arange(raw.num_rows, dtype=np.int64)
         chosen = raw
@@ -92,6 +98,8 @@ class RowDecoder:
 
     def _rows(self, raw: pa.RecordBatch, failure: _Failure) -> _Part:
         values = raw.column("value")
+        for at in self._limits.too_large(values)[:1]:
+            raise failure(int(at), self._limits.too_large_reason)
         decoded = [values] if self._decoder is None else self._decoder.decode(values, failure)
         unset: dict[str, Array] = {}
         if self._partial_update and self._decoder is not None:

@@ -97,9 +97,9 @@ class TextTruth(Leaf):
         return pa.array(known, pa.bool_()).take(encoded.indices)
 
     def _value(self, found: Any) -> bool:
-        truth = (
-            _TRUTH.get(str(found) if type(found) is int else found) if not isinstance(found, bool) else found
-        )
+        if isinstance(found, bool):
+            return found
+        truth = _TRUTH.get(str(int(found)) if isinstance(found, int) else found)
         if truth is None:
             raise ValueError("0, 1, true or false is needed")
         return truth
@@ -119,7 +119,7 @@ class NumberTruth(Leaf):
         return array.cast(pa.bool_())
 
     def _value(self, found: Any) -> bool:
-        if type(found) is not int or found not in (0, 1):
+        if isinstance(found, bool) or not isinstance(found, int) or found not in (0, 1):
             raise ValueError("0 or 1 is needed")
         return bool(found)
 

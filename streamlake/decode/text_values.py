@@ -26,11 +26,18 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _EPOCH = date(1970, 1, 1).toordinal()
 _CYCLE_YEARS, _CYCLE_DAYS = 400, 146_097
 _SECONDS_PER_DAY = 86_400
-_INT64 = 1 << 63
+_INT32, _INT64 = 1 << 31, 1 << 63
 
 
 def days(text: str) -> int:
-    """ISO date "2024-05-01" -> days since 1970. Years may be any, "-0043-03-15" and "+10000-01-01"."""
+    """ISO date "2024-05-01" -> days since 1970, of 32 bits. Years may be such as "-0043-03-15" and "+10000-01-01"."""
+    found = _days(text)
+    if not -_INT32 <= found < _INT32:
+        raise ValueError("the date is outside of what the column can hold")
+    return found
+
+
+def _days(text: str) -> int:
     match = _DATE.fullmatch(text)
     if match is None:
         raise ValueError("a date looks like 2024-05-01")
@@ -58,7 +65,7 @@ def timestamp_nanos(text: str, resolution: int) -> int:
     day, time, zone = match.groups()
     if time is not None and len(time) == 2:
         time += ":00"
-    nanos = days(day) * _SECONDS_PER_DAY * 1_000_000_000
+    nanos = _days(day) * _SECONDS_PER_DAY * 1_000_000_000
     if time is not None:
         nanos += _nanos_of_day(time, resolution)
     if zone not in (None, "Z"):

@@ -19,6 +19,7 @@ from streamlake.decode.json_decoder import JsonDecoder
 from streamlake.decode.json_options import NOTICE, JsonOptions
 from streamlake.decode.json_schema import schema_from_json_schema
 from streamlake.decode.new_fields import Watch
+from streamlake.decode.record_limits import without_limits
 from streamlake.decode.registry_options import PREFIX, RegistryOptions, without_registry
 from streamlake.decode.schema_registry import SchemaRegistry, UnknownSchemaError, schema_registry
 from streamlake.errors import InvalidOptionError, SchemaMismatchError
@@ -84,6 +85,7 @@ def declared_schema(
     None for formats whose values have no schema. `topics` is only called when they matter. Raises InvalidOptionError when the registry has none for a topic,
     SchemaMismatchError when those of several topics differ, SourceError when it does not answer.
     """
+    options = without_limits(options)
     if format == "avro" or (format == "confluent-avro" and AVRO_SCHEMA in options):
         return schema_from_avro(_given_avro(without_registry(options)[0]), f"the option {AVRO_SCHEMA}")
     if format not in ("confluent-avro", "confluent-json"):

@@ -21,6 +21,7 @@ from streamlake.decode.decoded import Decoder
 from streamlake.decode.json_inference import infer_schema
 from streamlake.decode.json_values import parse_object
 from streamlake.decode.new_fields import Watch, WatchingDecoder, lacking, map_values, unknown_part
+from streamlake.decode.record_limits import RecordLimits
 from streamlake.spec.schema import Schema
 from streamlake.spec.types import (
     DecimalType,
@@ -75,7 +76,7 @@ def watching_decoder(
         rows, schema = shown(raw) if watch.widen else ((), None)
         return _outgrown(rows, known) if schema is None else ()
 
-    return WatchingDecoder(decoder(watch), lambda: decoder(None), wanted, outgrown)
+    return WatchingDecoder(decoder(watch), lambda: decoder(None), wanted, outgrown, RecordLimits.of(options))
 
 
 def _objects(raw: pa.RecordBatch, start: int) -> Sequence[Mapping[str, Any]]:

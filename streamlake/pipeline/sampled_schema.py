@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from streamlake.decode.change_inference import ChangedRows, infer_changed_rows
 from streamlake.decode.json_inference import infer_schema
+from streamlake.decode.record_limits import RecordLimits
 from streamlake.decode.value_formats import declared_schema
 from streamlake.errors import SourceError
 from streamlake.source.cluster import Cluster, KafkaCluster
@@ -29,13 +30,15 @@ def with_inferred_schema(source: KafkaSource) -> KafkaSource:
         return source.with_schema(declared)
     if source.has_row_kinds:
         return source.with_schema(changed_rows(source).schema)
-    return source.with_schema(infer_schema(value for _, value in _sample(source)))
+    with RecordLimits.of(source.settings.decode).applied():
+        return source.with_schema(infer_schema(value for _, value in _sample(source)))
 
 
 def changed_rows(source: KafkaSource) -> ChangedRows:
     """The rows that a sample of a change stream is about, all of one table. Raises SourceError when there is no record to
     look at, DecodeError when the records show no row."""
-    return infer_changed_rows(source.format, _sample(source), source.settings.decode)
+    with RecordLimits.of(source.settings.decode).applied():
+        return infer_changed_rows(source.format, _sample(source), source.settings.decode)
 
 
 def _sample(source: KafkaSource) -> list[tuple[bytes | None, bytes]]:

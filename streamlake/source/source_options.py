@@ -16,7 +16,7 @@ from streamlake.source.offsets import Partition, flatten
 EARLIEST, LATEST = -2, -1
 """In explicit starting offsets: the first offset there is, and the one after the last."""
 
-DECODE_PREFIXES = ("json.", "avro.", "schema-registry.", "debezium.")
+DECODE_PREFIXES = ("json.", "avro.", "schema-registry.", "debezium.", "record.")
 _WHERE = "KafkaSource"
 _NAMES = (
     "starting-offsets",
