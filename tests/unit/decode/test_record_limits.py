@@ -1,0 +1,187 @@
+"""Records that no reader may be harmed by: too deep, too wide, too large, or with values that no column holds.
+
+Each is a reject of its own among good neighbours, or a DecodeError that names it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+
+import pyarrow as pa
+import pytest
+
+from streamlake.decode.json_values import parse_object
+from streamlake.decode.new_fields import Watch
+from streamlake.decode.record_limits import RecordLimits, current_limits
+from streamlake.errors import DecodeError, InvalidOptionError, NewSchemaError
+from streamlake.pipeline.direct_reader import row_decoder
+from streamlake.source.kafka_source import KafkaSource
+from tests.unit.decode.raw_records import raw_batch
+
+TABLE = "id long not null, d date, f float, g double"
+ORIGIN = {"connector": "postgresql", "db": "d", "schema": "s", "table": "t", "lsn": 1}
+GOOD = '{"id":7,"d":"2024-05-01"}'
+
+
+def in_json(row):
+    return row
+
+
+def in_debezium(row):
+    return f'{{"after":{row},"op":"c","source":{json.dumps(ORIGIN)}}}'
+
+
+def in_unwrapped(row):
+    return row[:-1] + ',"__op":"c","__lsn":1,"__source_ts_ms":1}'
+
+
+def in_canal(row):
+    row = re.sub(r'"id":(\d)', r'"id":"\1"', row)
+    return f'{{"data":[{row}],"type":"INSERT","isDdl":false,"es":1,"table":"t","database":"d"}}'
+
+
+def in_maxwell(row):
+    return f'{{"database":"d","table":"t","type":"insert","ts":1,"position":"b.1:4","data":{row}}}'
+
+
+FORMATS = {
+    "json": in_json,
+    "debezium-json": in_debezium,
+    "debezium-unwrapped-json": in_unwrapped,
+    "canal-json": in_canal,
+    "maxwell-json": in_maxwell,
+}
+
+
+def opened(format="json", watch=None, **options):
+    settings = {name.replace("__", ".").replace("_", "-"): value for name, value in options.items()}
+    source = KafkaSource("localhost:1", "t", schema=TABLE, format=format, options=settings)
+    return row_decoder(source, ["id"] if format != "json" else (), watch)
+
+
+def check_refused(format, bad, reason, count, watch=None, **options):
+    """The bad row is a reject, its neighbours are rows; and without rejects an error names its place."""
+    write = FORMATS[format]
+    records = [write(GOOD)] * count + [write(bad)] + [write(GOOD)] * count
+    batch = raw_batch([{"value": record} for record in records])
+    decoder = opened(format, watch, **options)
+    decoded = decoder.decode(batch, keep_rejects=True)
+    assert [reject.record for reject in decoded.rejects] == [count]
+    assert reason in decoded.rejects[0].reason
+    assert decoded.rows.num_rows == 2 * count
+    with pytest.raises(DecodeError, match=rf"orders-3 offset {100 + count}\b.*{reason}"):
+        decoder.decode(batch)
+
+
+def nested(depth, kind):
+    return "[" * depth + "1" + "]" * depth if kind == "array" else '{"a":' * depth + "1" + "}" * depth
+
+
+@pytest.mark.parametrize("count", [0, 3, 100])
+@pytest.mark.parametrize("kind", ["array", "object"])
+@pytest.mark.parametrize("depth", [130, 900, 30_000])
+@pytest.mark.parametrize("format", FORMATS)
+def test_nested_too_deeply(format, depth, kind, count):
+    bad = f'{{"id":1,"x":{nested(depth, kind)}}}'
+    check_refused(format, bad, "it is nested too deeply: record.max-depth is 128", count, Watch())
+
+
+def test_depth_is_that_of_brackets_outside_of_texts():
+    deep = b'{"a":"' + b"]}" * 500 + b'","x":' + nested(128, "array").encode() + b"}"
+    with pytest.raises(ValueError, match="nested too deeply"):
+        parse_object(deep)
+    flat = b'{"a":"\\"' + b"[{" * 500 + b'","x":[' + b",".join([b"{}"] * 500) + b"]}"
+    assert len(parse_object(flat)["x"]) == 500
+    assert RecordLimits().suspect(pa.array([flat, deep], pa.binary())) == 1
+    for odd in (b'{"a":"' + b'\\"' * 100_000, b'{"' + b'a":"' * 100_000, b'"\\', b"[" * 300 + b'"\\'):
+        begin = time.monotonic()
+        with pytest.raises(ValueError, match=r"JSON|deeply"):
+            parse_object(odd)
+        assert time.monotonic() - begin < 5
+
+
+@pytest.mark.parametrize("count", [0, 100])
+@pytest.mark.parametrize("depth", [100, 198])
+def test_as_deep_as_the_option_allows(depth, count):
+    """A new column may be that deep."""
+    records = [*[GOOD] * count, '{{"id":1,"x":{}}}'.format(nested(depth, "object"))]
+    decoder = opened(watch=Watch(), record__max_depth="200")
+    with pytest.raises(NewSchemaError):
+        decoder.decode(raw_batch([{"value": record} for record in records]))
+
+
+@pytest.mark.parametrize("count", [0, 100])
+@pytest.mark.parametrize("watch", [None, Watch()])
+@pytest.mark.parametrize("format", FORMATS)
+def test_too_many_fields(format, watch, count):
+    wide = '{{"id":1,"d":"2024-13-01",{}}}'.format(
+        ",".join(f'"f{number}":{number}' for number in range(10_000))
+    )
+    check_refused(format, wide, "fields: record.max-fields is 10000", count, watch)
+
+
+def test_many_fields_one_of_them_twice():
+    wide = "{{{}}}".format(",".join(f'"f{number % 60_000}":1' for number in range(60_001)))
+    begin = time.monotonic()
+    with RecordLimits(max_fields=100_000).applied():
+        assert parse_object(wide.encode()).twice == {"f0"}
+    assert time.monotonic() - begin < 10
+    assert current_limits() == RecordLimits()
+
+
+@pytest.mark.parametrize("count", [0, 100])
+@pytest.mark.parametrize("format", FORMATS)
+def test_too_many_bytes(format, count):
+    bad = '{"id":1,"d":"%s"}' % ("x" * 3_000)
+    check_refused(format, bad, "it has more bytes than record.max-bytes allows, 2000", count, record__max_bytes="2000")  # fmt: skip
+
+
+def test_too_many_bytes_as_they_are():
+    source = KafkaSource("localhost:1", "t", format="raw", options={"record.max-bytes": "5"})
+    batch = raw_batch([{"value": value} for value in (b"12345", b"123456", None, b"")])
+    decoded = row_decoder(source).decode(batch, keep_rejects=True)
+    assert decoded.rows.column("value").to_pylist() == [b"12345", None, b""]
+    assert [reject.record for reject in decoded.rejects] == [1]
+    with pytest.raises(DecodeError, match=r"offset 101\b.*record.max-bytes"):
+        row_decoder(source).decode(batch)
+
+
+@pytest.mark.parametrize("count", [0, 3, 100])
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_date_beyond_its_column(format, count):
+    for text in ("+999999999-01-01", "-999999999-01-01", "+5881580-07-12", "-5877641-06-22"):
+        if format == "canal-json" or format == "maxwell-json":
+            reason = "'data"
+        else:
+            reason = "the date is outside of what the column can hold"
+        check_refused(format, f'{{"id":1,"d":"{text}"}}', reason, count)
+
+
+def test_the_last_dates_of_a_column():
+    batch = raw_batch([{"value": {"id": 1, "d": text}} for text in ("+5881580-07-11", "-5877641-06-23")])
+    assert opened().decode(batch).rows.column("d").cast(pa.int32()).to_pylist() == [2**31 - 1, -(2**31)]
+
+
+@pytest.mark.parametrize("zero", ["-0", "-0.0", "-0e0", "-0.000"])
+def test_minus_zero_is_the_same_in_bulk_and_alone(zero):
+    row = f'{{"id":-0,"f":{zero},"g":{zero}}}'
+    for format, write in FORMATS.items():
+        if format in ("canal-json", "maxwell-json"):
+            continue
+        for records in ([row], [row] * 100, [row, '{"id":1,"g":1,"x":{"y":[]}}'] * 50):
+            rows = opened(format).decode(raw_batch([{"value": write(one)} for one in records])).rows
+            assert str(rows.column("f")[0].as_py()) == str(rows.column("g")[0].as_py()) == "-0.0"
+            assert rows.column("id")[0].as_py() == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("max-depth", "0"), ("max-depth", "201"), ("max-bytes", "1k"), ("max-fields", "-1"), ("max-fields", "")],
+)
+def test_options_of_a_wrong_form(name, value):
+    with pytest.raises(InvalidOptionError, match=f"record.{name} is '{value}'; it must be a whole number"):
+        RecordLimits.of({f"record.{name}": value})
+    with pytest.raises(InvalidOptionError, match=r"did you mean 'record.max-depth'"):
+        opened(record__max_dept="3")
