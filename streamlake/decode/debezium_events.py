@@ -50,6 +50,11 @@ _KINDS = {
     "d": RowKind.DELETE,
 }
 _OTHER = -1
+_GONE = "update of a document that is gone"
+_NO_DOCUMENTS = (
+    "the connector sends updates without their document. Set its capture.mode to change_streams_update_full, and "
+    "debezium.capture-mode as well"
+)
 _TIMES = {"ts_ms", "ts_us", "ts_ns"}
 
 
@@ -95,6 +100,10 @@ class DebeziumEvents(DebeziumEnvelope):
         sequence = position.value(source)
         if op == "t":
             return Outcome(truncate=(table_of(source), sequence))
+        if op == "u" and position is DOCUMENTS and payload.get("after") is None:
+            if not self._options.looks_documents_up:
+                raise FieldError(f"'after' is missing: {_NO_DOCUMENTS}")
+            return Outcome(ignored=_GONE)
         if op == "r":
             sequence = read_at(sequence)
         return Outcome(changes=self._changes(_KINDS[op], payload, connect, position, sequence, key))

@@ -14,6 +14,7 @@ from streamlake.errors import InvalidOptionError
 from streamlake.options import check_option_names
 
 REJECT, ALLOW = "reject", "allow"
+FULL_UPDATES = "change_streams_update_full"
 
 _CHOICES: dict[str, tuple[str, ...] | None] = {
     "debezium.time-precision-mode": (
@@ -27,20 +28,27 @@ _CHOICES: dict[str, tuple[str, ...] | None] = {
     "debezium.decimal-handling-mode": ("precise", "string", "double"),
     "debezium.binary-handling-mode": ("bytes", "base64", "hex"),
     "debezium.unavailable-value-placeholder": None,
+    "debezium.capture-mode": (
+        "change_streams",
+        FULL_UPDATES,
+        "change_streams_with_pre_image",
+        "change_streams_update_full_with_pre_image",
+    ),
     "debezium.lossy-conversion": (REJECT, ALLOW),
 }
 
 
 @dataclass(frozen=True)
 class DebeziumOptions:
-    """`time_precision_mode`, `decimal_handling_mode`, `binary_handling_mode`, `unavailable_value_placeholder`: as the
-    connector has them. `lossy_conversion`: whether digits that a column has no room for are given up.
+    """`time_precision_mode`, `decimal_handling_mode`, `binary_handling_mode`, `unavailable_value_placeholder`, `capture_mode`: as
+    the connector has them. `lossy_conversion`: whether digits that a column has no room for are given up.
     """
 
     time_precision_mode: str = "adaptive"
     decimal_handling_mode: str = "precise"
     binary_handling_mode: str = "bytes"
     unavailable_value_placeholder: str = DEFAULT_PLACEHOLDER
+    capture_mode: str = FULL_UPDATES
     lossy_conversion: str = REJECT
 
     @staticmethod
@@ -54,6 +62,11 @@ class DebeziumOptions:
         return DebeziumOptions(
             **{name.removeprefix("debezium.").replace("-", "_"): value for name, value in options.items()}
         )
+
+    @property
+    def looks_documents_up(self) -> bool:
+        """Whether an update of MongoDB's connector brings the document, if it is still there."""
+        return self.capture_mode.startswith(FULL_UPDATES)
 
     @property
     def timestamp_nanos(self) -> int | None:

@@ -1,5 +1,7 @@
 """MongoDB's documents in Extended JSON: {"$oid": ...}, {"$numberLong": ...}, {"$date": ...} and plain values.
 
+Debezium writes version 1 of it (the driver's JsonMode.STRICT); version 2 is read as well.
+
 Readings in the sense of `readings`, for the images of Debezium's MongoDB connector. A field's value may be wrapped in
 one record and plain in the next; what is read in bulk is the form that samples show.
 """
@@ -10,13 +12,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from streamlake.decode import text_values
 from streamlake.decode.json_values import RESOLUTION_NANOS, mismatch
 from streamlake.decode.nested_readings import ListOf, StructOf
-from streamlake.decode.readings import ByForm, Epoch, Plain, Reading, form_of, one_field
+from streamlake.decode.readings import ByForm, Epoch, Leaf, Plain, Reading, form_of, one_field
 from streamlake.decode.text_columns import NotBulkError
 from streamlake.decode.text_readings import Digits, TextReal, TextWhole
+from streamlake.formats.arrow_schema import arrow_type
 from streamlake.spec.schema import Schema
 from streamlake.spec.types import (
     BinaryType,
@@ -28,12 +34,18 @@ from streamlake.spec.types import (
     IntegerType,
     ListType,
     LongType,
+    NestedField,
     StringType,
     StructType,
     UUIDType,
 )
 
 _MILLIS = 1_000_000
+_BINARY, _TYPE, _BASE64, _SUBTYPE = "$binary", "$type", "base64", "subType"
+_UUIDS = frozenset({"04", "4"})
+"""The subtype of UUIDs. That of older drivers, 03, has the bytes in an order that the driver chose."""
+_STRING = StringType()
+_UUID_BYTES = 16
 
 
 @dataclass(frozen=True)
@@ -50,19 +62,21 @@ class Wrapped:
 
     @property
     def physical(self) -> IcebergType:
-        return (
-            self.plain.physical
-            if self.name is None
-            else one_field(self.name, self.wrappers[self.name].physical)
-        )
+        if self.name is None:
+            return self.plain.physical
+        wrapper = self.wrappers[self.name]
+        return wrapper.physical if isinstance(wrapper, Binary) else one_field(self.name, wrapper.physical)
 
     def column(self, array: pa.Array) -> pa.Array:
         if self.name is None:
             return self.plain.column(array)
+        wrapper = self.wrappers[self.name]
+        if isinstance(wrapper, Binary):
+            return wrapper.column(array)
         inner = array.field(0)
         if inner.null_count > array.null_count:
             raise NotBulkError
-        return self.wrappers[self.name].column(inner)
+        return wrapper.column(inner)
 
     def value(self, found: Any, path: str) -> Any:
         name = wrapper_of(found)
@@ -70,7 +84,8 @@ class Wrapped:
             return self.plain.value(found, path)
         if name not in self.wrappers:
             raise mismatch(path, self.type, found, f"'{name}' does not fit")
-        value = self.wrappers[name].value(found[name], path)
+        wrapper = self.wrappers[name]
+        value = wrapper.value(found if isinstance(wrapper, Binary) else found[name], path)
         if value is None:
             raise mismatch(path, self.type, found, f"'{name}' is null")
         return value
@@ -78,7 +93,11 @@ class Wrapped:
 
 def wrapper_of(found: Any) -> str | None:
     """The name of the wrapper around a value ("$oid"), or None."""
-    if not isinstance(found, dict) or len(found) != 1:
+    if not isinstance(found, dict):
+        return None
+    if found.keys() == {_BINARY, _TYPE}:
+        return _BINARY
+    if len(found) != 1:
         return None
     (name,) = found
     return str(name) if name.startswith("$") else None
@@ -111,13 +130,14 @@ def _wrappers(type_: IcebergType, samples: Sequence[Any]) -> Mapping[str, Readin
     if isinstance(type_, (IntegerType, LongType)):
         return {"$numberLong": TextWhole(type_), "$numberInt": TextWhole(type_)}
     if isinstance(type_, (FloatType, DoubleType)):
-        return {"$numberDouble": TextReal(type_)}
+        whole = WholeReal(type_)
+        return {"$numberDouble": TextReal(type_), "$numberLong": whole, "$numberInt": whole}
     if isinstance(type_, DecimalType):
         return {"$numberDecimal": Plain(type_), "$numberLong": Plain(type_), "$numberInt": Plain(type_)}
     if isinstance(type_, UUIDType):
-        return {"$uuid": Plain(type_)}
+        return {"$uuid": Plain(type_), _BINARY: _binary(type_, samples)}
     if isinstance(type_, (BinaryType, FixedType)):
-        return {"$binary": StructPart("base64", Plain(type_))}
+        return {_BINARY: _binary(type_, samples)}
     if type(type_) in RESOLUTION_NANOS:
         number = Epoch(type_, _MILLIS)
         forms: dict[str, Reading] = {
@@ -130,28 +150,68 @@ def _wrappers(type_: IcebergType, samples: Sequence[Any]) -> Mapping[str, Readin
     return {}
 
 
+def _binary(type_: IcebergType, samples: Sequence[Any]) -> Binary:
+    shown = [found[_BINARY] for found in samples if wrapper_of(found) == _BINARY]
+    return Binary(type_, is_flat=not shown or isinstance(shown[0], str))
+
+
 @dataclass(frozen=True)
-class StructPart:
-    """One part of an object; the others are left."""
+class Binary(Leaf):
+    """{"$binary": base64, "$type": "00"}, or {"$binary": {"base64": ..., "subType": "00"}} of version 2; `is_flat`: the first of
+    them is read in bulk. In a column of UUIDs only those."""
 
-    name: str
-    part: Reading
-
-    @property
-    def type(self) -> IcebergType:
-        return self.part.type
+    type: IcebergType
+    is_flat: bool
 
     @property
     def physical(self) -> IcebergType:
-        return one_field(self.name, self.part.physical)
+        names = (_BINARY, _TYPE) if self.is_flat else (_BASE64, _SUBTYPE)
+        bytes_ = FixedType(_UUID_BYTES) if isinstance(self.type, UUIDType) else self.type
+        parts = StructType((NestedField(0, names[0], bytes_), NestedField(0, names[1], _STRING)))
+        return parts if self.is_flat else one_field(_BINARY, parts)
 
     def column(self, array: pa.Array) -> pa.Array:
-        inner = array.field(0)
-        if inner.null_count > array.null_count:
+        parts = array if self.is_flat else array.field(0)
+        data, subtypes = parts.field(0), parts.field(1)
+        if parts.null_count > array.null_count or data.null_count > array.null_count:
             raise NotBulkError
-        return self.part.column(inner)
+        if isinstance(self.type, UUIDType):
+            known = pc.is_in(subtypes, pa.array(list(_UUIDS)))
+            if not pc.all(pc.or_(known, data.is_null()), min_count=0).as_py():
+                raise NotBulkError
+        return data
 
-    def value(self, found: Any, path: str) -> Any:
-        if not isinstance(found, dict) or found.get(self.name) is None:
-            raise mismatch(path, self.type, found, f"an object with '{self.name}' is needed")
-        return self.part.value(found[self.name], path)
+    def _value(self, found: Any) -> bytes:
+        data: Any = found[_BINARY]
+        subtype = found.get(_TYPE)
+        if isinstance(data, dict):
+            data, subtype = data.get(_BASE64), data.get(_SUBTYPE)
+        if not isinstance(data, str):
+            raise ValueError("an object with its bytes in base64 is needed")
+        length = self.type.length if isinstance(self.type, FixedType) else None
+        if isinstance(self.type, UUIDType):
+            if subtype not in _UUIDS:
+                raise ValueError(f"binary data of the subtype {subtype!r} is no UUID, which has '04'")
+            length = _UUID_BYTES
+        return text_values.base64_bytes(data, length)
+
+
+@dataclass(frozen=True)
+class WholeReal(Leaf):
+    """Digits of a whole number as a float or a double that is exactly that number."""
+
+    type: IcebergType
+    physical: IcebergType = _STRING
+
+    def column(self, array: pa.Array) -> pa.Array:
+        try:
+            return TextWhole(LongType()).column(array).cast(arrow_type(self.type))
+        except pa.ArrowInvalid as error:
+            raise NotBulkError from error
+
+    def _value(self, found: Any) -> float:
+        whole = TextWhole(LongType())._value(found)
+        real = float(np.float32(whole)) if isinstance(self.type, FloatType) else float(whole)
+        if int(real) != whole:
+            raise ValueError(f"it has more digits than {self.type} holds")
+        return real
