@@ -67,7 +67,8 @@ class LineageColumns:
                 first = self._lineage.first_row_id
                 if first is not None:
                     columns[at] = pc.coalesce(columns[at], _counted(first + position, rows))
-            elif self._lineage.sequence_number is not None:
+            elif None not in (self._lineage.first_row_id, self._lineage.sequence_number):
+                # Rows without an id have no lineage at all, such as those of a table that was just upgraded.
                 columns[at] = pc.coalesce(columns[at], pa.scalar(self._lineage.sequence_number, pa.int64()))
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 

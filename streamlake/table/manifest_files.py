@@ -18,6 +18,9 @@ from streamlake.spec.table_metadata import TableMetadata
 from streamlake.storage.file_io import FileIO
 from streamlake.storage.locations import TableLocations
 
+ManifestKey = tuple[str, int | None, int]
+"""What a rewritten manifest depends on: the old one's path and first row id, and the table's format version."""
+
 
 class ManifestFiles:
     """Writes, reads and cleans up manifests for one snapshot id."""
@@ -35,6 +38,11 @@ class ManifestFiles:
     def rebase(self, base: TableMetadata) -> None:
         """Use the schema, specs and format version of refreshed metadata from now on."""
         self._base = base
+
+    def key_of(self, manifest: ManifestFile) -> ManifestKey:
+        """What a manifest is remembered by over attempts. Between two of them the table may be upgraded, and another writer's
+        commit give the rows of an old manifest their ids."""
+        return manifest.manifest_path, manifest.first_row_id, self._base.format_version
 
     @property
     def locations(self) -> TableLocations:

@@ -18,7 +18,7 @@ from streamlake.spec.expressions import FALSE, Expression, any_of
 from streamlake.spec.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile
 from streamlake.spec.table_metadata import TableMetadata
 from streamlake.table.file_matching import FileMatcher
-from streamlake.table.manifest_files import ManifestFiles
+from streamlake.table.manifest_files import ManifestFiles, ManifestKey
 from streamlake.table.partition_keys import PartitionKey, may_contain, partition_key
 
 
@@ -77,9 +77,9 @@ class ManifestFilter:
         self._files = files
         self._rules = rules
         self._tuples: dict[tuple[int, ManifestContent], list[tuple[Any, ...]]] = {}
-        self._rewritten: dict[str, tuple[ManifestFile, list[DataFile]]] = {}
+        self._rewritten: dict[ManifestKey, tuple[ManifestFile, list[DataFile]]] = {}
         self._rewritten_deletes: dict[
-            tuple[str, frozenset[str], int], tuple[ManifestFile, list[DataFile]]
+            tuple[ManifestKey, frozenset[str], int], tuple[ManifestFile, list[DataFile]]
         ] = {}
 
     def filter_data(self, manifests: Sequence[ManifestFile], base: TableMetadata) -> Filtered:
@@ -114,7 +114,7 @@ class ManifestFilter:
     def _filter_manifest(
         self, manifest: ManifestFile, base: TableMetadata, matcher: FileMatcher
     ) -> tuple[ManifestFile, list[DataFile]]:
-        cached = self._rewritten.get(manifest.manifest_path)
+        cached = self._rewritten.get(self._files.key_of(manifest))
         if cached is not None:
             return cached
         if not manifest.may_have_live_files or not self._may_lose_files(manifest, base, matcher):
@@ -136,7 +136,7 @@ class ManifestFilter:
                 " write to another partition, or overwrite without validate_append_only"
             )
         result = self._rewrite(manifest, kept, removed)
-        self._rewritten[manifest.manifest_path] = result
+        self._rewritten[self._files.key_of(manifest)] = result
         return result
 
     def _filter_deletes(
@@ -151,7 +151,7 @@ class ManifestFilter:
             targets.may_be_referenced_in(manifest, base) or self._may_lose_files(manifest, base, matcher)
         ):
             return manifest, []
-        key = (manifest.manifest_path, targets.paths, oldest)
+        key = (self._files.key_of(manifest), targets.paths, oldest)
         if key not in self._rewritten_deletes:
             kept: list[ManifestEntry] = []
             removed: list[ManifestEntry] = []

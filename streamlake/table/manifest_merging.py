@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from streamlake.spec.manifest import EntryStatus, ManifestEntry, ManifestFile
-from streamlake.table.manifest_files import ManifestFiles
+from streamlake.table.manifest_files import ManifestFiles, ManifestKey
 from streamlake.table.options import ManifestOptions
 
 
@@ -59,7 +59,7 @@ class ManifestMerger:
 
     def __init__(self, files: ManifestFiles) -> None:
         self._files = files
-        self._merged: dict[tuple[str, ...], ManifestFile] = {}
+        self._merged: dict[tuple[ManifestKey, ...], ManifestFile] = {}
 
     def merge(
         self, manifests: Sequence[ManifestFile], options: ManifestOptions, staged: frozenset[str]
@@ -92,7 +92,7 @@ class ManifestMerger:
         return result, replaced
 
     def _merge_bin(self, manifests: Sequence[ManifestFile]) -> ManifestFile:
-        key = tuple(manifest.manifest_path for manifest in manifests)
+        key = tuple(map(self._files.key_of, manifests))
         if key not in self._merged:
             entries: list[ManifestEntry] = []
             for manifest in manifests:

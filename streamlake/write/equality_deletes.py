@@ -99,18 +99,22 @@ class DeleteShape:
         ]
 
     def deletes(self, rows: pa.Table, path: str) -> pa.Table:
-        """The rows of a delete file, zeros of floating point keys with both signs."""
+        """The rows of a delete file."""
         projection = Projection(self._given_schema, self.schema, path)
         batches = [projection.apply(batch) for batch in rows.select(self.columns).to_batches()]
-        deletes = pa.Table.from_batches(batches, schema=projection.arrow_schema)
+        return pa.Table.from_batches(batches, schema=projection.arrow_schema)
+
+    def signed(self, rows: pa.Table) -> pa.Table:
+        """The rows to delete, zeros of floating point keys with both signs. Each sign may be a partition of its own, so this
+        comes before rows are partitioned."""
+        rows = rows.select(self.columns)
         for name in self._signed:
-            values = deletes.column(name)
-            zeros = deletes.filter(pc.equal(values, 0.0))
+            zeros = rows.filter(pc.equal(rows.column(name), 0.0))
             if zeros.num_rows:
-                at = deletes.column_names.index(name)
-                other = zeros.set_column(at, deletes.schema.field(at), pc.negate(zeros.column(at)))
-                deletes = pa.concat_tables([deletes, other])
-        return deletes
+                at = rows.column_names.index(name)
+                other = zeros.set_column(at, rows.schema.field(at), pc.negate(zeros.column(at)))
+                rows = pa.concat_tables([rows, other])
+        return rows
 
 
 class EqualityDeleteWriter:
@@ -118,11 +122,12 @@ class EqualityDeleteWriter:
 
     def __init__(self, shape: DeleteShape, writer: RowsWriter) -> None:
         self._writer = writer
+        self._shape = shape
         self.columns = shape.columns
 
     def write(self, rows: pa.Table) -> None:
         """Take rows, as a RowsWriter."""
-        self._writer.write(rows.select(self.columns))
+        self._writer.write(self._shape.signed(rows))
 
     def close(self) -> tuple[DataFile, ...]:
         return self._writer.close()

@@ -20,6 +20,7 @@ from streamlake.spec.schema import Schema
 from streamlake.spec.types import IntegerType, LongType, NestedField, StringType
 from streamlake.table.manage_refs import ManageRefs
 from streamlake.tables import create_table, load_table
+from tests.helpers import foreign_writers
 from tests.unit.read.written_tables import append, rows_of
 
 DAY = datetime(2024, 1, 1)
@@ -375,6 +376,20 @@ def test_row_lineage(tmp_path):
     assert found["_last_updated_sequence_number"].to_pylist() == [1, 1, 2]
     only = table.scan("id = 11", columns=["_row_id"]).to_arrow()
     assert only.to_pylist() == [{"_row_id": 1}]
+
+
+def test_rows_without_an_id_have_no_lineage(tmp_path):
+    """Those of a table that was upgraded, until the next commit gives them their ids."""
+    table = create_table(tmp_path / "t", "id long", format_version=2)
+    append(table, [{"id": 10}, {"id": 11}])
+    foreign_writers.upgrade(str(tmp_path / "t"))
+    columns = ["_row_id", "_last_updated_sequence_number"]
+    upgraded = load_table(str(tmp_path / "t"))
+    assert upgraded.scan(columns=columns).to_arrow().to_pylist() == [dict.fromkeys(columns)] * 2
+    append(upgraded, [{"id": 12}])
+    found = load_table(str(tmp_path / "t")).scan(columns=["id", *columns]).to_arrow().sort_by("id")
+    assert sorted(found["_row_id"].to_pylist()) == [0, 1, 2]
+    assert found["_last_updated_sequence_number"].to_pylist() == [1, 1, 2]
 
 
 PROPERTY_COLUMNS = "i int, d double, s string, t timestamp_ntz, day date"
