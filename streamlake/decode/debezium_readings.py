@@ -25,6 +25,7 @@ from streamlake.decode.readings import (
     Plain,
     Reading,
     Refused,
+    Single,
     TimeOfDay,
     WellKnownBinary,
     Zulu,
@@ -131,6 +132,8 @@ def _exact_by_schema(type_: IcebergType, connect: ConnectSchema, options: Debezi
         return Zulu(type_)
     if connect.type == "string" and isinstance(type_, (BinaryType, FixedType)):
         return _binary_text(type_, options)
+    if connect.type in ("float", "float32") and isinstance(type_, DoubleType):
+        return Single()
     return Plain(type_) if isinstance(type_, _WIDER.get(connect.type, ())) else _refused(type_, connect)
 
 

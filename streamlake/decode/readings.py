@@ -22,7 +22,9 @@ from streamlake.formats.arrow_schema import arrow_type
 from streamlake.spec.types import (
     BinaryType,
     DateType,
+    DoubleType,
     FixedType,
+    FloatType,
     IcebergType,
     IntegerType,
     LongType,
@@ -35,6 +37,7 @@ from streamlake.spec.types import (
 _OPTIONS = JsonOptions()
 _BINARY, _STRING, _DATE, _TIME = BinaryType(), StringType(), DateType(), TimeType()
 _INTEGER, _LONG = IntegerType(), LongType()
+_FLOAT, _DOUBLE = FloatType(), DoubleType()
 _INT64 = 1 << 63
 _DAY_MICROS = 86_400_000_000
 # PostgreSQL's JDBC driver gives its infinite timestamps as these numbers of milliseconds; Debezium passes them on,
@@ -121,6 +124,20 @@ class Refused(Leaf):
 
     def _value(self, found: Any) -> Any:
         raise ValueError(self.reason)
+
+
+@dataclass(frozen=True)
+class Single(Leaf):
+    """A number of 32 bits in a column of doubles: the very number, whose shortest digits are those of another double."""
+
+    type: IcebergType = _DOUBLE
+    physical: IcebergType = _FLOAT
+
+    def column(self, array: pa.Array) -> pa.Array:
+        return array.cast(pa.float64())
+
+    def _value(self, found: Any) -> Any:
+        return json_values.primitive_value(found, self.physical, _OPTIONS)
 
 
 @dataclass(frozen=True)

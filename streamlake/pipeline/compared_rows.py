@@ -64,7 +64,7 @@ class RowForm:
 
     `sequence_by` and `row_kind` are for a source of changes; `keeps_before` tells whether -U takes a row out
     (changelog) or is left out (upsert). `table` is for messages. `numbers` are text columns whose values are numbers:
-    1.50 equals 1.5 there.
+    1.50 equals 1.5 there. `singles` are columns of doubles that hold numbers of 32 bits, and are compared as these.
     """
 
     table: str
@@ -74,6 +74,7 @@ class RowForm:
     row_kind: str | None = None
     keeps_before: bool = False
     numbers: frozenset[str] = frozenset()
+    singles: frozenset[str] = frozenset()
 
     @property
     def key_fields(self) -> tuple[NestedField, ...]:
@@ -120,9 +121,10 @@ class RowForm:
         self, rows: pa.Table, guards: pa.Array | None, at: Array | None, partition: int, removes: Array
     ) -> pa.RecordBatch:
         count = rows.num_rows
-        for name in self.numbers:
-            at_place = rows.column_names.index(name)
-            rows = rows.set_column(at_place, rows.field(at_place), plain_numbers(rows.column(name)))
+        for names, plain in ((self.numbers, plain_numbers), (self.singles, single_numbers)):
+            for name in names:
+                at_place = rows.column_names.index(name)
+                rows = rows.set_column(at_place, rows.field(at_place), plain(rows.column(name)))
         key, value = self.key_fields, self.value_fields
         if not key:
             key, value = value, ()
@@ -237,6 +239,11 @@ def plain_numbers(text: pa.Array) -> pa.Array:
     """Texts of decimal numbers without the zeros at the end of their fraction."""
     short = pc.utf8_rtrim(pc.utf8_rtrim(text, "0"), ".")
     return pc.if_else(pc.match_substring(text, "."), short, text)
+
+
+def single_numbers(doubles: pa.Array) -> pa.Array:
+    """Doubles as the nearest numbers of 32 bits."""
+    return doubles.cast(pa.float32(), safe=False).cast(pa.float64())
 
 
 Reader = Callable[[Batches], Batches]

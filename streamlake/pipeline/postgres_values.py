@@ -100,11 +100,13 @@ _NO_TEXT = frozenset({"bytea", "hstore", "record"})
 @dataclass(frozen=True)
 class Rendering:
     """`sql`: the expression, with the quoted column for each $. `arrow`: its texts -> the column. `is_number`: the text
-    stands for a number, where trailing zeros after the point say nothing."""
+    stands for a number, where trailing zeros after the point say nothing. `is_single`: the column of doubles has numbers of 32
+    bits, of which records without a schema bring the shortest digits."""
 
     sql: str
     arrow: Callable[[pa.StringArray], pa.Array]
     is_number: bool = False
+    is_single: bool = False
 
 
 def rendering(column: PostgresColumn, type_: IcebergType) -> Rendering | None:
@@ -130,7 +132,8 @@ def rendering(column: PostgresColumn, type_: IcebergType) -> Rendering | None:
     # format() makes an empty text of a null.
     sql = f"case when $ is not null then {sql} end" if "format(" in sql else sql
     is_number = isinstance(type_, StringType) and column.type in ("numeric", "money")
-    return Rendering(sql, lambda found: _column(found, column.type, type_), is_number)
+    is_single = isinstance(type_, DoubleType) and column.type == "float4"
+    return Rendering(sql, lambda found: _column(found, column.type, type_), is_number, is_single)
 
 
 def _column(text: pa.StringArray, name: str, type_: IcebergType) -> pa.Array:

@@ -136,7 +136,11 @@ def verify(
         )
         if isinstance(source, PostgresState):
             asked = renderings(form, source)
-            form = replace(form, numbers=frozenset(name for name, one in asked.items() if one.is_number))
+            form = replace(
+                form,
+                numbers=frozenset(name for name, one in asked.items() if one.is_number),
+                singles=frozenset(name for name, one in asked.items() if one.is_single),
+            )
         snapshot = opened.snapshot_by(ref=branch)
         side, told, notes = _source_side(session, opened, snapshot, source, form, until, whole=whole)
         table_side = _table_side(session, opened, snapshot, form)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
@@ -470,3 +471,26 @@ def test_new_columns_are_asked_for_by_the_schema(server, writer):
     news = batch_of(writer, *[event("c", after={"id": 1, "name": "a", "n": None}, schema=wide, lsn=1)] * 20)
     with pytest.raises(NewSchemaError, match="n int"):
         decoder.decode(news)
+
+
+@pytest.mark.parametrize("count", [1, 20])
+@pytest.mark.parametrize("value", [0.1, -0.0, 16777217, 3.4028234663852886e38, 1e-45, 1.17549435e-38])
+def test_numbers_of_32_bits_are_the_same_doubles_in_json_and_avro(server, writer, value, count):
+    """The number that the database has, not the one that its shortest digits are for a double."""
+    inner = {"type": "struct", "field": "s", "optional": True, "fields": [part("f", "float")]}
+    items = {"type": "array", "field": "l", "optional": True, "items": {"type": "float", "optional": True}}
+    envelope = envelope_of(
+        part("id", "int64", optional=False), part("v", "float"), inner, items, name="single"
+    )
+    table = parse_ddl("id long not null, v double, s struct<f: double>, l array<double>")
+    row = {"id": 1, "v": value, "s": {"f": value}, "l": [value, None]}
+    events = [event("c", after=row, schema=envelope, lsn=1)] * count
+    in_json = open_decoder("debezium-json", table, ["id"], {}).decode(
+        raw_batch([{"value": one} for one in events])
+    )
+    in_avro = opened(server, table).decode(batch_of(writer, *events))
+    single = float(np.float32(value))
+    for found in (in_json, in_avro):
+        assert repr(found.rows.column("v").to_pylist()) == repr([single] * count)
+        assert repr(found.rows.column("s").to_pylist()) == repr([{"f": single}] * count)
+        assert repr(found.rows.column("l").to_pylist()) == repr([[single, None]] * count)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from streamlake.errors import InvalidOptionError, SchemaMismatchError, SourceErr
 from streamlake.formats.row_bytes import decode_row
 from streamlake.pipeline import topic_extent as extents
 from streamlake.pipeline.compared_rows import RowForm, TableRows, row_form
+from streamlake.pipeline.postgres_table import PostgresColumn
+from streamlake.pipeline.postgres_values import rendering
 from streamlake.pipeline.topic_extent import topic_extent
 from streamlake.read.planning import ScanPlanner
 from streamlake.source.cluster import Topics
@@ -199,3 +202,21 @@ class TestTopicExtent:
             self.extent(table, topics="t,nope")
         with pytest.raises(InvalidOptionError, match="commited"):
             self.extent(table, "commited")
+
+
+def test_numbers_of_32_bits_in_doubles_are_compared_as_these(tmp_path: Path):
+    """The exact number, and its shortest digits, which is what records without a schema bring."""
+    schema = make_table(tmp_path / "reals", "id long, r double").schema
+    one = rendering(PostgresColumn("r", "float4"), schema.find("r").type)
+    other = rendering(PostgresColumn("r", "float8"), schema.find("r").type)
+    assert one is not None
+    assert other is not None
+    assert (one.is_single, other.is_single) == (True, False)
+    form = RowForm("t", schema.fields, ("id",), singles=frozenset({"r"}))
+    exact, short, off = 0.10000000149011612, 0.1, 0.10000001
+    rows = pa.table({"id": [1, 1, 1], "r": [exact, short, off]})
+    values = form.of_source(rows).column(1).to_pylist()
+    assert values[0] == values[1] != values[2]
+    assert form.of_table(rows.to_batches()[0]).column(1)[0].as_py() == values[0]
+    values = replace(form, singles=frozenset()).of_source(rows).column(1).to_pylist()
+    assert len(set(values)) == 3
