@@ -11,7 +11,7 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -25,6 +25,9 @@ from tests.crash import change_log
 from tests.crash.change_log import APPEND, DDL, FOREIGN
 from tests.helpers.batch_write import write_files
 from tests.helpers.spark import QUICK, build_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 MASTER = "local[2,4]"
 """A task that dies is run again."""
@@ -42,16 +45,7 @@ def main(home: Path, settings: dict[str, Any]) -> None:
     index_files.KEPT_STATES, index_files._AT_ONCE = 2, 1
     if settings["foreign"]:
         _let_others_commit()
-    if "landing" in settings:
-        reader = spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1)
-        source: Any = reader.parquet(settings["landing"])
-    else:
-        source = KafkaSource(
-            bootstrap_servers=settings["servers"],
-            topics=[settings["topic"]],
-            schema="op string, id long, part int, payload string",
-            options={"max-offsets-per-trigger": settings["records"]},
-        )
+    source = input_of(spark, settings)
     receipts = Path(settings["receipts"])
 
     def noted(receipt: CommitReceipt) -> None:
@@ -69,6 +63,18 @@ def main(home: Path, settings: dict[str, Any]) -> None:
     (home / "started").touch()
     assert query.awaitTermination(WAIT_SECONDS), f"still running after {WAIT_SECONDS} s: {query.lastProgress}"
     spark.stop()
+
+
+def input_of(spark: SparkSession, settings: dict[str, Any]) -> Any:
+    """The folder or the topic of these settings."""
+    if "landing" in settings:
+        return spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1).parquet(settings["landing"])
+    return KafkaSource(
+        bootstrap_servers=settings["servers"],
+        topics=[settings["topic"]],
+        schema="op string, id long, part int, payload string",
+        options={"max-offsets-per-trigger": settings["records"]},
+    )
 
 
 def _sink(home: Path, settings: dict[str, Any], noted: Callable[[CommitReceipt], None]) -> IcebergSink:

@@ -1,8 +1,10 @@
-"""The soak: `python -m tests.crash.soak [--minutes 30] [--seed N] [--mode position]`.
+"""The soak: `python -m tests.crash.soak [--minutes 30] [--seed N] [--mode position] [--rejects]`.
 
 A stream into one table, whose driver is killed every few seconds, loses a worker, or is stopped and comes back after its
 successor has committed; beside it another writer appends, compacts and expires with Iceberg's own runtime. After every
-death, and at the end, the table is compared row by row with what it must hold. The exit code is 1 when it was wrong.
+death, and at the end, the table is compared row by row with what it must hold. With `--rejects` the stream comes from a
+Kafka broker, one record in a hundred is damaged, and the rejects table is compared as well. The exit code is 1 when
+something was wrong.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from rich.console import Console
 from streamlake import load_table
 from streamlake.cli.rendering import facts, human_count
 from streamlake.errors import TableNotFoundError
-from tests.crash.change_log import ROWS, FileInput
+from tests.crash.change_log import PARTS, ROWS, FileInput, KafkaInput
 from tests.crash.soak_table import (
     LANDING,
     NEIGHBOUR_LOG,
@@ -37,9 +39,12 @@ from tests.crash.soak_table import (
     STOP,
     Model,
     check,
+    check_rejects,
     last_checkpoint,
+    rejected,
     table_location,
 )
+from tests.helpers.broker import KafkaBroker
 from tests.helpers.processes import kill_group, tail
 from tests.helpers.spark import spark_environment, started_driver
 
@@ -56,21 +61,25 @@ WORKER_COMMAND = b"pyspark.daemon"
 
 @dataclass
 class Soak:
-    """One soak at work below `home`."""
+    """One soak at work below `home`; with a `broker` from a topic with damaged records, else from files."""
 
     home: Path
     mode: str
     version: int
     draw: random.Random
     console: Console
+    broker: KafkaBroker | None = None
     told: Counter[str] = field(default_factory=Counter)
     zombies: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
     _drivers: int = 0
 
     def __post_init__(self) -> None:
-        self._input = FileInput(self.home / LANDING, self.mode)
-        self._model = Model(self.mode)
+        self._input: FileInput | KafkaInput = FileInput(self.home / LANDING, self.mode)
+        if self.broker is not None:
+            topic = self.broker.create_topic(partitions=PARTS)
+            self._input = KafkaInput(self.broker, topic, self.mode, damaged=True)
+        self._model = Model(self.mode, rejects=self.broker is not None)
         self._log = self.home / NEIGHBOUR_LOG
         self._ended = threading.Event()
 
@@ -97,7 +106,7 @@ class Soak:
             if neighbour is not None and neighbour.wait(LONGEST_START_SECONDS) != 0:
                 self.wrong.append(f"the neighbour ended: {tail(self.home / 'neighbour' / 'stderr')}")
         self._finish()
-        self._look()
+        self._look(done=not self.wrong)
 
     def checkpoint(self) -> int:
         """The last checkpoint in the table."""
@@ -139,7 +148,12 @@ class Soak:
 
     def _driver(self, log: Path, *, finish: bool = False) -> Any:
         (self.home / STARTED).unlink(missing_ok=True)
-        settings = {"mode": self.mode, "format-version": self.version, "finish": finish}
+        settings = {
+            "mode": self.mode,
+            "format-version": self.version,
+            "finish": finish,
+            **self._input.to_json(),
+        }
         return started_driver(DRIVER, self.home, json.dumps(settings), home=log)
 
     def _come_back(self, zombie: subprocess.Popen[bytes], log: Path) -> None:
@@ -202,11 +216,19 @@ class Soak:
             if process.wait(LONGEST_START_SECONDS * 3) != 0:
                 self.wrong.append(f"the last driver failed:\n{tail(log / 'stderr')}")
 
-    def _look(self) -> None:
+    def _look(self, *, done: bool = False) -> None:
         if self.checkpoint() < 0:
             return
         try:
+            found = rejected(self.home)
             difference = check(self.home, self._model, self._log)
+            if self.broker is not None:
+                check_rejects(self.home, self._model, found, done=done)
+                self.told["rejects"] = len(found)
+            landed = self._input.landed * ROWS
+            assert not done or sum(self._model.taken) == landed, (
+                f"{sum(self._model.taken)} changes of {landed} are in the table in the end"
+            )
         except AssertionError as error:
             self.wrong.append(str(error))
             return
@@ -239,7 +261,8 @@ class Soak:
             "stopped drivers ended with": dict(self.zombies),
             "neighbour": dict(sorted(neighbour.items())),
             "checkpoints": self._model.checkpoint + 1,
-            "changes": (self._model.file + 1) * ROWS,
+            "changes": sum(self._model.taken),
+            "rejected records": self.told["rejects"] if self.broker is not None else None,
             "live rows": len(self._model.rows),
             "looks at the table": self.told["looks"],
             "rows lost": self.told["rows lost"],
@@ -288,6 +311,9 @@ def main(
     ] = 1,
     mode: Annotated[str, typer.Option(help="append, position, equality or copy-on-write.")] = "position",
     format_version: Annotated[int, typer.Option(min=2, max=3)] = 3,
+    rejects: Annotated[
+        bool, typer.Option("--rejects", help="From Kafka, with damaged records that go to the rejects table.")
+    ] = False,
     home: Annotated[
         Path | None, typer.Option(help="Where all goes (default: a temporary directory).")
     ] = None,
@@ -300,9 +326,11 @@ def main(
     place = home or Path(tempfile.mkdtemp(prefix="streamlake-soak-"))
     place.mkdir(parents=True, exist_ok=True)
     console = Console(highlight=False)
-    soak = Soak(place, mode, format_version, random.Random(seed), console)
     started = time.monotonic()
-    soak.run(minutes * 60, seed)
+    with ExitStack() as running:
+        broker = running.enter_context(KafkaBroker(place / "kafka")) if rejects else None
+        soak = Soak(place, mode, format_version, random.Random(seed), console, broker)
+        soak.run(minutes * 60, seed)
     told = soak.report(seed, time.monotonic() - started)
     console.print(
         facts([(name, human_count(v) if isinstance(v, int) else str(v)) for name, v in told.items()])

@@ -1,7 +1,7 @@
-"""A driver of the soak: `soak_driver.py HOME SETTINGS`. It follows the folder HOME/landing until it is killed.
+"""A driver of the soak: `soak_driver.py HOME SETTINGS`. It follows its input until it is killed.
 
-SETTINGS is a JSON object: mode, format-version, and `finish`: whether to end when nothing is left. HOME/started
-appears when the query runs.
+SETTINGS is a JSON object: mode, format-version, the input's own (landing; or servers, topic, how many records a checkpoint
+takes, and on-error), and `finish`: whether to end when nothing is left. HOME/started appears when the query runs.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from streamlake import IcebergSink
-from tests.crash.change_log import APPEND, DDL
-from tests.crash.matrix_driver import LIGHT, MASTER
-from tests.crash.soak_table import LANDING, PIPELINE, STARTED, table_location
+from tests.crash.change_log import APPEND
+from tests.crash.matrix_driver import LIGHT, MASTER, input_of
+from tests.crash.soak_table import PIPELINE, STARTED, table_location
 from tests.helpers.spark import build_session
 
 FINISH_SECONDS = 300
@@ -22,10 +22,9 @@ FINISH_SECONDS = 300
 
 def main(home: Path, settings: dict[str, Any]) -> None:
     spark = build_session(home / "spark", master=MASTER, extra=LIGHT)
-    stream = spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1).parquet(str(home / LANDING))
     finish = settings["finish"]
-    query = _sink(home, settings["mode"], settings["format-version"]).start(
-        stream,
+    query = _sink(home, settings).start(
+        input_of(spark, settings),
         checkpoint_location=str(home / "checkpoint"),
         trigger={"availableNow": True} if finish else {"processingTime": "100 milliseconds"},
     )
@@ -34,10 +33,12 @@ def main(home: Path, settings: dict[str, Any]) -> None:
     spark.stop()
 
 
-def _sink(home: Path, mode: str, version: int) -> IcebergSink:
+def _sink(home: Path, settings: dict[str, Any]) -> IcebergSink:
+    mode = settings["mode"]
     table: dict[str, Any] = {
         "create": True,
-        "format_version": version,
+        "format_version": settings["format-version"],
+        "on_error": settings.get("on-error", "fail"),
         "partition_by": ["part"],
         "pipeline": PIPELINE,
     }

@@ -10,8 +10,11 @@ from pathlib import Path
 
 from streamlake import load_table
 from streamlake.catalog.open import open_table
-from streamlake.errors import MissingFileError
-from tests.crash.change_log import Row, changes
+from streamlake.checkpoint.offset_entries import entry_from_text, entry_path
+from streamlake.errors import MissingFileError, TableNotFoundError
+from streamlake.pipeline.rejects_table import rejects_name
+from streamlake.source.offsets import SourceOffsets
+from tests.crash.change_log import DAMAGED_AT, PARTS, ROWS, Row, changes
 from tests.helpers.invariants import check_table
 from tests.helpers.spark import ICE_CATALOG
 
@@ -27,26 +30,39 @@ def table_location(home: Path) -> Path:
     return home.joinpath(ICE_CATALOG, *TABLE.split("."))
 
 
+Taken = tuple[int, ...]
+"""How many changes of each part, in their order."""
+_PER_PART = ROWS // PARTS
+_WITH_DAMAGED = _PER_PART + 1
+
+
 @dataclass
 class Model:
-    """The rows of the checkpoints up to `checkpoint`, which only grows, as does `file`, the last one that they cover."""
+    """The rows of the checkpoints up to `checkpoint`, which only grows, as does `taken`, what they cover. With `rejects`
+    the stream comes from Kafka, and each part of an input has a damaged record."""
 
     mode: str
+    rejects: bool = False
     checkpoint: int = -1
-    file: int = -1
+    taken: Taken = (0,) * PARTS
     rows: dict[int, Row] = field(default_factory=dict)
 
-    def advance(self, checkpoint: int, file: int) -> None:
-        assert (checkpoint, file) >= (self.checkpoint, self.file), (
+    def advance(self, checkpoint: int, taken: Taken) -> None:
+        grows = all(now >= before for now, before in zip(taken, self.taken, strict=True))
+        assert checkpoint >= self.checkpoint and grows, (  # noqa: PT018
             f"the table went back from checkpoint {self.checkpoint} to {checkpoint}"
         )
-        for number in range(self.file + 1, file + 1):
-            for change in changes(number, self.mode):
-                if change.op == "-D":
-                    self.rows.pop(change.id, None)
-                else:
-                    self.rows[change.id] = (change.id, change.part, change.payload)
-        self.checkpoint, self.file = checkpoint, file
+        # A key is of one part, so the order of the parts is no matter.
+        for part, (begin, end) in enumerate(zip(self.taken, taken, strict=True)):
+            for number in range(begin // _PER_PART, -(-end // _PER_PART)):
+                of_part = [change for change in changes(number, self.mode) if change.part == part]
+                first = number * _PER_PART
+                for change in of_part[max(begin - first, 0) : max(end - first, 0)]:
+                    if change.op == "-D":
+                        self.rows.pop(change.id, None)
+                    else:
+                        self.rows[change.id] = (change.id, change.part, change.payload)
+        self.checkpoint, self.taken = checkpoint, taken
 
 
 @dataclass(frozen=True)
@@ -66,13 +82,55 @@ def last_checkpoint(properties: Mapping[str, str]) -> int:
     return -1 if text is None else int(json.loads(text)["checkpoint-id"])
 
 
-def last_file(home: Path, checkpoint: int) -> int:
+def taken_by(home: Path, checkpoint: int, *, rejects: bool) -> Taken:
+    """What the checkpoints up to this one cover, by the logs of the checkpoint directory."""
+    if checkpoint < 0:
+        return (0,) * PARTS
+    if not rejects:
+        return (_PER_PART * (_last_file(home, checkpoint) + 1),) * PARTS
+    return tuple(offset - len(_damaged(offset)) for offset in _offsets(home, checkpoint))
+
+
+def _last_file(home: Path, checkpoint: int) -> int:
     """The last file of a checkpoint, by Spark's offset log: a driver that died between the source's log and that one leaves
     its file to the next checkpoint, which then has two."""
-    if checkpoint < 0:
-        return -1
     offsets = (home / "checkpoint" / "offsets" / str(checkpoint)).read_text().splitlines()
     return int(json.loads(offsets[-1])["logOffset"])
+
+
+def _offsets(home: Path, checkpoint: int) -> list[int]:
+    """The next offset of each part after a checkpoint, by our own log."""
+    path = home / "checkpoint" / entry_path(checkpoint)
+    found = SourceOffsets.from_json(json.loads(entry_from_text(path.read_text(), str(path))))
+    ends = {partition: offset for (_, partition), offset in found.positions.items()}
+    return [ends.get(part, 0) for part in range(PARTS)]
+
+
+def _damaged(until: int) -> list[int]:
+    """Offsets of a part's damaged records before `until`."""
+    return list(range(DAMAGED_AT, until, _WITH_DAMAGED))
+
+
+def check_rejects(home: Path, model: Model, found: list[tuple[int, int]], *, done: bool) -> None:
+    """Rejects that were read before the table was compared: each record once, none before its checkpoint, and in the end
+    (`done`) all of them."""
+    assert len(found) == len(set(found)), "a record is rejected twice"
+    offsets = _offsets(home, model.checkpoint)
+    due = {(part, offset) for part in range(PARTS) for offset in _damaged(offsets[part])}
+    early = set(found) - due
+    assert not early, f"rejects of records that are not committed, or not damaged: {sorted(early)[:5]}"
+    missing = due - set(found)
+    assert not done or not missing, f"{len(missing)} rejects are missing, such as {sorted(missing)[:5]}"
+
+
+def rejected(home: Path) -> list[tuple[int, int]]:
+    """Partition and offset of each record in the rejects table."""
+    location = rejects_name(str(table_location(home)))
+    try:
+        found = load_table(location).scan(columns=["partition", "offset"]).to_arrow()
+    except TableNotFoundError:
+        return []
+    return list(zip(found["partition"].to_pylist(), found["offset"].to_pylist(), strict=True))
 
 
 def check(home: Path, model: Model, log: Path) -> Difference:
@@ -98,7 +156,7 @@ def _check(home: Path, model: Model, log: Path) -> Difference:
     found = loaded.scan(columns=COLUMNS).to_arrow()
     check_table(open_table(str(table_location(home))))
     after = _appended(log)
-    model.advance(checkpoint, last_file(home, checkpoint))
+    model.advance(checkpoint, taken_by(home, checkpoint, rejects=model.rejects))
     rows = Counter(zip(*(found.column(name).to_pylist() for name in COLUMNS), strict=True))
     own = Counter({row: count for row, count in rows.items() if row[0] >= 0})
     others = rows - own
