@@ -55,11 +55,7 @@ class HadoopFiles:
             stream.close()
 
     def write(self, path: Any, content: bytes) -> None:
-        """Write a file that nobody reads yet: one that is cut short stays as it is."""
-        local = self.local(path)
-        if local is not None:
-            file_io_for(local).write_bytes(local, content)
-            return
+        """Write a file that nobody reads yet: one that is cut short stays as it is. It may be lost with the power."""
         stream = self.system.create(path, True)
         try:
             stream.write(bytearray(content))
@@ -68,7 +64,10 @@ class HadoopFiles:
 
     def replace(self, path: Any, content: bytes) -> None:
         """Write a file in one piece, in place of an older one."""
-        if self._is_local or scheme_of(str(path.toString())) in _OBJECT_STORES:
+        local = self.local(path)
+        if local is not None:
+            file_io_for(local).write_bytes(local, content)
+        elif scheme_of(str(path.toString())) in _OBJECT_STORES:
             self.write(path, content)
         else:
             self._renamed_over(path, content)

@@ -85,7 +85,7 @@ class OffsetLog:
         """Write an entry, and forget one that Spark has forgotten. Raises FencedError when there is one already."""
         path = self._path(entry_path(checkpoint_id))
         draft = self._path(f"{DIRECTORY}/.{checkpoint_id}.{new_uuid()}.tmp")
-        self._files.write(draft, entry_to_bytes(end.to_text()))
+        self._files.replace(draft, entry_to_bytes(end.to_text()))
         try:
             is_ours = self._named(draft, path)
         finally:
