@@ -8,6 +8,7 @@ StreamlakeError
   DecodeError                 this record goes to the rejects
     NoRejectsTableError         it would, if there were a rejects table: the driver makes it
   NewTablesError              rows belong to tables that the driver has not met yet: it opens or makes them
+  NewSourceError              changes of a topic name a table that is not noted yet: the driver notes it
   TooManyRejectsError         more records were rejected than is allowed: find out why, then let them through or mend them
   MisplacedKeyError           rows of one key may come through several partitions: the driver shuffles them by their key
   SourceError                 the stream cannot be read
@@ -75,6 +76,19 @@ class NewTablesError(StreamlakeError):
     def __init__(self, message: str, names: tuple[str, ...] = ()) -> None:
         super().__init__(message, names)
         self.names = names
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class NewSourceError(StreamlakeError):
+    """Changes of a `topic` are of a source's `table` ("": they name none), and nothing was noted of it. The driver keeps it with
+    the table that they go into, and writes once more."""
+
+    def __init__(self, message: str, topic: str = "", table: str = "") -> None:
+        super().__init__(message, topic, table)
+        self.topic = topic
+        self.table = table
 
     def __str__(self) -> str:
         return str(self.args[0])

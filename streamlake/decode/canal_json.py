@@ -24,6 +24,7 @@ from streamlake.decode.mysql_rows import has_nulls, key_type, row_changes
 from streamlake.decode.new_fields import Watch, watching
 from streamlake.decode.readings import Plain, Reading, Refused, whole_number
 from streamlake.decode.row_reader import RowReader
+from streamlake.decode.source_tables import OTHER_TABLE, TableCheck, joined_name, joined_names
 from streamlake.decode.text_columns import NotBulkError
 from streamlake.decode.text_readings import Latin1, TextReal, TextTruth, TextWhole
 from streamlake.errors import InvalidOptionError
@@ -46,6 +47,8 @@ from streamlake.spec.types import (
 
 _KINDS = {"INSERT": RowKind.INSERT, "UPDATE": RowKind.UPDATE_AFTER, "DELETE": RowKind.DELETE}
 _OTHER = -1
+_TABLE = (NestedField(0, "database", StringType()), NestedField(0, "table", StringType()))
+_NAMES = JsonColumns(_TABLE, JsonOptions(), strict_names=False)
 _WATERMARK = "TIDB_WATERMARK"
 
 
@@ -61,7 +64,9 @@ class CanalJson:
         routes: Sequence[str] = (),
         partial_update: bool = False,
         watch: Watch | None = None,
+        check: TableCheck | None = None,
     ) -> None:
+        self._check = check or TableCheck()
         if options:
             raise InvalidOptionError(f"canal-json has no options, but '{next(iter(options))}' is set")
         self._arrow = changes_schema(schema)
@@ -76,6 +81,7 @@ class CanalJson:
             NestedField(0, "isDdl", BooleanType()),
             NestedField(0, "es", LongType()),
             NestedField(0, "_tidb", StructType((NestedField(0, "commitTs", LongType()),))),
+            *_TABLE,
         ]
         self._columns = JsonColumns(
             [*fields, old] if self._reader.placing else fields,
@@ -86,11 +92,14 @@ class CanalJson:
 
     def bulk(self, records: Records) -> Changes:
         """See Envelope.bulk."""
-        data, types, ddl, es, tidb, *olds = self._columns.read(records.values)
+        data, types, ddl, es, tidb, database, table, *olds = self._columns.read(records.values)
         kinds = kind_codes(types, _KINDS, _OTHER)
         sequence = pc.coalesce(tidb.field(0), es)
         counts = data.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
         others = (kinds == _OTHER) | (counts == 0) | ddl.fill_null(False).to_numpy(zero_copy_only=False)
+        is_change = kinds != _OTHER
+        names = joined_names(None, [database, table]).filter(pa.array(is_change))
+        others[is_change] |= self._check.foreign(names)
         rows = data.flatten()
         if rows.null_count:
             raise NotBulkError
@@ -116,20 +125,28 @@ class CanalJson:
             parts.append(one_by_one(self, records.take(np.flatnonzero(others)), self._arrow))
         return joined(parts, self._arrow)
 
+    def tables(self, records: Records) -> pa.StringArray:
+        """See Envelope.tables."""
+        return joined_names(None, _NAMES.read(records.values))
+
     def one(self, value: bytes, key: bytes | None) -> Outcome:
         """See Envelope.one."""
         found = parse_object(value)
         type_ = found.get("type")
         sequence = _sequence(found)
+        name = joined_name(None, [found.get("database"), found.get("table")])
         if type_ == "TRUNCATE":
-            parts = [found.get("database"), found.get("table")]
-            return Outcome(truncate=(".".join(part for part in parts if isinstance(part, str)), sequence))
+            if not self._check.takes(name):
+                return Outcome(ignored=OTHER_TABLE)
+            return Outcome(truncate=(name, sequence))
         if found.get("isDdl") is True:
             return Outcome(ignored="schema change")
         if type_ == _WATERMARK:
             return Outcome(ignored="watermark")
         if not isinstance(type_, str) or type_ not in _KINDS:
             raise FieldError(f"'type' is {type_!r}, which is no change of Canal")
+        if not self._check.takes(name):
+            return Outcome(ignored=OTHER_TABLE)
         rows, olds = found.get("data"), found.get("old")
         if not isinstance(rows, list) or not rows:
             raise FieldError("'data' is needed, but it is no array of rows")

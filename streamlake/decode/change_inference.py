@@ -20,7 +20,8 @@ from streamlake.decode.debezium_parts import debezium_parts
 from streamlake.decode.json_inference import infer_schema
 from streamlake.decode.json_values import parse_object
 from streamlake.decode.payloads import PayloadForm
-from streamlake.decode.unavailable import DEFAULT_PLACEHOLDER
+from streamlake.decode.source_tables import SourceTables, TableCheck, event_name, joined_name, unwrapped_name
+from streamlake.decode.unavailable import DEFAULT_PLACEHOLDER, Unavailable
 from streamlake.errors import DecodeError
 from streamlake.spec.schema import Schema, fresh_schema
 from streamlake.spec.types import (
@@ -53,21 +54,26 @@ class ChangedRows:
 
 @dataclass(frozen=True)
 class _Sample:
-    """What one record shows: a row (None: it has none), its exact schema where it carries one, its key's columns."""
+    """What one record shows: a row (None: it has none), its exact schema where it carries one, its key's columns, and the table
+    that it is of."""
 
     row: Row | None
     schema: Schema | None = None
     key: tuple[str, ...] = ()
+    table: str = ""
 
 
 def infer_changed_rows(
-    format: str, records: Sequence[tuple[bytes | None, bytes]], options: Mapping[str, str]
+    format: str,
+    records: Sequence[tuple[bytes | None, bytes]],
+    options: Mapping[str, str],
+    tables: SourceTables | None = None,
 ) -> ChangedRows:
-    """From (key, value) of records in an envelope's `format`, of one table; the last schema and key count.
+    """From (key, value) of records in an envelope's `format`; those of `tables`, and the last schema and key among them, count.
 
     Raises DecodeError when the records show no row.
     """
-    rows, schema, key = shown_rows(format, records, options)
+    rows, schema, key = shown_rows(format, records, options, tables)
     if schema is None:
         if not any(rows):
             raise DecodeError(
@@ -81,11 +87,14 @@ def infer_changed_rows(
 
 
 def shown_rows(
-    format: str, records: Sequence[tuple[bytes | None, bytes]], options: Mapping[str, str]
+    format: str,
+    records: Sequence[tuple[bytes | None, bytes]],
+    options: Mapping[str, str],
+    tables: SourceTables | None = None,
 ) -> tuple[list[Row], Schema | None, tuple[str, ...]]:
     """The rows that (key, value) of records bring in, with null for what the database left out; the last exact schema that
     one of them carries, and the last key."""
-    placeholder = options.get(PLACEHOLDER, DEFAULT_PLACEHOLDER)
+    unavailable = Unavailable(options.get(PLACEHOLDER, DEFAULT_PLACEHOLDER))
     schema: Schema | None = None
     key: tuple[str, ...] = ()
     rows: list[Row] = []
@@ -96,12 +105,15 @@ def shown_rows(
         form = debezium_parts(format, options)[1]
         records = form.shown_schemas(records)
         shown = partial(debezium, form)
+    check = TableCheck(tables)
     for key_bytes, value in records:
         with suppress(ValueError):  # a record that cannot be read shows nothing; the decoder will tell
             sample = shown(key_bytes, value)
+            if not check.takes(sample.table):
+                continue
             schema, key = sample.schema or schema, sample.key or key
             if sample.row is not None:
-                unset = {name: None for name, part in sample.row.items() if _is_unset(part, placeholder)}
+                unset = {name: None for name, part in sample.row.items() if unavailable.is_shown(part)}
                 rows.append({**sample.row, **unset})
     return rows, schema, key
 
@@ -115,7 +127,9 @@ def _events(form: PayloadForm, key: bytes | None, value: bytes) -> _Sample:
     if isinstance(row, str):
         row = parse_object(row.encode())  # MongoDB's documents are texts
     schema = None if after is None or after.type != "struct" else iceberg_schema_of(after)
-    return _Sample(row if isinstance(row, dict) else None, schema, _key_columns(form, key))
+    source = payload.get("source")
+    table = event_name(source) if isinstance(source, dict) else ""
+    return _Sample(row if isinstance(row, dict) else None, schema, _key_columns(form, key), table)
 
 
 def _unwrapped(form: PayloadForm, key: bytes | None, value: bytes) -> _Sample:
@@ -127,7 +141,7 @@ def _unwrapped(form: PayloadForm, key: bytes | None, value: bytes) -> _Sample:
         kept = {name: part for name, part in connect.fields.items() if not name.startswith("__")}
         schema = iceberg_schema_of(ConnectSchema("struct", fields=kept))
     row = {name: part for name, part in payload.items() if not name.startswith("__")}
-    return _Sample(row, schema, _key_columns(form, key))
+    return _Sample(row, schema, _key_columns(form, key), unwrapped_name(payload))
 
 
 def _canal(_: bytes | None, value: bytes) -> _Sample:
@@ -136,7 +150,7 @@ def _canal(_: bytes | None, value: bytes) -> _Sample:
     if not rows or not isinstance(types, dict):
         return _Sample(None)
     fields = [NestedField(at, name, _mysql_type(text)) for at, (name, text) in enumerate(types.items(), 1)]
-    return _Sample(rows[0], Schema(tuple(fields)), tuple(found.get("pkNames") or ()))
+    return _Sample(rows[0], Schema(tuple(fields)), tuple(found.get("pkNames") or ()), _name(found))
 
 
 def _maxwell(key: bytes | None, value: bytes) -> _Sample:
@@ -148,7 +162,11 @@ def _maxwell(key: bytes | None, value: bytes) -> _Sample:
     if not columns and key is not None:
         named = parse_object(key)
         columns = [name.removeprefix("pk.") for name in named if name.startswith("pk.")]
-    return _Sample(row, None, tuple(columns or ()))
+    return _Sample(row, None, tuple(columns or ()), _name(found))
+
+
+def _name(found: Mapping[str, Any]) -> str:
+    return joined_name(None, [found.get("database"), found.get("table")])
 
 
 _DEBEZIUM: Mapping[str, Callable[[PayloadForm, bytes | None, bytes], _Sample]] = {
@@ -168,10 +186,6 @@ def _key_columns(form: PayloadForm, key: bytes | None) -> tuple[str, ...]:
         return ()
     payload, _ = form.payload(key)
     return tuple(payload) if isinstance(payload, dict) else ()
-
-
-def _is_unset(value: Any, placeholder: str) -> bool:
-    return bool(value == placeholder or value == [placeholder])
 
 
 _MYSQL: tuple[tuple[str, IcebergType], ...] = (

@@ -19,6 +19,7 @@ from streamlake.decode.envelope_decoder import record_error
 from streamlake.decode.envelopes import open_decoder
 from streamlake.decode.moved_keys import MovedKeys
 from streamlake.decode.new_fields import Watch
+from streamlake.decode.source_tables import SourceTables
 from streamlake.formats.arrow_schema import schema_to_arrow
 from streamlake.formats.unset_cells import unset_column
 from streamlake.records import (
@@ -53,6 +54,7 @@ class ChangeRows:
         routes: Sequence[str] = (),
         partial_update: bool = False,
         watch: Watch | None = None,
+        tables: SourceTables | None = None,
     ) -> None:
         typed = {part.name: part.type for part in schema_to_arrow(schema)}
         self.schema = pa.schema([pa.field(name, type_) for name, type_ in typed.items()])
@@ -62,8 +64,16 @@ class ChangeRows:
         if key and format.startswith("debezium"):
             self._moved = MovedKeys(Schema(fields), key, *debezium_parts(format, options))
         self._decoder = open_decoder(
-            format, Schema(fields), key, options, routes=routes, partial_update=partial_update, watch=watch
+            format,
+            Schema(fields),
+            key,
+            options,
+            routes=routes,
+            partial_update=partial_update,
+            watch=watch,
+            tables=tables,
         )
+        self._truncates = tables is None or tables.truncates
 
     def decode(self, raw: pa.RecordBatch, *, keep_rejects: bool = False) -> Decoded:
         """See Decoder; deletes may hold nulls outside of the key.
@@ -71,7 +81,7 @@ class ChangeRows:
         Raises DecodeError, too, for a truncate that has no place in the database's log.
         """
         changes = self._decoder.decode(raw, keep_rejects=keep_rejects)
-        truncates, rejects = _placed_truncates(raw, changes, keep_rejects=keep_rejects)
+        truncates, rejects = _placed_truncates(raw, changes, self._truncates, keep_rejects=keep_rejects)
         columns = {name: changes.rows.column(name) for name in changes.rows.schema.names}
         of_record = pa.array(changes.records)
         for column, part in self._metadata.items():
@@ -92,6 +102,7 @@ class ChangeRows:
             rejects=rejects,
             ignored=changes.ignored,
             tombstones=changes.tombstones,
+            table=changes.table,
         )
 
 
@@ -113,17 +124,21 @@ def _with_unset(rows: pa.RecordBatch, raw: pa.RecordBatch, changes: Changes) -> 
 
 
 def _placed_truncates(
-    raw: pa.RecordBatch, changes: Changes, *, keep_rejects: bool
+    raw: pa.RecordBatch, changes: Changes, is_only: bool, *, keep_rejects: bool
 ) -> tuple[tuple[Truncate, ...], tuple[Reject, ...]]:
-    """The truncates whose place in the database's log is known, and the rejects for the others."""
-    placed = tuple(each for each in changes.truncates if each.sequence is not None)
-    rejects = [
-        Reject(
-            each.record,
-            f"{each.table} was truncated, and the record does not say when: its place in the database's log is missing",
+    """The truncates whose place in the database's log is known, and the rejects for the others. With `is_only` there are no rows
+    of another source, which a truncate would take out by a place that cannot be compared with theirs."""
+    placed = tuple(each for each in changes.truncates if is_only and each.sequence is not None)
+    why = "the record does not say when: its place in the database's log is missing"
+    if not is_only:
+        why = (
+            "rows of other tables or topics are in the same table, which nothing tells from its own: delete its rows yourself, and "
+            "drop the record (on_error='reject'), or give each source a table of its own"
         )
+    rejects = [
+        Reject(each.record, f"{each.table} was truncated, and {why}")
         for each in changes.truncates
-        if each.sequence is None
+        if each not in placed
     ]
     if rejects and not keep_rejects:
         raise record_error(raw, rejects[0].record, rejects[0].reason)

@@ -10,15 +10,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
 from streamlake.decode.change_parts import changes_schema, joined
 from streamlake.decode.connect_schema import ConnectSchema, iceberg_schema_of
 from streamlake.decode.debezium_options import DebeziumOptions
-from streamlake.decode.envelope import Changes, Outcome, Records
+from streamlake.decode.envelope import Array, Changes, Outcome, Records
 from streamlake.decode.json_payloads import JsonPayloadForm
 from streamlake.decode.new_fields import NewFieldsError, Watch, lacking
 from streamlake.decode.payloads import PayloadForm, Payloads
 from streamlake.decode.readings import Reading
 from streamlake.decode.row_reader import RowReader
+from streamlake.decode.source_tables import TableCheck
 from streamlake.decode.unavailable import Unavailable
 from streamlake.spec.schema import Schema
 
@@ -37,7 +41,9 @@ class DebeziumEnvelope(ABC):
         routes: Sequence[str] = (),
         partial_update: bool = False,
         watch: Watch | None = None,
+        check: TableCheck | None = None,
     ) -> None:
+        self._check = check or TableCheck()
         self._schema = schema
         self._key = tuple(key)
         self._routes = tuple(routes)
@@ -60,6 +66,20 @@ class DebeziumEnvelope(ABC):
         if not isinstance(payload, dict):
             raise ValueError("its payload is no object")
         return self._outcome(payload, connect, key)
+
+    def tables(self, records: Records) -> pa.StringArray:
+        """See Envelope.tables."""
+        places: Array = np.zeros(0, dtype=np.int64)
+        names = [pa.array([], pa.string())]
+        for payloads in self._form.runs(records):
+            names.append(self._tables(payloads))
+            places = np.concatenate([places, payloads.records.places])
+        order = np.argsort(places, kind="stable")
+        return pa.concat_arrays(names).take(pa.array(order))
+
+    @abstractmethod
+    def _tables(self, payloads: Payloads) -> pa.StringArray:
+        """The names of the tables of payloads. Raises as Envelope.tables."""
 
     @abstractmethod
     def _run(self, payloads: Payloads) -> Changes:

@@ -37,6 +37,14 @@ from streamlake.decode.json_values import FieldError, parse_object
 from streamlake.decode.new_fields import Watch, watching
 from streamlake.decode.payloads import PayloadForm, Payloads
 from streamlake.decode.row_reader import RowReader
+from streamlake.decode.source_tables import (
+    EVENT_PARTS,
+    OTHER_TABLE,
+    TableCheck,
+    event_name,
+    joined_name,
+    joined_names,
+)
 from streamlake.decode.text_columns import NotBulkError, spread
 from streamlake.formats.arrow_schema import arrow_type
 from streamlake.records import RowKind
@@ -56,6 +64,8 @@ _NO_DOCUMENTS = (
     "debezium.capture-mode as well"
 )
 _TIMES = {"ts_ms", "ts_us", "ts_ns"}
+_NAMES = tuple(NestedField(0, name, StringType()) for name in ("name", *EVENT_PARTS))
+"""What "source" says of the table."""
 
 
 class DebeziumEvents(DebeziumEnvelope):
@@ -71,9 +81,10 @@ class DebeziumEvents(DebeziumEnvelope):
         routes: Sequence[str] = (),
         partial_update: bool = False,
         watch: Watch | None = None,
+        check: TableCheck | None = None,
     ) -> None:
         super().__init__(
-            schema, key, options, form, routes=routes, partial_update=partial_update, watch=watch
+            schema, key, options, form, routes=routes, partial_update=partial_update, watch=watch, check=check
         )
         self._sampled = any(needs_samples(part.type) for part in schema.fields)
         self._by_schema: dict[Hashable, RowReader] = {}
@@ -96,6 +107,8 @@ class DebeziumEvents(DebeziumEnvelope):
             source = {}
         if not isinstance(source, dict):
             raise FieldError("'source' is no object")
+        if not self._check.takes(event_name(source)):
+            return Outcome(ignored=OTHER_TABLE)
         position = self._position(source.get("connector"))
         sequence = position.value(source)
         if op == "t":
@@ -192,6 +205,8 @@ class DebeziumEvents(DebeziumEnvelope):
         )
         if not payloads.complete:
             others |= ~taken & reader.unclear(after)
+        is_change = kinds != _OTHER
+        others[is_change] |= self._check.foreign(_names_of(source).filter(pa.array(is_change)))
         moved = np.flatnonzero(~taken & ~others & has_before & (kinds == RowKind.UPDATE_AFTER))
         if len(moved):
             left, entered = reader.moved(*(_at(images, moved) for images in (before, after)))
@@ -232,6 +247,10 @@ class DebeziumEvents(DebeziumEnvelope):
         kinds = np.full(len(places), RowKind.DELETE) if kinds is None else kinds
         return part_of(columns, kinds, self._arrow, sequence, places, unset)
 
+    def _tables(self, payloads: Payloads) -> pa.StringArray:
+        (source,) = payloads.read([NestedField(0, "source", StructType(_NAMES))])
+        return _names_of(source)
+
     def _read(
         self, payloads: Payloads, reader: RowReader, position: Position
     ) -> tuple[pa.StructArray, pa.StructArray, pa.Array, pa.StructArray]:
@@ -240,7 +259,7 @@ class DebeziumEvents(DebeziumEnvelope):
         documents = position is DOCUMENTS
         image = StringType() if documents else reader.physical
         old = StringType() if documents else reader.physical_place
-        source = StructType((NestedField(0, "connector", StringType()), *position.fields))
+        source = StructType((NestedField(0, "connector", StringType()), *_NAMES, *position.fields))
         fields = [
             NestedField(0, "before", old),
             NestedField(0, "after", image),
@@ -289,8 +308,11 @@ class DebeziumEvents(DebeziumEnvelope):
 
 def table_of(source: Mapping[str, Any]) -> str:
     """The dotted name of the table that "source" names."""
-    parts = (source.get(name) for name in ("db", "schema", "table", "collection"))
-    return ".".join(part for part in parts if isinstance(part, str))
+    return joined_name(None, [source.get(name) for name in EVENT_PARTS])
+
+
+def _names_of(source: pa.StructArray) -> pa.StringArray:
+    return joined_names(source.field("name"), [source.field(name) for name in EVENT_PARTS])
 
 
 def _connector(shown: Sequence[Mapping[str, Any]]) -> str:

@@ -29,6 +29,7 @@ from streamlake.decode.json_values import FieldError
 from streamlake.decode.new_fields import Watch
 from streamlake.decode.payloads import PayloadForm, Payloads
 from streamlake.decode.row_reader import RowReader
+from streamlake.decode.source_tables import EVENT_PARTS, OTHER_TABLE, TableCheck, joined_names, unwrapped_name
 from streamlake.decode.text_columns import NotBulkError
 from streamlake.formats.arrow_schema import arrow_type
 from streamlake.records import RowKind
@@ -77,10 +78,11 @@ class DebeziumUnwrapped(DebeziumEnvelope):
         routes: Sequence[str] = (),
         partial_update: bool = False,
         watch: Watch | None = None,
+        check: TableCheck | None = None,
     ) -> None:
         watch = None if watch is None else replace(watch, metadata="__")
         super().__init__(
-            schema, key, options, form, routes=routes, partial_update=partial_update, watch=watch
+            schema, key, options, form, routes=routes, partial_update=partial_update, watch=watch, check=check
         )
 
     def _outcome(
@@ -88,6 +90,8 @@ class DebeziumUnwrapped(DebeziumEnvelope):
     ) -> Outcome:
         kind = _kind(payload.get(_OP), payload.get(_DELETED))
         told = _told(payload)
+        if not self._check.takes(unwrapped_name(payload)):
+            return Outcome(ignored=OTHER_TABLE)
         sequence = told.position.value({part: payload.get(name) for part, name in told.names.items()})
         is_read = _is_read(
             kind, payload.get(_OP), None if told.snapshot is None else payload.get(told.snapshot)
@@ -124,14 +128,14 @@ class DebeziumUnwrapped(DebeziumEnvelope):
             unseen = [name for name in _PLACES if name not in known]
         snapshot = () if told.snapshot is None else (told.snapshot,)
         reader = self._reader(payloads.connect, shown)
-        extra = [_OP, _DELETED, *names.values(), *snapshot, *unseen]
+        extra = [_OP, _DELETED, *names.values(), *snapshot, *unseen, *told.table]
         source_fields = StructType(position.fields)
         fields = [
             *(part for part in reader.physical.fields if part.name not in extra),
             NestedField(0, _OP, StringType()),
             NestedField(0, _DELETED, StringType()),
             *(NestedField(0, names[part.name], part.type) for part in position.fields if part.name in names),
-            *(NestedField(0, name, StringType()) for name in (*snapshot, *unseen)),
+            *(NestedField(0, name, StringType()) for name in (*snapshot, *unseen, *told.table)),
         ]
         arrays = payloads.read(fields, reader.watch)
         columns = {part.name: array for part, array in zip(fields, arrays, strict=True)}
@@ -158,6 +162,9 @@ class DebeziumUnwrapped(DebeziumEnvelope):
         if not payloads.complete:
             kinds = np.where((kinds != RowKind.DELETE) & reader.unclear(images), -1, kinds)
         kinds = np.where((kinds == RowKind.DELETE) & reader.lacks(images, reader.routes), -1, kinds)
+        is_row = kinds >= 0
+        foreign = self._check.foreign(_names_in(columns, told.table, len(records)).filter(pa.array(is_row)))
+        kinds[is_row] = np.where(foreign, -1, kinds[is_row])
         reads = _reads(kinds, columns[_OP], columns[told.snapshot] if told.snapshot else None)
         sequence = position.column(source)
         sequence = pc.if_else(reads, pc.bit_wise_not(sequence), sequence)
@@ -166,6 +173,13 @@ class DebeziumUnwrapped(DebeziumEnvelope):
         if len(others):
             parts.append(one_by_one(self, records.take(others), self._arrow))
         return joined(parts, self._arrow)
+
+    def _tables(self, payloads: Payloads) -> pa.StringArray:
+        told = _told({name: None for row in payloads.samples() for name in row})
+        arrays = (
+            payloads.read([NestedField(0, name, StringType()) for name in told.table]) if told.table else []
+        )
+        return _names_in(dict(zip(told.table, arrays, strict=True)), told.table, len(payloads.records))
 
     def _reader(self, connect: ConnectSchema | None, shown: Sequence[Mapping[str, Any]]) -> RowReader:
         if connect is None:
@@ -228,6 +242,7 @@ class _Told:
     position: Position
     names: dict[str, str]
     snapshot: str | None
+    table: tuple[str, ...]
 
     def differs(self, other: _Told) -> bool:
         """Whether a row that tells this of its place cannot be read as `other`."""
@@ -235,6 +250,13 @@ class _Told:
             other.connector,
             other.names,
         )
+
+
+def _names_in(columns: Mapping[str, pa.Array], table: Sequence[str], count: int) -> pa.StringArray:
+    if not table:
+        return pa.nulls(count, pa.string())
+    server, *parts = (columns[name] for name in table)
+    return joined_names(server, parts)
 
 
 def _told(row: Mapping[str, Any]) -> _Told:
@@ -249,4 +271,7 @@ def _told(row: Mapping[str, Any]) -> _Told:
     )
     position = position_of(connector)
     names = {part.name: found[part.name] for part in position.fields if part.name in found}
-    return _Told(connector, position, names, found.get(_SNAPSHOT))
+    parts = ("name", *EVENT_PARTS)
+    table = tuple(found.get(field, f"{_PLAIN}{field}") for field in parts)
+    is_named = any(field in found for field in parts)
+    return _Told(connector, position, names, found.get(_SNAPSHOT), table if is_named else ())

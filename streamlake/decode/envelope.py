@@ -75,6 +75,8 @@ class Changes:
     rejects: tuple[Reject, ...] = ()
     ignored: Mapping[str, int] = field(default_factory=dict)
     tombstones: int = 0
+    table: str | None = None
+    """The table that the changes are of, "" where they name none; None: there were no changes."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,12 @@ class Envelope(Protocol):
 
     def one(self, value: bytes, key: bytes | None) -> Outcome:
         """One record, exactly or not at all. Raises ValueError with the reason."""
+
+    def tables(self, records: Records) -> pa.StringArray:
+        """The names of the tables that (n,) records say they are of, empty or null where they name none; see source_tables.
+
+        Raises NotBulkError or ValueError, which say nothing about any single record.
+        """
 
     def tombstone(self, key: bytes | None) -> Outcome | None:
         """What a record without a value means. None: nothing, it is only counted. Raises ValueError."""

@@ -8,6 +8,7 @@ Python. Invariant: as in `envelope`: no record is dropped without a trace.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -19,6 +20,7 @@ from streamlake.decode.change_parts import changes_schema, joined, part_of_outco
 from streamlake.decode.envelope import Changes, Envelope, KeyMove, Outcome, Records, Reject
 from streamlake.decode.json_columns import blocks
 from streamlake.decode.record_limits import RecordLimits
+from streamlake.decode.source_tables import OTHER_TABLE, TableCheck
 from streamlake.decode.text_columns import NotBulkError
 from streamlake.errors import DecodeError
 from streamlake.records import record_place
@@ -36,10 +38,17 @@ OLD_KEY_HEADER = "__debezium.oldkey"
 class EnvelopeDecoder:
     """Decodes what `envelope` reads to the columns of `schema`."""
 
-    def __init__(self, schema: Schema, envelope: Envelope, limits: RecordLimits | None = None) -> None:
+    def __init__(
+        self,
+        schema: Schema,
+        envelope: Envelope,
+        limits: RecordLimits | None = None,
+        check: TableCheck | None = None,
+    ) -> None:
         self.schema: pa.Schema = changes_schema(schema)
         self._envelope = envelope
         self._limits = limits or RecordLimits()
+        self._check = check or TableCheck()
 
     def decode(self, raw: pa.RecordBatch, *, keep_rejects: bool = False) -> Changes:
         """The changes of a batch of schema RAW_RECORDS.
@@ -59,6 +68,7 @@ class EnvelopeDecoder:
             beyond = [Reject(int(place), reason) for place in records.places[large]]
             parts.append(part_of_outcomes([], beyond, self.schema))
             records = records.take(np.setdiff1d(np.arange(len(records)), large))
+        records, others = self._wanted(records)
         for low, high in blocks(records.values, _BLOCK_BYTES):
             self._block(records, low, high, parts)
         if raw.column("value").null_count:
@@ -67,7 +77,31 @@ class EnvelopeDecoder:
         if changes.rejects and not keep_rejects:
             first = changes.rejects[0]
             raise record_error(raw, first.record, first.reason)
-        return replace(changes, tombstones=raw.column("value").null_count, moves=_moves(raw, changes))
+        return replace(
+            changes,
+            tombstones=raw.column("value").null_count,
+            moves=_moves(raw, changes),
+            ignored=Counter(changes.ignored) + Counter({OTHER_TABLE: others}),
+            table=self._check.seen,
+        )
+
+    def _wanted(self, records: Records) -> tuple[Records, int]:
+        """The records but those of tables that are passed over, which may look like anything; and how many these are."""
+        if not self._check.is_filter or not len(records):
+            return records, 0
+        passed = self._check.unwanted(self._names(records))
+        return records.take(np.flatnonzero(~passed)), int(passed.sum())
+
+    def _names(self, records: Records) -> pa.StringArray:
+        """The names of the records' tables; null where a record cannot be read."""
+        try:
+            return self._envelope.tables(records).cast(pa.string())
+        except (NotBulkError, ValueError):
+            middle = len(records) // 2
+            if not middle:
+                return pa.nulls(1, pa.string())
+            halves = (records.slice(0, middle), records.slice(middle, len(records)))
+            return pa.concat_arrays([self._names(half) for half in halves])
 
     def _tombstones(self, raw: pa.RecordBatch) -> Changes:
         outcomes: list[tuple[int, Outcome]] = []

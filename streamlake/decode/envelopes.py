@@ -17,11 +17,12 @@ from streamlake.decode.envelope_decoder import EnvelopeDecoder
 from streamlake.decode.maxwell_json import MaxwellJson
 from streamlake.decode.new_fields import Watch
 from streamlake.decode.record_limits import RecordLimits, without_limits
+from streamlake.decode.source_tables import SourceTables, TableCheck
 from streamlake.errors import InvalidOptionError
 from streamlake.spec.schema import Schema
 
 _Open = Callable[..., Envelope]
-"""Takes schema, key, options; and routes, partial_update, watch by name."""
+"""Takes schema, key, options; and routes, partial_update, watch, check by name."""
 
 
 def _debezium(format: str, reader: type[DebeziumEvents] | type[DebeziumUnwrapped]) -> _Open:
@@ -49,11 +50,12 @@ def open_decoder(
     routes: Sequence[str] = (),
     partial_update: bool = False,
     watch: Watch | None = None,
+    tables: SourceTables | None = None,
 ) -> EnvelopeDecoder:
     """A decoder of `format` to the columns of `schema`, whose key has the columns `key` (none: no key).
 
     `routes` are columns that name the table of a row, so that another value there moves it, see RowReader. With `partial_update` a field that a row does not have is unset: its value is that of the row that is replaced. With a `watch` it
-    raises NewFieldsError, see new_fields.
+    raises NewFieldsError, see new_fields. `tables` are those whose changes are taken.
     Raises InvalidOptionError for an unknown format, option or column of the key.
     """
     if format not in _FORMATS:
@@ -62,7 +64,14 @@ def open_decoder(
     if missing:
         raise InvalidOptionError(f"the key has the column '{missing[0]}', which the schema does not have")
     limits = RecordLimits.of(options)
+    check = TableCheck(tables)
     envelope = _FORMATS[format](
-        schema, key, without_limits(options), routes=routes, partial_update=partial_update, watch=watch
+        schema,
+        key,
+        without_limits(options),
+        routes=routes,
+        partial_update=partial_update,
+        watch=watch,
+        check=check,
     )
-    return EnvelopeDecoder(schema, envelope, limits)
+    return EnvelopeDecoder(schema, envelope, limits, check)

@@ -28,6 +28,7 @@ from streamlake.decode.new_fields import Watch, watching
 from streamlake.decode.readings import ByForm, Plain, Reading, form_of
 from streamlake.decode.row_reader import RowReader
 from streamlake.decode.samples import samples
+from streamlake.decode.source_tables import OTHER_TABLE, TableCheck, joined_name, joined_names
 from streamlake.decode.text_columns import NotBulkError
 from streamlake.decode.text_readings import NumberTruth
 from streamlake.errors import InvalidOptionError
@@ -45,6 +46,8 @@ _IGNORED = {"bootstrap-start": "bootstrap", "bootstrap-complete": "bootstrap"}
 _SCHEMA_CHANGE = re.compile(r"(?:table|database)-(?:create|alter|drop)|ddl")
 _POSITION = re.compile(r"(.*):(\d{1,18})")
 _OTHER = -1
+_TABLE = (NestedField(0, "database", StringType()), NestedField(0, "table", StringType()))
+_NAMES = JsonColumns(_TABLE, JsonOptions(), strict_names=False)
 
 
 class MaxwellJson:
@@ -59,7 +62,9 @@ class MaxwellJson:
         routes: Sequence[str] = (),
         partial_update: bool = False,
         watch: Watch | None = None,
+        check: TableCheck | None = None,
     ) -> None:
+        self._check = check or TableCheck()
         if options:
             raise InvalidOptionError(f"maxwell-json has no options, but '{next(iter(options))}' is set")
         self._schema = schema
@@ -77,17 +82,21 @@ class MaxwellJson:
             NestedField(0, "type", StringType()),
             NestedField(0, "ts", LongType()),
             NestedField(0, "position", StringType()),
+            *_TABLE,
         ]
         if reader.placing:
             fields.append(NestedField(0, "old", key_type(reader)))
         watched = watching(self._watch, ("data",))
         columns = JsonColumns(fields, JsonOptions(), strict_names=False, **watched).read(records.values)
-        data, types, ts, position, *olds = columns
+        data, types, ts, position, database, table, *olds = columns
         kinds = kind_codes(types, _KINDS, _OTHER)
         sequence = ts if position.null_count == len(position) else _sequences(position, ts)
         others = (kinds == _OTHER) | ~data.is_valid().to_numpy(zero_copy_only=False)
         others |= (kinds != RowKind.DELETE) & reader.unclear(data)
         others |= (kinds == RowKind.DELETE) & reader.lacks(data, reader.routes)
+        is_change = kinds != _OTHER
+        names = joined_names(None, [database, table]).filter(pa.array(is_change))
+        others[is_change] |= self._check.foreign(names)
         if olds:
             left, entered = reader.moved(olds[0], data)
             entered &= has_nulls(reader, records.values)
@@ -96,6 +105,10 @@ class MaxwellJson:
         if others.any():
             parts.append(one_by_one(self, records.take(np.flatnonzero(others)), self._arrow))
         return joined(parts, self._arrow)
+
+    def tables(self, records: Records) -> pa.StringArray:
+        """See Envelope.tables."""
+        return joined_names(None, _NAMES.read(records.values))
 
     def one(self, value: bytes, key: bytes | None) -> Outcome:
         """See Envelope.one."""
@@ -109,6 +122,8 @@ class MaxwellJson:
             return Outcome(ignored="schema change")
         if type_ not in _KINDS:
             raise FieldError(f"'type' is {type_!r}, which is no change of Maxwell")
+        if not self._check.takes(joined_name(None, [found.get("database"), found.get("table")])):
+            return Outcome(ignored=OTHER_TABLE)
         reader = self._reader([found.get("data")])
         sequence = _sequence(found)
         changes = row_changes(reader, _KINDS[type_], found.get("data"), found.get("old"), sequence, "data")

@@ -1,19 +1,33 @@
 """Debezium's mark for values that the database did not send (unchanged TOASTed columns of PostgreSQL).
 
-The placeholder comes in the column's own form: as text, as bytes, in an array of texts, or as an array of the
-placeholder's bytes as numbers. Where it is found the cell is unset: its value is that of the row it replaces.
+The placeholder comes in the column's own form: as text, as bytes, in an array of one text or of one value of bytes, as an array of
+the placeholder's bytes as numbers, in an array of the one UUID that Java makes of its name, as a map, or as that map in JSON (hstore).
+Where it is found the cell is unset: its value is that of the row it replaces. Of other types Debezium says null, which stays null.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
+import json
+import uuid
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamlake.spec.types import BinaryType, IcebergType, IntegerType, ListType, LongType, StringType
+from streamlake.spec.types import (
+    BinaryType,
+    FixedType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    StringType,
+    UUIDType,
+)
 
 DEFAULT_PLACEHOLDER = "__debezium_unavailable_value"
 
@@ -23,24 +37,28 @@ class Unavailable:
 
     def __init__(self, placeholder: str = DEFAULT_PLACEHOLDER) -> None:
         data = placeholder.encode()
-        self._text = pa.scalar(placeholder, pa.string())
-        self._bytes = pa.scalar(data, pa.binary())
-        self._numbers = np.frombuffer(data, dtype=np.int8)
-        encoded = base64.b64encode(data).decode()
-        self._forms: tuple[Any, ...] = (
+        self._texts = (
             placeholder,
-            encoded,
+            json.dumps({placeholder: placeholder}, separators=(",", ":"), ensure_ascii=False),
+        )
+        self._numbers = np.frombuffer(data, dtype=np.int8)
+        self._encoded = base64.b64encode(data).decode()
+        self._data = data
+        self._uuid = _named_uuid(data)
+        self._lists: tuple[Any, ...] = (
             [placeholder],
             [int(number) for number in self._numbers],
-            {placeholder: placeholder},
+            [str(self._uuid)],
         )
+        self._map = {placeholder: placeholder}
 
     def mask(self, array: pa.Array, physical: IcebergType) -> Any:
         """(n,) bool for an array that was read as `physical`, or None where nothing is unset."""
         if isinstance(physical, StringType):
-            found = pc.equal(array, self._text)
+            text, of_map = (pc.equal(array, pa.scalar(each, pa.string())) for each in self._texts)
+            found = pc.or_(text, of_map)
         elif isinstance(physical, BinaryType):
-            found = pc.equal(array, self._bytes)
+            found = pc.equal(array, pa.scalar(self._data, pa.binary()))
         elif isinstance(physical, ListType):
             return self._list_mask(array, physical.element_type)
         else:
@@ -53,31 +71,53 @@ class Unavailable:
         """Whether one value of JSON is the placeholder in any form that a column of `physical` can have."""
         if isinstance(found, str):
             # As bytes it is base64; in a column of text that same text is a value.
-            return found == self._forms[0] or (found == self._forms[1] and isinstance(physical, BinaryType))
-        return isinstance(found, (list, dict)) and any(found == form for form in self._forms[2:])
+            return found in self._texts or (
+                found == self._encoded and isinstance(physical, (BinaryType, FixedType))
+            )
+        if isinstance(found, list):
+            if isinstance(physical, MapType):
+                return found == [list(pair) for pair in self._map.items()]
+            is_bytes = isinstance(physical, ListType) and isinstance(physical.element_type, BinaryType)
+            return found in self._lists or (is_bytes and found == [self._encoded])
+        return isinstance(found, dict) and found == self._map
+
+    def is_shown(self, found: Any) -> bool:
+        """Whether a value of JSON is the placeholder, where nothing says what column it is of."""
+        return self.marks(found, StringType())
 
     def _list_mask(self, array: pa.Array, element: IcebergType) -> Any:
-        if isinstance(element, StringType):
-            single = pc.fill_null(pc.equal(array.value_lengths(), 1), False)
-            wanted: Any = self._text
-        elif isinstance(element, (IntegerType, LongType)):
-            single = pc.fill_null(pc.equal(array.value_lengths(), len(self._numbers)), False)
-            wanted = None
+        if isinstance(element, (IntegerType, LongType)):
+            count = len(self._numbers)
+        elif isinstance(element, (StringType, BinaryType, UUIDType)):
+            count = 1
         else:
             return None
+        single = pc.fill_null(pc.equal(array.value_lengths(), count), False)
         rows = np.flatnonzero(single.to_numpy(zero_copy_only=False))
         if not len(rows):
             return None
         elements = array.take(pa.array(rows)).flatten()
-        if wanted is not None:
-            hit = pc.equal(elements, wanted).fill_null(False).to_numpy(zero_copy_only=False)
-        elif elements.null_count:
-            numbers = elements.fill_null(-1).to_numpy().reshape(len(rows), -1)
-            hit = (numbers == self._numbers).all(axis=1)
+        if isinstance(element, (IntegerType, LongType)):
+            numbers = elements.fill_null(-1) if elements.null_count else elements
+            hit = (numbers.to_numpy().reshape(len(rows), -1) == self._numbers).all(axis=1)
         else:
-            hit = (elements.to_numpy().reshape(len(rows), -1) == self._numbers).all(axis=1)
+            hit = self._single(elements, element).fill_null(False).to_numpy(zero_copy_only=False)
         if not hit.any():
             return None
         mask: Any = np.zeros(len(array), dtype=bool)
         mask[rows[hit]] = True
         return mask
+
+    def _single(self, elements: pa.Array, element: IcebergType) -> pa.BooleanArray:
+        """(n,) bool: the elements of arrays of one that stand for the placeholder."""
+        if isinstance(element, StringType):
+            return pc.is_in(elements, pa.array([self._texts[0], str(self._uuid)]))
+        if isinstance(element, BinaryType):
+            return pc.equal(elements, pa.scalar(self._data, pa.binary()))
+        storage = elements.storage if isinstance(elements, pa.ExtensionArray) else elements
+        return pc.equal(storage, pa.scalar(self._uuid.bytes, storage.type))
+
+
+def _named_uuid(name: bytes) -> uuid.UUID:
+    """The UUID that Java's `UUID.nameUUIDFromBytes` makes: of version 3, without a namespace."""
+    return uuid.UUID(bytes=hashlib.md5(name, usedforsecurity=False).digest(), version=3)

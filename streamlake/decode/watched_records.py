@@ -22,6 +22,7 @@ from streamlake.decode.json_inference import infer_schema
 from streamlake.decode.json_values import parse_object
 from streamlake.decode.new_fields import Watch, WatchingDecoder, lacking, map_values, unknown_part
 from streamlake.decode.record_limits import RecordLimits
+from streamlake.decode.source_tables import SourceTables
 from streamlake.spec.schema import Schema
 from streamlake.spec.types import (
     DecimalType,
@@ -51,15 +52,17 @@ def watching_decoder(
     known: Sequence[NestedField],
     watch: Watch,
     options: Mapping[str, str],
+    tables: SourceTables | None = None,
 ) -> Decoder:
-    """The decoder that `decoder` makes, with the watch over a table whose columns are `known`."""
+    """The decoder that `decoder` makes, with the watch over a table whose columns are `known`. Of changes only those of `tables`
+    are looked at."""
     if format in _WITHOUT_NAMES:
         return decoder(watch)
 
     def shown(raw: pa.RecordBatch) -> tuple[Sequence[Mapping[str, Any]], Schema | None]:
         if format in _HEADER_BYTES:
             return _objects(raw, _HEADER_BYTES[format]), None
-        return _changed_rows(format, raw, options)
+        return _changed_rows(format, raw, options, tables)
 
     def wanted(raw: pa.RecordBatch) -> Sequence[NestedField]:
         rows, schema = shown(raw)
@@ -88,12 +91,12 @@ def _objects(raw: pa.RecordBatch, start: int) -> Sequence[Mapping[str, Any]]:
 
 
 def _changed_rows(
-    format: str, raw: pa.RecordBatch, options: Mapping[str, str]
+    format: str, raw: pa.RecordBatch, options: Mapping[str, str], tables: SourceTables | None
 ) -> tuple[Sequence[Mapping[str, Any]], Schema | None]:
     values, keys = raw.column("value"), raw.column("key")
     places = [at for at in range(raw.num_rows) if values[at].is_valid]
     records = [(keys[at].as_py(), values[at].as_py()) for at in places]
-    rows, schema, _ = shown_rows(format, records, options)
+    rows, schema, _ = shown_rows(format, records, options, tables)
     return rows, schema
 
 

@@ -206,10 +206,10 @@ class RecordRows:
 
     def __call__(self, batches: Batches) -> Batches:
         keep_archive_directories()
-        decoder = row_decoder(self.source, self.form.key)
         wanted = parts_read(self.source)
         for batch in batches:
             for piece in batch.to_pylist():
+                decoder = row_decoder(self.source, self.form.key, topic=piece["topic"])
                 for raw in fetch_range(self.source, OffsetRange(**piece), wanted):
                     decoded = decoder.decode(raw)
                     _require_whole_rows(decoded)

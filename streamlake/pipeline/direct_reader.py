@@ -5,7 +5,7 @@ One call reads the ranges of one Arrow batch in order; calling it again for the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -15,7 +15,9 @@ from streamlake.decode.change_rows import ChangeRows
 from streamlake.decode.decoded import Decoded, Decoder
 from streamlake.decode.new_fields import Watch
 from streamlake.decode.row_decoder import RowDecoder
+from streamlake.decode.source_tables import SourceTables, with_source
 from streamlake.decode.watched_records import watching_decoder
+from streamlake.errors import NewSourceError
 from streamlake.formats.arrow_schema import schema_to_arrow
 from streamlake.pipeline.newest_times import require_watermark_column
 from streamlake.pipeline.record_screen import RecordScreen, RejectRules
@@ -36,12 +38,14 @@ def not_seen(raw: pa.RecordBatch, rows: pa.RecordBatch) -> None:
 @dataclass(frozen=True)
 class RangeReader:
     """Reads rows of `source.table_schema` for batches of the schema OFFSET_RANGES. `key`, `watch`, `routes`: see
-    `row_decoder`."""
+    `row_decoder`. `sources`: what the driver keeps of the tables that topics are of, see `source_tables`; a topic that it does not
+    know is asked for (None: nothing is kept)."""
 
     source: KafkaSource
     key: tuple[str, ...] = ()
     watch: Watch | None = None
     routes: tuple[str, ...] = ()
+    sources: Mapping[str, str] | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -64,7 +68,7 @@ class RangeReader:
     def rows(self, piece: OffsetRange, see: See = not_seen) -> Iterator[pa.RecordBatch]:
         """The rows of one range; `see` is called with each raw batch and its rows. Raises SourceError, DataLossError,
         DecodeError."""
-        return read_range(self.source, self._decoder(), piece, see)
+        return read_range(self.source, self._decoder(piece), piece, see)
 
     def decoded(
         self,
@@ -76,7 +80,7 @@ class RangeReader:
     ) -> Iterator[Decoded]:
         """The batches of one range. With `keep_rejects` what cannot be decoded is told there, with `keep_records` raw
         batches have all their parts. Raises SourceError, DataLossError, DecodeError."""
-        decoder = self._decoder()
+        decoder = self._decoder(piece)
         parts = RAW_RECORDS.names if keep_records else parts_read(self.source)
         return _decoded(self.source, partial(decoder.decode, keep_rejects=keep_rejects), piece, parts, see)
 
@@ -85,15 +89,42 @@ class RangeReader:
     ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
         """The rows of one range that fit the table, and beside them the records that gave none, as rows of the rejects table
         (None: there are none). Raises SourceError, DataLossError, TooManyRejectsError."""
-        screen = RecordScreen(self._decoder(), rules)
+        screen = RecordScreen(self._decoder(piece), rules)
         for decoded in _decoded(self.source, screen.decode, piece, RAW_RECORDS.names, see):
             truncated = decoded.truncated()
             if truncated is not None:
                 yield truncated, None
             yield decoded.rows, screen.rejects_of(decoded)
 
-    def _decoder(self) -> Decoder:
-        return row_decoder(self.source, self.key, self.watch, self.routes)
+    def _decoder(self, piece: OffsetRange) -> Decoder:
+        decoder = row_decoder(
+            self.source, self.key, self.watch, self.routes, topic=piece.topic, sources=self.sources
+        )
+        if self.sources is None or not self.source.has_row_kinds:
+            return decoder
+        return _Asking(decoder, piece.topic, self.sources)
+
+
+class _Asking:
+    """A decoder of a topic's records; asks the driver to keep what they say of their table before any of them is written."""
+
+    def __init__(self, decoder: Decoder, topic: str, sources: Mapping[str, str]) -> None:
+        self.schema = decoder.schema
+        self._decoder = decoder
+        self._topic = topic
+        self._sources = sources
+
+    def decode(self, raw: pa.RecordBatch, *, keep_rejects: bool = False) -> Decoded:
+        """See Decoder. Raises NewSourceError."""
+        decoded = self._decoder.decode(raw, keep_rejects=keep_rejects)
+        table = decoded.table
+        if table is not None and with_source(self._sources, self._topic, table) != self._sources:
+            raise NewSourceError(
+                f"changes of the topic {self._topic} are of the table '{table}', which is not noted yet",
+                self._topic,
+                table,
+            )
+        return decoded
 
 
 def range_reader(source: KafkaSource, key: Sequence[str] = (), routes: Sequence[str] = ()) -> RangeReader:
@@ -111,11 +142,15 @@ def row_decoder(
     key: Sequence[str] = (),
     watch: Watch | None = None,
     routes: Sequence[str] = (),
+    *,
+    topic: str = "",
+    sources: Mapping[str, str] | None = None,
 ) -> Decoder:
     """The decoder of a source's records. `key` are the columns that tell rows apart: an envelope with the whole row from
     before an update then tells that a row gets another key, or another table where a column of `routes` names it. With a `watch` it raises NewSchemaError for records that have
-    something which the schema lacks."""
+    something which the schema lacks. `topic` and `sources` say which table its changes are of."""
     options = dict(source.settings.decode)
+    tables = SourceTables(source.settings.source_tables).of_topic(topic, sources)
 
     def decoder(watch: Watch | None) -> Decoder:
         if source.has_row_kinds:
@@ -128,6 +163,7 @@ def row_decoder(
                 routes=routes,
                 partial_update=source.settings.partial_update,
                 watch=watch,
+                tables=tables,
             )
         return RowDecoder(
             source.table_schema,
@@ -142,7 +178,7 @@ def row_decoder(
         return decoder(None)
     taken = frozenset({*watch.taken, *source.metadata_columns, ROW_KIND})
     columns = [part for part in source.table_schema.fields if part.name not in taken]
-    return watching_decoder(decoder, source.format, columns, replace(watch, taken=taken), options)
+    return watching_decoder(decoder, source.format, columns, replace(watch, taken=taken), options, tables)
 
 
 def read_range(

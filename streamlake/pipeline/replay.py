@@ -15,8 +15,9 @@ from __future__ import annotations
 import hashlib
 import re
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, cast
 
 import numpy as np
@@ -30,7 +31,7 @@ from streamlake.checkpoint.table_note import NO_CHECKPOINT
 from streamlake.commit.history import committed_snapshot
 from streamlake.commit.marker import OFFSETS_DIGEST, Marker
 from streamlake.commit.receipt import Outcome
-from streamlake.decode.decoded import Decoded
+from streamlake.decode.decoded import Decoded, Decoder
 from streamlake.decode.envelope import Reject
 from streamlake.decode.rejected_records import RejectStamp, raw_records
 from streamlake.errors import (
@@ -53,6 +54,7 @@ from streamlake.pipeline.rejects_table import open_rejects, rejects_name
 from streamlake.pipeline.replay_plan import ReplayPlan, ReplayPlans, places
 from streamlake.pipeline.row_names import RowRoute, left_nothing, of_table, route_columns
 from streamlake.pipeline.sink_run import SinkRun
+from streamlake.pipeline.source_notes import sources_of
 from streamlake.pipeline.upsert_options import UpsertOptions, with_row_kind
 from streamlake.pipeline.upsert_run import UpsertRun
 from streamlake.read.scan import TableScan
@@ -276,13 +278,20 @@ class _Replay:
         rules = reject_rules(target, self._row_kind, RejectStamp(self._name, NO_CHECKPOINT, 0))
         # As the stream does it: a row that moved to another table is taken out of its own, too.
         routes = route_columns(self._given.routes, source.schema or self._run.table.schema)
-        decoder = row_decoder(source, rules.key, routes=routes if rules.key else ())
+        sources = sources_of(self._run.table)
+
+        def decoder(topic: str) -> Decoder:
+            return row_decoder(
+                source, rules.key, routes=routes if rules.key else (), topic=topic, sources=sources
+            )
+
         screen = RowScreen(rules)
         found = []
         order = 0
-        for low in range(0, chosen.num_rows, _CHUNK_RECORDS):
-            raw = raw_records(chosen.slice(low, _CHUNK_RECORDS))
-            decoded = screen.screened(self._own(decoder.decode(raw, keep_rejects=True), at[low:]))
+        for low, count in _of_one_topic(chosen):
+            raw = raw_records(chosen.slice(low, count))
+            found_here = decoder(raw.column("topic")[0].as_py()).decode(raw, keep_rejects=True)
+            decoded = screen.screened(self._own(found_here, at[low:]))
             for reject in decoded.rejects:
                 failed[at[low + reject.record]] = (reject.error, reject.reason)
             truncated = decoded.truncated()
@@ -382,6 +391,15 @@ class _Replay:
             parallelism=_BUCKETS,
         )
         return UpsertRun(table, no_note, None, options, **settings)
+
+
+def _of_one_topic(chosen: pa.Table) -> Iterator[tuple[int, int]]:
+    """(first, count) of the rejects in runs of one topic, none too long."""
+    codes = pc.dictionary_encode(chosen.column("topic").combine_chunks()).indices.to_numpy()
+    starts = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), len(codes)]
+    for low, high in pairwise(starts):
+        for first in range(low, high, _CHUNK_RECORDS):
+            yield first, min(_CHUNK_RECORDS, high - first)
 
 
 def _refused(

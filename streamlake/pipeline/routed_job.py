@@ -17,6 +17,7 @@ from streamlake.pipeline.record_screen import RejectRules
 from streamlake.pipeline.routed_intake import Branch, RoutedIntake
 from streamlake.pipeline.row_families import FamilyWrite, RowPart
 from streamlake.pipeline.sink_run import SinkRun, check_columns
+from streamlake.pipeline.source_notes import asked_sources
 from streamlake.pipeline.table_fit import TableFit
 from streamlake.pipeline.table_tasks import rejects_of
 from streamlake.pipeline.task_outcome import lasting_error
@@ -134,7 +135,11 @@ class RoutedJob:
             if not errors:
                 continue
             error = lasting_error(errors)
-            if isinstance(error, NewSchemaError) and self._is_answered(family, errors, members):
+            if asked := asked_sources(errors):
+                ending = self._kept(family, asked, members)
+                family.error = ending
+                self._due |= {number} if ending is None else set()
+            elif isinstance(error, NewSchemaError) and self._is_answered(family, errors, members):
                 self._due.add(number)
                 ending = None
             else:
@@ -145,6 +150,16 @@ class RoutedJob:
         self._branches = {}
         self._readers = {}
         return left
+
+    def _kept(
+        self, family: FamilyWrite, asked: Mapping[str, str], members: Sequence[int]
+    ) -> StreamlakeError | None:
+        """What tasks ask to keep of topics is kept with the tables; why not, where that is impossible."""
+        try:
+            family.family.keep_sources(asked, [self._writes[at].run for at in members])
+        except StreamlakeError as error:
+            return error
+        return None
 
     def _is_answered(
         self, family: FamilyWrite, errors: Sequence[StreamlakeError], members: Sequence[int]

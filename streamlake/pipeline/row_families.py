@@ -7,15 +7,17 @@ be of any of the tables. Invariant: records are decoded with all columns that on
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from streamlake.decode.new_fields import Watch
+from streamlake.decode.source_tables import with_source
 from streamlake.errors import NewSchemaError, StreamlakeError
 from streamlake.pipeline.direct_reader import RangeReader, range_reader
 from streamlake.pipeline.family_schema import united
 from streamlake.pipeline.row_names import RowRoute, route_columns
 from streamlake.pipeline.sink_run import SinkRun
+from streamlake.pipeline.source_notes import sources_of
 from streamlake.pipeline.upsert_options import with_row_kind
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.source.offsets import PartitionOffsets
@@ -59,6 +61,7 @@ class RowFamily:
         self.most = most
         route.check(source.table_schema)
         self._learnt: list[Schema] = []
+        self.sources: dict[str, str] = {}
         self._reader = range_reader(source, key, route_columns([route], source.schema) if key else ())
 
     @property
@@ -71,7 +74,27 @@ class RowFamily:
         return tuple(self.source.topics or ())
 
     def reader(self, runs: Sequence[SinkRun]) -> RangeReader:
-        """What reads records for the tables of these runs."""
+        """What reads records for the tables of these runs. Of which tables a topic's changes are is asked once there is a table to
+        keep it with; all tables of the family have the same."""
+        for run in runs if self.source.has_row_kinds else ():
+            self.sources.update(
+                {
+                    topic: name
+                    for topic, name in sources_of(run.table).items()
+                    if name or topic not in self.sources
+                }
+            )
+        sources = dict(self.sources) if runs and self.source.has_row_kinds else None
+        return replace(self._reading(runs), sources=sources)
+
+    def keep_sources(self, found: Mapping[str, str], runs: Sequence[SinkRun]) -> None:
+        """Keep what tasks have asked for with the tables of these runs. Raises what `SinkRun.keep_sources` does."""
+        for topic, name in found.items():
+            self.sources = with_source(self.sources, topic, name)
+        for run in runs:
+            run.keep_sources(self.sources)
+
+    def _reading(self, runs: Sequence[SinkRun]) -> RangeReader:
         following = [run for run in runs if run.follower.is_on]
         if not following and not self._learnt:
             return self._reader

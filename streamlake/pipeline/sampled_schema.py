@@ -6,6 +6,7 @@ from __future__ import annotations
 from streamlake.decode.change_inference import ChangedRows, infer_changed_rows
 from streamlake.decode.json_inference import infer_schema
 from streamlake.decode.record_limits import RecordLimits
+from streamlake.decode.source_tables import SourceTables
 from streamlake.decode.value_formats import declared_schema
 from streamlake.errors import SourceError
 from streamlake.source.cluster import Cluster, KafkaCluster
@@ -37,8 +38,9 @@ def with_inferred_schema(source: KafkaSource) -> KafkaSource:
 def changed_rows(source: KafkaSource) -> ChangedRows:
     """The rows that a sample of a change stream is about, all of one table. Raises SourceError when there is no record to
     look at, DecodeError when the records show no row."""
+    tables = SourceTables(source.settings.source_tables)
     with RecordLimits.of(source.settings.decode).applied():
-        return infer_changed_rows(source.format, _sample(source), source.settings.decode)
+        return infer_changed_rows(source.format, _sample(source), source.settings.decode, tables)
 
 
 def _sample(source: KafkaSource) -> list[tuple[bytes | None, bytes]]:

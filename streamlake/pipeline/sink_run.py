@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from pyspark.sql import DataFrame
@@ -40,6 +40,7 @@ from streamlake.pipeline.lineage_check import KnownDirectory, LoggedOffsets, dir
 from streamlake.pipeline.newest_times import Newest, watermark_summary
 from streamlake.pipeline.patience import Patience
 from streamlake.pipeline.rejects import REJECTED_RECORDS, Rejects
+from streamlake.pipeline.source_notes import keep_sources
 from streamlake.pipeline.task_outcome import (
     OUTCOME_SCHEMA,
     collected,
@@ -55,6 +56,7 @@ from streamlake.tables import table_schema
 from streamlake.write.result import WriteResult
 from streamlake.write.target import WriteTarget
 from streamlake.write.task import Task, write_task
+from streamlake.write.truncation import Mark
 from streamlake.write.upsert_target import UpsertTarget
 
 _LOG = logging.getLogger(__name__)
@@ -268,6 +270,17 @@ class SinkRun:
         """The columns of a stream that are for the table: all but its row kind, where the table does not keep it."""
         kind = None if self.row_kind in self.table.schema.column_names else self.row_kind
         return replace(schema, fields=tuple(part for part in schema.fields if part.name != kind))
+
+    def keep_sources(self, found: Mapping[str, str]) -> None:
+        """Keep with the table which source tables the changes of topics are of. Raises InvalidOptionError where that cannot be, see
+        source_notes, and the errors of a commit."""
+        self._settle()
+        keep_sources(self.table, found, self.truncated_below)
+
+    @property
+    def truncated_below(self) -> Mark | None:
+        """The place of the last truncate in its database's log, as the next checkpoint would heed it."""
+        return None
 
     def _settle(self) -> None:
         """Wait until nothing is in the queue, so that the table can be moved here."""

@@ -15,6 +15,7 @@ from streamlake.pipeline.rejects import REJECT
 from streamlake.pipeline.rejects_table import open_rejects
 from streamlake.pipeline.sampled_schema import changed_rows, with_inferred_schema
 from streamlake.pipeline.sink_check import SCHEMA, SinkPlan, check_creation, check_table, found_table
+from streamlake.pipeline.source_notes import sources_of
 from streamlake.pipeline.topic_check import check_records
 from streamlake.pipeline.upsert_options import identifier_columns, with_row_kind
 from streamlake.records import ROW_KIND
@@ -96,4 +97,7 @@ class TableOnTopics:
             check_registry(self.source, names, columns, self.points)
         if known is not None:
             rejects = self.plan.on_error == REJECT
-            check_records(known, self.cluster, topics, self.plan.key, self.points, rejects=rejects)
+            sources = None if table is None else sources_of(table)
+            check_records(
+                known, self.cluster, topics, self.plan.key, self.points, rejects=rejects, sources=sources
+            )

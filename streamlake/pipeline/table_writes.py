@@ -44,6 +44,7 @@ from streamlake.pipeline.routed_intake import RoutedIntake
 from streamlake.pipeline.routed_job import RoutedJob
 from streamlake.pipeline.row_families import FamilyWrite, RowPart
 from streamlake.pipeline.sink_run import SinkRun, check_columns
+from streamlake.pipeline.source_notes import asked_sources, sources_of
 from streamlake.pipeline.table_tasks import OUTCOMES_DDL, AppendTask, ChangeTask, OwnedTask, rejects_of
 from streamlake.pipeline.task_outcome import collected, lasting_error, task_ids
 from streamlake.pipeline.upsert_run import UpsertRun
@@ -129,6 +130,12 @@ def write_tables(
             elif isinstance(errors[0], IndexDamagedError) and number not in rebuilt:
                 rebuilt.add(number)
                 again[number] = True
+            elif asked := asked_sources(errors):
+                try:
+                    run.keep_sources(asked)
+                    again[number] = False
+                except StreamlakeError as error:
+                    found[number] = error
             elif isinstance(run, UpsertRun) and (misplaced := _misplaced(errors)) is not None:
                 try:
                     run.shuffle_instead(misplaced)
@@ -178,6 +185,8 @@ def _ready(write: TableWrite, *, rebuild: bool) -> tuple[TableWrite, WriteTarget
     """The write with a reader for the columns that the table has by now, and the target."""
     run = write.run
     follower = run.follower
+    if write.reader.source.has_row_kinds:
+        write = replace(write, reader=replace(write.reader, sources=sources_of(run.table)))
     if write.part is not None:
         family = write.part.family
         if follower.is_on and family.is_given:

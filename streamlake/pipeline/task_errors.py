@@ -10,6 +10,7 @@ from streamlake.errors import (
     FeatureUnsupportedError,
     InvalidOptionError,
     MisplacedKeyError,
+    NewSourceError,
     SchemaMismatchError,
     TooManyRejectsError,
 )
@@ -21,6 +22,7 @@ FINAL_ERRORS = (
     FeatureUnsupportedError,
     InvalidOptionError,
     MisplacedKeyError,
+    NewSourceError,
     SchemaMismatchError,
     TooManyRejectsError,
 )

@@ -6,9 +6,10 @@ Reads a handful of records per topic, as a task would; nothing is started and no
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from streamlake.decode.nulled_values import nulled_columns
 from streamlake.errors import DecodeError, StreamlakeError
 from streamlake.pipeline.check_points import Points
 from streamlake.pipeline.direct_reader import parts_read, row_decoder
@@ -74,22 +75,26 @@ def check_records(
     points: Points,
     *,
     rejects: bool = False,
+    sources: Mapping[str, str] | None = None,
 ) -> None:
     """Whether this user may read, and the newest records decode to the columns of `source`, whose schema is known. With
     `rejects` records that do not are put aside, and only a warning."""
     patient = replace(source, options={**source.options, "fetch-timeout-ms": str(_PATIENCE_MS)})
     try:
-        decoder = row_decoder(patient, key)
+        row_decoder(patient, key)
         pieces = _newest(cluster, topics)
     except StreamlakeError as error:
         points.error(RECORDS, str(error))
         return
     read = 0
+    values: list[bytes] = []
     for piece in pieces:
+        decoder = row_decoder(patient, key, topic=piece.topic, sources=sources)
         try:
             for raw in fetch_range(patient, piece, parts_read(patient)):
                 read += raw.num_rows
                 decoder.decode(raw)
+                values += [value for value in raw.column("value").to_pylist() if value is not None]
         except DecodeError as error:
             tell = points.warning if rejects else points.error
             tell(
@@ -100,10 +105,22 @@ def check_records(
         else:
             continue
         return
+    _warn_of_nulls(patient, values, points)
     if read:
         points.right(RECORDS, f"the newest {read:,} records can be read and decode ({source.format})")
     else:
         points.unknown(RECORDS, "there is no record to try the format on")
+
+
+def _warn_of_nulls(source: KafkaSource, values: Sequence[bytes], points: Points) -> None:
+    nulled = nulled_columns(source.format, values, source.settings.decode, source.table_schema)
+    if nulled:
+        points.warning(
+            RECORDS,
+            f"PostgreSQL leaves values that are stored out of line (TOASTed) out of updates, and for the types of {', '.join(nulled)} "
+            "Debezium then sends null, which overwrites the value. Set REPLICA IDENTITY FULL for the table in PostgreSQL (alter table "
+            "... replica identity full), or make sure that their values stay short",
+        )
 
 
 def _newest(cluster: Cluster, topics: Topics) -> Iterable[OffsetRange]:

@@ -174,6 +174,10 @@ class UpsertRun(SinkRun):
         indexed = self._index.indexed
         return () if indexed is None else indexed.state.runs
 
+    @property
+    def truncated_below(self) -> Mark | None:
+        return None if self._indexed is None else self._indexed.state.truncated_below
+
     def resolve(
         self, identity: CheckpointIdentity, tasks: Callable[[UpsertTarget], list[WriteResult]]
     ) -> list[WriteResult]:

@@ -31,6 +31,7 @@ _NAMES = (
     "inference-sample-size",
     "watermark-column",
     "partial-update",
+    "source-tables",
 )
 
 
@@ -41,6 +42,7 @@ class SourceOptions(ShownFields):
     `starting_offsets` is "earliest", "latest", "timestamp" (then `starting_timestamp_ms` is given) or "explicit"
     (then `explicit_offsets` is: {(topic, partition): offset}, -1 for the latest and -2 for the earliest).
     `max_offsets_per_trigger` and `min_partitions` are None for no limit and one task per partition.
+    `source_tables`: the tables whose changes are taken, with wildcards; none: the one table that a topic has.
     `partial_update`: a field that a record does not have keeps its value in the table.
     `client` holds kafka-python keywords, `decode` the entries that the decoder of the format reads.
     """
@@ -58,6 +60,7 @@ class SourceOptions(ShownFields):
     inference_sample_size: int = 1_000
     watermark_column: str | None = None
     partial_update: bool = False
+    source_tables: tuple[str, ...] = ()
     client: Mapping[str, Any] = field(default_factory=dict)
     decode: Mapping[str, str] = field(default_factory=dict)
 
@@ -89,6 +92,7 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
         include_prefix=own.get("include-prefix", ""),
         inference_sample_size=_count(own, "inference-sample-size", 1_000) or 0,
         partial_update=_flag(own, "partial-update", default=False),
+        source_tables=tuple(filter(None, map(str.strip, own.get("source-tables", "").split(",")))),
         watermark_column=own.get("watermark-column") or None,
         client=client_options(options),
         decode={key: value for key, value in options.items() if key.startswith(DECODE_PREFIXES)},

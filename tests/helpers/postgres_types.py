@@ -81,3 +81,59 @@ TYPES: list[tuple[str, str, str, Any]] = [
     ("double precision[]", "array<double>", "'{1.5,Infinity}'", [1.5, float("inf")]),
     ("jsonb[]", "array<string>", """array['{"a":1}'::jsonb]""", ['{"a": 1}']),
 ]
+
+
+def _each(value: str, count: int = 900) -> str:
+    """An array of `count` values of n."""
+    return f"(select array_agg({value} order by n) from generate_series(1, {count}) n)"
+
+
+def _line(kind: str) -> str:
+    return f"(select ('(' || string_agg('(' || n || ',' || n % 7 || ')', ',') || ')')::{kind} from generate_series(1, 400) n)"
+
+
+TOASTED: list[tuple[str, str, str]] = [
+    # A type that can be stored out of line, a value that is, and one that is not. Debezium has a placeholder for these.
+    ("text", "repeat('text', 3000)", "'a'"),
+    ("varchar", "repeat('text', 3000)", "''"),
+    ("char(6000)", "repeat('text', 1500)", "'a'"),
+    ("bytea", "decode(repeat('ab', 6000), 'hex')", r"'\x00'"),
+    ("json", "to_json(repeat('text', 3000))", "'{}'"),
+    ("jsonb", "to_jsonb(repeat('text', 3000))", "'null'"),
+    ("xml", "('<a>' || repeat('text', 3000) || '</a>')::xml", "'<a/>'"),
+    ("hstore", "hstore('a', repeat('text', 3000))", "'a=>1'"),
+    (
+        "tsvector",
+        "(select to_tsvector('simple', string_agg('w' || n, ' ')) from generate_series(1, 900) n)",
+        "'a'",
+    ),
+    ("text[]", _each("'text ' || n"), "'{a,null}'"),
+    ("varchar[]", _each("('text ' || n)::varchar"), "'{}'"),
+    ("char(9)[]", _each("('t ' || n)::char(9)"), "'{a}'"),
+    ("bytea[]", _each("decode(md5(n::text), 'hex')"), r"array['\xdead'::bytea]"),
+    ("uuid[]", _each("md5(n::text)::uuid"), f"'{{{CODE}}}'"),
+    ("json[]", _each("to_json(n)"), "array['{}'::json]"),
+    ("jsonb[]", _each("to_jsonb(n)"), "array['[]'::jsonb]"),
+    ("int[]", _each("n"), "'{95}'"),
+    ("bigint[]", _each("n::bigint"), "'{95,null}'"),
+    ("date[]", _each("date '2020-01-01' + n"), "'{2026-01-01}'"),
+]
+TOASTED_AS_NULL: list[tuple[str, str, str]] = [
+    # Debezium sends null for these.
+    ("numeric", "repeat('1234567890', 420)::numeric", "1.5"),
+    ("varbit", "repeat('1011', 6000)::varbit", "B'1'"),
+    ("polygon", _line("polygon"), "'((0,0),(1,1))'"),
+    ("smallint[]", _each("n::smallint", 2000), "'{1}'"),
+    ("real[]", _each("n::real"), "'{1.5}'"),
+    ("double precision[]", _each("n / 3.0::double precision"), "'{1.5}'"),
+    ("numeric(10,2)[]", _each("(n / 4.0)::numeric(10,2)"), "'{1.5}'"),
+    ("timestamp[]", _each("timestamp '2020-01-01' + n * interval '1 second'"), "'{2026-01-01}'"),
+    (
+        "timestamptz[]",
+        _each("timestamptz '2020-01-01 00:00+00' + n * interval '1 second'"),
+        "'{2026-01-01 00:00+00}'",
+    ),
+    ("boolean[]", _each("n % 2 = 0", 3000), "'{t}'"),
+    ("inet[]", _each("'10.0.0.1'::inet + n"), "'{10.0.0.1}'"),
+    ("mood[]", _each("'fine'::mood", 3000), "'{bad}'"),
+]

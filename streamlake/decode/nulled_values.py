@@ -1,0 +1,95 @@
+"""Columns of PostgreSQL for which Debezium sends null where the database left a value out: those that a sample of records shows.
+
+Used by `streamlake check`. For most types that can be stored out of line (TOASTed) an update that leaves the value alone comes
+with the placeholder, see `unavailable`; for these it comes with null, which nothing distinguishes from a null that is meant. With
+REPLICA IDENTITY FULL the value itself comes. Invariant: a record with the whole row from before it says that this is set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from streamlake.decode.connect_schema import DECIMAL, GEOMETRIES, VARIABLE_SCALE, ConnectSchema
+from streamlake.decode.debezium_parts import debezium_parts
+from streamlake.spec.schema import Schema
+from streamlake.spec.types import (
+    BooleanType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    ListType,
+    TimestampNsType,
+    TimestampType,
+    TimestamptzNsType,
+    TimestamptzType,
+    TimeType,
+)
+
+_EVENTS = ("debezium-json", "debezium-avro")
+_CONNECTOR = "postgresql"
+_BITS = "io.debezium.data.Bits"
+_POINT = "io.debezium.data.geometry.Point"
+_INLINE_BITS = 192
+"""No value that is as short is stored out of line."""
+_ITEMS = frozenset({None, "io.debezium.data.Json", "io.debezium.data.Uuid", "io.debezium.time.Date"})
+"""Logical names of elements whose arrays have a placeholder, as have those of the following types."""
+_ITEM_TYPES = frozenset({"string", "bytes", "int32", "int64"})
+_NULLED_ITEMS: tuple[type[IcebergType], ...] = (
+    BooleanType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    TimestampNsType,
+    TimestampType,
+    TimestamptzNsType,
+    TimestamptzType,
+    TimeType,
+)
+
+
+def nulled_columns(
+    format: str, values: Iterable[bytes], options: Mapping[str, str], table: Schema
+) -> tuple[str, ...]:
+    """The columns of `table` that lose a value so, by the values of some records; none where no update shows that the row from
+    before it is left out."""
+    if format not in _EVENTS:
+        return ()
+    form = debezium_parts(format, options)[1]
+    found: dict[str, None] = {}
+    for value in values:
+        with suppress(ValueError):  # what cannot be read is a matter of the decoder
+            payload, connect = form.payload(value)
+            if isinstance(payload, dict) and _is_bare_update(payload):
+                found.update(dict.fromkeys(_nulled(connect, table)))
+    return tuple(name for name in table.column_names if name in found)
+
+
+def _is_bare_update(payload: Mapping[str, Any]) -> bool:
+    source = payload.get("source")
+    connector = source.get("connector") if isinstance(source, dict) else None
+    return payload.get("op") == "u" and payload.get("before") is None and connector == _CONNECTOR
+
+
+def _nulled(connect: ConnectSchema | None, table: Schema) -> Iterable[str]:
+    row = None if connect is None else connect.fields.get("after")
+    if row is None:
+        return [
+            part.name
+            for part in table.fields
+            if isinstance(part.type, ListType) and isinstance(part.type.element_type, _NULLED_ITEMS)
+        ]
+    return [name for name, part in row.fields.items() if _is_nulled(part)]
+
+
+def _is_nulled(part: ConnectSchema) -> bool:
+    if part.name == _BITS:
+        length = part.parameters.get("length", "")
+        return not length.isdigit() or int(length) > _INLINE_BITS
+    if part.name in GEOMETRIES:
+        return part.name != _POINT
+    if part.name == DECIMAL or part.type != "array" or part.items is None:
+        return part.name == VARIABLE_SCALE
+    return part.items.name not in _ITEMS or part.items.type not in _ITEM_TYPES

@@ -1,0 +1,178 @@
+"""Source tables: which tables of which databases a decoder takes changes of.
+
+Envelopes name the table of a change. A topic is of one table unless the option `source-tables` names several: the first one that
+its records name is kept with the table that they go into, and records of another one are rejects. With the option records of
+other tables than it names are passed over and counted. Invariant: no change of another table becomes a row, or deletes one.
+
+A name is "database.table" or "database.schema.table", behind the name of the server ("server/") where the envelope has one: two
+servers may have tables of one name, and positions in their logs cannot be compared.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+import numpy as np
+import pyarrow as pa
+
+from streamlake.decode.envelope import Array
+from streamlake.decode.json_values import FieldError
+from streamlake.errors import DataInvalidError
+
+OPTION = "source-tables"
+PROPERTY = "streamlake.source-tables"
+"""The table property that keeps {topic: the table that its records are of}, "" where they name none."""
+OTHER_TABLE = "change of another table"
+EVENT_PARTS = ("db", "schema", "table", "collection")
+"""What "source" says of the table, beside the "name" of the server."""
+_WILDCARDS = frozenset("*?[")
+
+
+@dataclass(frozen=True)
+class SourceTables:
+    """`wanted`: names, perhaps with wildcards (none: the one table that the topic has). `known`: what records of the topic named
+    before, "" for nothing. `truncates`: whether a truncate may be carried out, as rows of no other source are in the table."""
+
+    wanted: tuple[str, ...] = ()
+    known: str = ""
+    truncates: bool = True
+
+    @property
+    def is_one(self) -> bool:
+        """Whether the records taken are all of one table."""
+        return len(self.wanted) < 2 and not any(_WILDCARDS & set(name) for name in self.wanted)
+
+    def of_topic(self, topic: str, sources: Mapping[str, str] | None) -> SourceTables:
+        """The same with what is kept of all topics of the table; None: nothing is."""
+        if sources is None:
+            return SourceTables(self.wanted, truncates=self.is_one)
+        together = {name or f"topic {other}" for other, name in {topic: "", **sources}.items()}
+        return SourceTables(self.wanted, sources.get(topic, ""), self.is_one and len(together) == 1)
+
+
+class TableCheck:
+    """Applies it to the records of one topic, as one task reads them."""
+
+    def __init__(self, tables: SourceTables | None = None) -> None:
+        self.tables = tables or SourceTables()
+        self.seen: str | None = None
+        """The table of the changes so far, "" where they name none; None: there were no changes."""
+        self._first = self.tables.known
+
+    @property
+    def is_filter(self) -> bool:
+        return bool(self.tables.wanted)
+
+    def takes(self, name: str) -> bool:
+        """Whether a change of this table is wanted. Raises FieldError for one that must not be there."""
+        if name and not self._is_wanted(name):
+            return False
+        if self._is_foreign(name):
+            raise FieldError(
+                f"it is a change of the table '{name}', and those of this topic before were of '{self._first}': name the tables "
+                f"that are wanted in the source's option {OPTION}; where the table was renamed, take the topic out of the table "
+                f"property {PROPERTY}"
+            )
+        return True
+
+    def foreign(self, names: pa.StringArray) -> Array:
+        """(n,) bool: changes for which `takes` is not true, by the names of their tables."""
+        found = names.dictionary_encode()
+        known = [*(text or "" for text in found.dictionary.to_pylist()), ""]
+        codes: Array = found.indices.fill_null(len(known) - 1).to_numpy(zero_copy_only=False)
+        present = (
+            dict.fromkeys(codes.tolist()) if len(known) > 2 else dict.fromkeys(np.unique(codes).tolist())
+        )
+        wrong: Array = np.zeros(len(known), dtype=bool)
+        for code in present:
+            name = known[code]
+            wrong[code] = bool(name and not self._is_wanted(name)) or self._is_foreign(name)
+        return wrong[codes]
+
+    def unwanted(self, names: pa.StringArray) -> Array:
+        """(n,) bool: those that are passed over."""
+        found = names.dictionary_encode()
+        known = [*(bool(text) and not self._is_wanted(text) for text in found.dictionary.to_pylist()), False]
+        passed: Array = np.array(known)[
+            found.indices.fill_null(len(known) - 1).to_numpy(zero_copy_only=False)
+        ]
+        return passed
+
+    def _is_wanted(self, name: str) -> bool:
+        plain = name.rpartition("/")[2]
+        return not self.tables.wanted or any(fnmatchcase(plain, each) for each in self.tables.wanted)
+
+    def _is_foreign(self, name: str) -> bool:
+        """Whether it is another table than before; the first one counts."""
+        self.seen = self.seen or ""
+        if not name or not self.tables.is_one:
+            return False
+        self._first = self._first or name
+        if not _is_same(name, self._first):
+            return True
+        self._first = self.seen = max(name, self._first, key=len)
+        return False
+
+
+def _is_same(one: str, other: str) -> bool:
+    """Whether two names are of one table; a server that one of them does not name may be any."""
+    (server, _, table), (its, _, same) = one.rpartition("/"), other.rpartition("/")
+    return table == same and (not server or not its or server == its)
+
+
+def event_name(source: Mapping[str, object]) -> str:
+    """The name of the table that the "source" of an event of Debezium names."""
+    return joined_name(source.get("name"), [source.get(part) for part in EVENT_PARTS])
+
+
+def unwrapped_name(row: Mapping[str, object]) -> str:
+    """The same for an event after ExtractNewRecordState, where `add.fields` brings it."""
+    return event_name(
+        {part: row.get(f"__source_{part}", row.get(f"__{part}")) for part in ("name", *EVENT_PARTS)}
+    )
+
+
+def joined_names(server: pa.Array | None, parts: Sequence[pa.Array]) -> pa.StringArray:
+    """(n,) names of tables from (n,) texts each; empty where a change names none."""
+    columns = [*([] if server is None else [server]), *parts]
+    encoded = [column.dictionary_encode() for column in columns]
+    codes: Array = np.zeros(len(columns[0]), dtype=np.int64)
+    members: list[tuple[str | None, ...]] = [()]
+    for column in encoded:
+        texts = [*column.dictionary.to_pylist(), None]
+        each = column.indices.fill_null(len(texts) - 1).to_numpy(zero_copy_only=False)
+        distinct, codes = np.unique(codes * len(texts) + each, return_inverse=True)
+        pairs = [divmod(code, len(texts)) for code in distinct.tolist()]
+        members = [(*members[before], texts[at]) for before, at in pairs]
+    start = 0 if server is None else 1
+    names = [joined_name(each[0] if start else None, each[start:]) for each in members]
+    return pa.DictionaryArray.from_arrays(
+        pa.array(codes.astype(np.int32)), pa.array(names, pa.string())
+    ).cast(pa.string())
+
+
+def joined_name(server: object, parts: Sequence[object]) -> str:
+    """The name of one table; what is no text counts for nothing."""
+    table = ".".join(part for part in parts if isinstance(part, str) and part)
+    return f"{server}/{table}" if table and isinstance(server, str) and server else table
+
+
+def kept_sources(properties: Mapping[str, str], table: str) -> dict[str, str]:
+    """{topic: its table} as the properties of a table have it. Raises DataInvalidError."""
+    text = properties.get(PROPERTY)
+    try:
+        found = {} if text is None else json.loads(text)
+        return {str(topic): str(name) for topic, name in found.items()}
+    except (ValueError, AttributeError) as error:
+        raise DataInvalidError(
+            f"{table}: the table property {PROPERTY} is damaged ({error}): it names the source table of each topic, as in "
+            '{"shop.public.orders": "shop/shop.public.orders"}; mend it, or remove it, and the next records say it anew'
+        ) from error
+
+
+def with_source(sources: Mapping[str, str], topic: str, name: str) -> dict[str, str]:
+    """The same with what records of a topic name, where nothing is known of it yet."""
+    return {**sources, topic: sources.get(topic) or name}
