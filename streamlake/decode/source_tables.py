@@ -11,7 +11,7 @@ servers may have tables of one name, and positions in their logs cannot be compa
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -45,11 +45,17 @@ class SourceTables:
         """Whether the records taken are all of one table."""
         return len(self.wanted) < 2 and not any(_WILDCARDS & set(name) for name in self.wanted)
 
-    def of_topic(self, topic: str, sources: Mapping[str, str] | None) -> SourceTables:
-        """The same with what is kept of all topics of the table; None: nothing is."""
+    def of_topic(
+        self, topic: str, sources: Mapping[str, str] | None, others: Iterable[str] = ()
+    ) -> SourceTables:
+        """The same with what is kept of all topics of the table; None: nothing is. `others` go into it too, whether anything is known
+        of them or not."""
         if sources is None:
             return SourceTables(self.wanted, truncates=self.is_one)
-        together = {name or f"topic {other}" for other, name in {topic: "", **sources}.items()}
+        together = {
+            name or f"topic {other}"
+            for other, name in {**dict.fromkeys((topic, *others), ""), **sources}.items()
+        }
         return SourceTables(self.wanted, sources.get(topic, ""), self.is_one and len(together) == 1)
 
 

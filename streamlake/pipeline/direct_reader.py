@@ -150,7 +150,7 @@ def row_decoder(
     before an update then tells that a row gets another key, or another table where a column of `routes` names it. With a `watch` it raises NewSchemaError for records that have
     something which the schema lacks. `topic` and `sources` say which table its changes are of."""
     options = dict(source.settings.decode)
-    tables = SourceTables(source.settings.source_tables).of_topic(topic, sources)
+    tables = SourceTables(source.settings.source_tables).of_topic(topic, sources, source.topics or ())
 
     def decoder(watch: Watch | None) -> Decoder:
         if source.has_row_kinds:

@@ -116,6 +116,11 @@ class KafkaSource:
                 f"formats {', '.join(ENVELOPES)} do"
             )
         set_(self, "schema", self._value_schema())
+        if self.settings.source_tables and not self.has_row_kinds:
+            raise InvalidOptionError(
+                f"KafkaSource: source-tables is for changes, which name their tables, and records of the format '{self.format}' are "
+                f"none; the formats {', '.join(ENVELOPES)} are"
+            )
         if self.settings.partial_update and self.format == "raw":
             raise InvalidOptionError(
                 "KafkaSource: partial-update is for records with fields, which those of the format 'raw' are not"

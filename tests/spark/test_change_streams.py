@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from streamlake import KafkaSource, load_table
+from streamlake import IcebergTables, KafkaSource, load_table
 from streamlake.catalog.open import open_table
+from streamlake.cli import main as cli
 from streamlake.errors import DecodeError, InvalidOptionError
 from streamlake.pipeline.verification import verify
 from tests.helpers.invariants import check_table
@@ -176,6 +177,156 @@ def test_values_left_out_changed_keys_and_truncates(orders: Orders) -> None:
     orders.run()
     assert orders.found() == database.expected()
     check_table(open_table(orders.location), files_exist=True)
+
+
+class Shards:
+    """Topics of tables with one name on several servers, on their way into one table."""
+
+    def __init__(self, broker: KafkaBroker, home: Path) -> None:
+        self.broker = broker
+        self.home = home
+        self.name = f"shards-{home.name}"
+
+    def send(self, shard: int, op: str, lsn: int, id: int | None = None, table: str = "orders") -> None:
+        after = None if id is None or op == "d" else {"id": id, "shard": f"s{shard}"}
+        before = {"id": id, "shard": None} if op == "d" else None
+        source = {
+            "connector": "postgresql",
+            "name": f"s{shard}",
+            "db": "shop",
+            "schema": "public",
+            "table": table,
+            "lsn": lsn,
+        }
+        value = json.dumps({"before": before, "after": after, "op": op, "source": source}).encode()
+        topic = f"{self.name}.s{shard}.orders"
+        with self.broker.admin() as admin:
+            if topic not in admin.list_topics():
+                self.broker.create_topic(topic)
+        self.broker.produce(topic, [(None if id is None else json.dumps({"id": id}).encode(), value)])
+
+    def run(self, **options: Any) -> None:
+        """All shards into the table that their topics' names end with."""
+        pattern = rf"{self.name}\.(?P<shard>s\d)\.(?P<table>.+)"
+        given = options.pop("options", {})
+        source = KafkaSource(
+            self.broker.bootstrap_servers,
+            topic_pattern=pattern,
+            format="debezium-json",
+            schema="id long not null, shard string",
+            options=given,
+        )
+        tables = IcebergTables(f"{self.home}/{{table}}", mode="upsert", key=["id"], **options)
+        query = tables.start(
+            source, checkpoint_location=f"{self.home}/checkpoint", trigger={"availableNow": True}
+        )
+        try:
+            assert query.awaitTermination(60)
+        finally:
+            query.stop()
+            if tables.error is not None:
+                raise tables.error
+
+    def rows(self, table: str = "orders") -> list[tuple[int, str]]:
+        found = load_table(f"{self.home}/{table}").scan().to_arrow().to_pylist()
+        return sorted((row["id"], row["shard"]) for row in found)
+
+
+@pytest.fixture
+def shards(spark: SparkSession, kafka_broker: KafkaBroker, tmp_path: Path) -> Shards:
+    return Shards(kafka_broker, tmp_path)
+
+
+def test_a_truncate_takes_no_rows_of_another_database(shards: Shards) -> None:
+    shards.send(1, "c", 10, 1)
+    shards.send(2, "c", 500, 2)
+    shards.run()
+    shards.send(1, "t", 1000)
+    with pytest.raises(
+        DecodeError, match=r"shop\.public\.orders was truncated, and rows of other tables or topics"
+    ):
+        shards.run()
+    assert shards.rows() == [(1, "s1"), (2, "s2")]
+    shards.run(on_error="reject")
+    assert shards.rows() == [(1, "s1"), (2, "s2")]
+    (rejected,) = load_table(f"{shards.home}/orders__rejects").scan().to_arrow().to_pylist()
+    assert (rejected["topic"], "was truncated" in rejected["error_message"]) == (
+        f"{shards.name}.s1.orders",
+        True,
+    )
+    shards.send(2, "c", 501, 3)
+    shards.run(on_error="reject")
+    assert shards.rows() == [(1, "s1"), (2, "s2"), (3, "s2")]
+
+
+def test_a_database_joins_a_table_that_another_one_truncated(shards: Shards) -> None:
+    shards.send(1, "c", 10, 1)
+    shards.send(1, "t", 1000)
+    shards.send(1, "c", 1001, 2)
+    shards.run()
+    assert shards.rows() == [(2, "s1")]
+    shards.send(2, "c", 500, 3)
+    with pytest.raises(InvalidOptionError, match=r"was truncated at 1000 of its log.*index rebuild"):
+        shards.run()
+    assert shards.rows() == [(2, "s1")]
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["index", "rebuild", f"{shards.home}/orders"])
+    assert ended.value.code == 0
+    shards.run()
+    assert shards.rows() == [(2, "s1"), (3, "s2")]
+
+
+def test_a_topic_of_several_tables_is_not_one_of_one(shards: Shards) -> None:
+    shards.send(1, "c", 10, 1)
+    shards.send(1, "c", 11, 2)
+    shards.run()
+    kept = open_table(f"{shards.home}/orders").properties["streamlake.source-tables"]
+    assert json.loads(kept) == {f"{shards.name}.s1.orders": "s1/shop.public.orders"}
+    # A start later there is nothing but another table's change.
+    shards.send(1, "d", 12, 1, table="products")
+    with pytest.raises(
+        DecodeError, match=r"offset 2: it is a change of the table 's1/shop\.public\.products'"
+    ):
+        shards.run()
+    shards.send(1, "c", 13, 3)
+    shards.run(options={"source-tables": "shop.public.orders"})
+    assert shards.rows() == [(1, "s1"), (2, "s1"), (3, "s1")]
+
+
+def test_rows_that_name_their_tables_come_of_one_source_too(shards: Shards) -> None:
+    shards.send(1, "c", 10, 1)
+    shards.send(2, "c", 500, 2)
+
+    def run(**options: Any) -> None:
+        source = KafkaSource(
+            shards.broker.bootstrap_servers,
+            topic_pattern=rf"{shards.name}\.s\d\.orders",
+            format="debezium-json",
+            schema="id long not null, shard string",
+        )
+        tables = IcebergTables(f"{shards.home}/of_{{row.shard}}", mode="upsert", key=["id"], **options)
+        query = tables.start(
+            source, checkpoint_location=f"{shards.home}/rows", trigger={"availableNow": True}
+        )
+        try:
+            assert query.awaitTermination(60)
+        finally:
+            query.stop()
+            if tables.error is not None:
+                raise tables.error
+
+    run()
+    shards.send(1, "t", 1000)
+    shards.send(1, "d", 1001, 1, table="products")
+    with pytest.raises(
+        DecodeError,
+        match=r"was truncated, and rows of other tables|change of the table 's1/shop\.public\.products'",
+    ):
+        run()
+    run(on_error="reject")
+    assert (shards.rows("of_s1"), shards.rows("of_s2")) == ([(1, "s1")], [(2, "s2")])
+    rejected = load_table(f"{shards.home}/of_unrouted__rejects").scan().to_arrow().to_pylist()
+    assert len(rejected) == 2
 
 
 def test_a_value_that_is_nowhere_stops_the_stream(orders: Orders) -> None:

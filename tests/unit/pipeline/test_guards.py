@@ -26,11 +26,13 @@ from streamlake.commit.committer import Committer
 from streamlake.commit.history import History
 from streamlake.commit.marker import Fence
 from streamlake.commit.receipt import CommitReceipt
+from streamlake.decode.source_tables import SourceTables, TableCheck
 from streamlake.errors import (
     CommitConflictError,
     CommitStateUnknownError,
     DataInvalidError,
     DataLossError,
+    DecodeError,
     FencedError,
     InvalidOptionError,
     LineageError,
@@ -39,8 +41,16 @@ from streamlake.errors import (
 from streamlake.formats import exact_decimals
 from streamlake.index import lookup
 from streamlake.maintain import reachable_files
-from streamlake.pipeline import commit_queue, lineage_check, query_identity, sink_run, upsert_run
+from streamlake.pipeline import (
+    commit_queue,
+    lineage_check,
+    query_identity,
+    sink_run,
+    source_notes,
+    upsert_run,
+)
 from streamlake.pipeline.diagnosis import diagnose
+from streamlake.pipeline.direct_reader import row_decoder
 from streamlake.pipeline.sink_run import SinkRun
 from streamlake.pipeline.upsert_run import UpsertRun
 from streamlake.records import ROW_SEQUENCE
@@ -69,6 +79,7 @@ from tests.helpers.local_rejects import RejectingStream, rejected_rows_of
 from tests.helpers.local_stream import LocalStream, Record
 from tests.helpers.local_upserts import LocalUpserts
 from tests.helpers.tables import FaultyOperations, data_file, delete_file, make_table
+from tests.unit.decode.raw_records import raw_batch
 
 SOURCE: list[Record] = [(number, f"v{number}") for number in range(10)]
 Patch = pytest.MonkeyPatch
@@ -684,6 +695,81 @@ def check_topic_made_anew_while_it_is_read(_: Path) -> None:
             list(fetcher._poll_blocks(source, consumer, piece, lambda: False))
 
 
+# T27: several sources in one table
+
+
+def _of_source(home: Path, topic: str, *events: tuple[str, str, int, int | None]) -> Any:
+    """What the table below `home` is given of events (operation, table, place in the log, id) of a topic."""
+    table = open_table(str(home / "table"))
+    raw = [
+        {
+            "value": {
+                "op": op,
+                "before": {"id": id} if op == "d" else None,
+                "after": None if op in "dt" else {"id": id, "part": "a", "v": name},
+                "source": {"connector": "postgresql", "db": "shop", "table": name, "lsn": lsn},
+            }
+        }
+        for op, name, lsn, id in events
+    ]
+    source = KafkaSource(
+        "b:1", topic_pattern=".*", format="debezium-json", schema="id long, part string, v string"
+    )
+    decoder = row_decoder(source, ["id"], topic=topic, sources=source_notes.sources_of(table))
+    return decoder.decode(raw_batch(raw, topic=topic))
+
+
+def _of_two_sources(home: Path) -> LocalUpserts:
+    """A table with a row of each of two databases."""
+    upserts = _upserts(home, sequence_by=[ROW_SEQUENCE])
+    source_notes.keep_sources(upserts.table, {"one": "shop.one", "two": "shop.two"}, None)
+    for topic, lsn, id in (("one", 10, 1), ("two", 500, 2)):
+        rows = _of_source(home, topic, ("c", topic, lsn, id)).rows
+        upserts.checkpoint(pa.Table.from_batches([rows]))
+    return upserts
+
+
+def check_truncate_of_another_source(home: Path) -> None:
+    """One database truncates its table at a place that is above all of the other's."""
+    upserts = _of_two_sources(home)
+    try:
+        decoded = _of_source(home, "one", ("t", "one", 1000, None))
+    except DecodeError:
+        decoded = None
+    if decoded is not None:
+        marks = [(truncate.sequence, 0) for truncate in decoded.truncates]
+        upserts.checkpoint(pa.Table.from_batches([decoded.rows]), truncates=marks)
+    assert _live(upserts) == [(1, "one"), (2, "two")]
+
+
+def check_change_of_another_table(home: Path) -> None:
+    """The topic of one table has a delete of another one's row."""
+    upserts = _of_two_sources(home)
+    try:
+        decoded = _of_source(home, "two", ("d", "other", 600, 2))
+    except DecodeError:
+        decoded = None
+    if decoded is not None:
+        upserts.checkpoint(pa.Table.from_batches([decoded.rows]))
+    assert _live(upserts) == [(1, "one"), (2, "two")]
+
+
+def check_source_beside_a_truncated_one(home: Path) -> None:
+    """One database has truncated its table, and places of another one that joins are below that."""
+    upserts = _upserts(home, sequence_by=[ROW_SEQUENCE])
+    source_notes.keep_sources(upserts.table, {"one": "shop.one"}, None)
+    rows = _of_source(home, "one", ("c", "one", 1001, 1)).rows
+    upserts.checkpoint(pa.Table.from_batches([rows]), truncates=[(1000, 0)])
+    upserts.run.target(upserts._identity)
+    try:
+        upserts.run.keep_sources({"two": "shop.two"})
+    except InvalidOptionError:
+        return
+    rows = _of_source(home, "two", ("c", "two", 500, 2)).rows
+    upserts.checkpoint(pa.Table.from_batches([rows]))
+    assert _live(upserts) == [(1, "one"), (2, "two")]
+
+
 # T28
 
 
@@ -824,6 +910,24 @@ GUARDS = [
         check_topic_made_anew_while_it_is_read,
     ),
     Guard(
+        "T27",
+        "truncates count where a table has one source",
+        setting(SourceTables, "of_topic", lambda tables, *_: tables),
+        check_truncate_of_another_source,
+    ),
+    Guard(
+        "T27",
+        "a topic is of one table",
+        setting(TableCheck, "_is_foreign", lambda *_: False),
+        check_change_of_another_table,
+    ),
+    Guard(
+        "T27",
+        "no source joins one that was truncated",
+        setting(UpsertRun, "truncated_below", None),
+        check_source_beside_a_truncated_one,
+    ),
+    Guard(
         "T28",
         "decimals are compared before they are cast",
         setting(exact_decimals, "require_room", lambda *_: None),
@@ -837,7 +941,7 @@ GUARDS = [
     ),
 ]
 NAMES = [f"{guard.trap}-{guard.name.replace(' ', '-')}" for guard in GUARDS]
-TRAPS = {f"T{number}" for number in (*range(1, 21), 22, 25, 26, 28, 29)}
+TRAPS = {f"T{number}" for number in (*range(1, 21), 22, 25, 26, 27, 28, 29)}
 
 
 @pytest.mark.parametrize("guard", GUARDS, ids=NAMES)
