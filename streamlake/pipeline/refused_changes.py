@@ -7,7 +7,7 @@ fetches these records, of which there are few, when all tasks are done.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -51,12 +51,17 @@ def not_kept(refused: Sequence[Refused]) -> DecodeError:
 
 
 def write_refused(
-    source: KafkaSource, refused: Sequence[Refused], target: WriteTarget, stamp: RejectStamp
+    source: KafkaSource,
+    refused: Sequence[Refused],
+    target: WriteTarget,
+    stamp: RejectStamp,
+    topic_ids: Mapping[str, str] | None = None,
 ) -> WriteResult:
-    """The files of the rejects table with these changes' records. Raises SourceError, DataLossError."""
+    """The files of the rejects table with these changes' records, which are of the topics with these ids. Raises SourceError,
+    DataLossError."""
     writer = SideWriter(target, _DRIVER, 0, 0)
     try:
-        for piece, reasons in _pieces(refused):
+        for piece, reasons in _pieces(refused, topic_ids or {}):
             for raw in fetch_range(source, piece, RAW_RECORDS.names):
                 offsets = raw.column("offset").to_numpy()
                 found = np.flatnonzero(np.isin(offsets, list(reasons))).tolist()
@@ -78,7 +83,9 @@ def write_refused(
     return result
 
 
-def _pieces(refused: Sequence[Refused]) -> Iterator[tuple[OffsetRange, dict[int, str]]]:
+def _pieces(
+    refused: Sequence[Refused], topic_ids: Mapping[str, str]
+) -> Iterator[tuple[OffsetRange, dict[int, str]]]:
     """Ranges that hold the records, and the reason for each of their offsets."""
     by_partition: dict[tuple[str, int], dict[int, str]] = defaultdict(dict)
     for each in refused:
@@ -90,4 +97,7 @@ def _pieces(refused: Sequence[Refused]) -> Iterator[tuple[OffsetRange, dict[int,
         ordered = np.array(sorted(reasons))
         for part in np.split(ordered, np.flatnonzero(np.diff(ordered) > _NEAR) + 1):
             near = {int(offset): reasons[int(offset)] for offset in part}
-            yield OffsetRange(topic, partition, int(part[0]), int(part[-1]) + 1), near
+            yield (
+                OffsetRange(topic, partition, int(part[0]), int(part[-1]) + 1, topic_ids.get(topic, "")),
+                near,
+            )

@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from streamlake.checkpoint.identity import CheckpointIdentity
+from streamlake.commit.offset_summary import source_offsets
 from streamlake.errors import (
     IndexDamagedError,
     MisplacedKeyError,
@@ -178,7 +179,9 @@ def _refused(write: TableWrite, results: Sequence[WriteResult]) -> list[WriteRes
         rejects.create()
     target = rejects.target(write.identity)
     assert target is not None
-    return [write_refused(write.reader.source, refused, target, rejects.stamp(write.identity))]
+    end = source_offsets(write.identity.end_offsets)
+    topic_ids = {} if end is None else end.topic_ids
+    return [write_refused(write.reader.source, refused, target, rejects.stamp(write.identity), topic_ids)]
 
 
 def _ready(write: TableWrite, *, rebuild: bool) -> tuple[TableWrite, WriteTarget | UpsertTarget]:
