@@ -9,7 +9,7 @@ is reached plans nothing more, and waits to be stopped.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -60,16 +60,19 @@ class DirectOffsets:
         self.reached = threading.Event()
         """Set when nothing up to `target` is left to do."""
 
-    def plan(self, frame: DataFrame, checkpoint_id: int) -> None:
+    def plan(
+        self, frame: DataFrame, checkpoint_id: int, while_idle: Callable[[], None] = lambda: None
+    ) -> None:
         """Make sure that it is logged where the micro-batch ends, which Spark has just begun. May take until there is
-        something in Kafka. Raises FencedError where another driver has logged it meanwhile."""
+        something in Kafka; `while_idle` is called whenever there was nothing. Raises FencedError where another driver has logged
+        it meanwhile, and what `while_idle` raises."""
         try:
-            self._plan(frame, checkpoint_id)
+            self._plan(frame, checkpoint_id, while_idle)
         except BaseException:
             self.close()
             raise
 
-    def _plan(self, frame: DataFrame, checkpoint_id: int) -> None:
+    def _plan(self, frame: DataFrame, checkpoint_id: int, while_idle: Callable[[], None]) -> None:
         before, end = self._end, None
         if self._cursor is None:
             # The log may have moved on since this query was made: another driver was still at it.
@@ -78,7 +81,7 @@ class DirectOffsets:
             self._cursor = self._new_cursor(end or before)
         self.done = before
         if end is None:
-            end = self._next(self._cursor, before, frame)
+            end = self._next(self._cursor, before, frame, while_idle)
             self._log.add(checkpoint_id, end)
         self._begin, self._end = before, end
 
@@ -118,16 +121,24 @@ class DirectOffsets:
         start = None if known is not None else self._start
         return OffsetCursor(self._planner, start=start, known=known, target=self.target, idle_seconds=0)
 
-    def _next(self, cursor: OffsetCursor, before: SourceOffsets | None, frame: DataFrame) -> SourceOffsets:
+    def _next(
+        self,
+        cursor: OffsetCursor,
+        before: SourceOffsets | None,
+        frame: DataFrame,
+        while_idle: Callable[[], None],
+    ) -> SourceOffsets:
         wait = _Wait(frame, self._interval_ms)
         while True:
             if before is not None and self.target is not None and before.reaches(self.target):
+                while_idle()
                 self.reached.set()
                 wait.sleep(_REACHED_MS)
                 continue
             end = cursor.latest()
             if end != before:
                 return end
+            while_idle()
             wait.until_next()
 
 

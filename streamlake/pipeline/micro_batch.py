@@ -143,6 +143,26 @@ def _commit(
     return receipt
 
 
+def commit_staged(run: SinkRun, identity: CheckpointIdentity) -> None:
+    """While the records of a checkpoint are waited for: commit what the ones before it have staged. What is left is dealt with
+    when there are records. Raises what a commit of the run's queue ended with."""
+    if run.queue is not None:
+        run.queue.check()
+        if run.queue.is_used:
+            return
+    for committable in run.pending():
+        if committable.identity.checkpoint_id < identity.checkpoint_id and _is_due(
+            run, committable, identity
+        ):
+            failpoint("before-recommit")
+            run.commit(committable, outcome=Outcome.RECOVERED)
+            failpoint("after-recommit")
+            run.forget_before(committable.identity)
+    if run.rejects is not None:
+        marker = run.patience.through(lambda: run.committer.marker(identity))
+        run.rejects.recover(None if marker is None else marker.checkpoint_id)
+
+
 def _recover(run: SinkRun, identity: CheckpointIdentity) -> CommitReceipt | None:
     """Commit what a crashed predecessor staged and did not commit, oldest first; what the table has is skipped."""
     receipt = last = None

@@ -49,6 +49,7 @@ from streamlake.pipeline.upsert_options import (
     with_row_kind,
 )
 from streamlake.pipeline.upsert_run import UpsertRun
+from streamlake.pipeline.while_idle import WhileIdle
 from streamlake.records import ROW_KIND
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.spec.schema import Schema
@@ -258,7 +259,7 @@ class IcebergSink:
         self, table: DirectTable, offsets: DirectOffsets, frame: DataFrame, checkpoint_id: int
     ) -> None:
         with self._keeping_errors():
-            offsets.plan(frame, checkpoint_id)
+            offsets.plan(frame, checkpoint_id, WhileIdle(lambda: [table], frame, checkpoint_id))
             identity = checkpoint_identity(frame, checkpoint_id)
             offsets.confirm(identity)
             ending = write_direct([table], frame, identity, offsets)[0]

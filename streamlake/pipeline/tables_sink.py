@@ -38,6 +38,7 @@ from streamlake.pipeline.table_member import TableMember
 from streamlake.pipeline.table_names import ROUTE, TableNames, is_template, row_placeholders
 from streamlake.pipeline.task_errors import FINAL_ERRORS
 from streamlake.pipeline.upsert_options import unknown_value
+from streamlake.pipeline.while_idle import WhileIdle
 from streamlake.source.kafka_source import KafkaSource
 
 _LOG = logging.getLogger(__name__)
@@ -185,7 +186,10 @@ class IcebergTables:
     ) -> None:
         try:
             with short_interruptions():
-                offsets.plan(frame, checkpoint_id)
+                idle = WhileIdle(
+                    lambda: self._known(source, offsets), frame, checkpoint_id, self._is_one_tables
+                )
+                offsets.plan(frame, checkpoint_id, idle)
                 identity = checkpoint_identity(frame, checkpoint_id)
                 offsets.confirm(identity)
                 step = Step.of(identity)
@@ -209,6 +213,23 @@ class IcebergTables:
             self.error = error
             raise
 
+    def _known(self, source: KafkaSource, offsets: DirectOffsets) -> list[DirectTable]:
+        """The tables of the topics that were read before this run, at its first micro-batch; then those that it has met. Of
+        tables that rows name, only these."""
+        if self._is_first and self._rows is None and offsets.done is not None:
+            assert self._names is not None
+            topics: dict[str, set[str]] = {}
+            for topic, _ in offsets.done.positions:
+                topics.setdefault(self._names.of(topic), set()).add(topic)
+            for met in self._met(source, {name: tuple(sorted(of)) for name, of in topics.items()}):
+                if isinstance(met, StreamlakeError) and not self._is_one_tables(met):
+                    raise met
+        return [member.table for member in list(self._members.values())]
+
+    def _is_one_tables(self, error: StreamlakeError) -> bool:
+        """Whether an error sets its table aside, and leaves the query to the others."""
+        return self._quarantines and isinstance(error, FINAL_ERRORS)
+
     def _deliver(
         self,
         names: Mapping[str, tuple[str, ...]],
@@ -226,7 +247,7 @@ class IcebergTables:
                 aside.pop(name, None)
                 if ending is not None:
                     self._delivered(replace(ending, table=name))
-            elif self._quarantines and isinstance(ending, FINAL_ERRORS):
+            elif self._is_one_tables(ending):
                 entry = quarantined(
                     identity.checkpoint_id, step.begin, topics, ending, clock.now_ms(), step.topic_ids
                 )
