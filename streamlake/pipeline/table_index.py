@@ -8,7 +8,7 @@ every live row of the head that a key can find is in the index, so the index is 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from pyspark.sql import SparkSession
@@ -31,6 +31,7 @@ from streamlake.spec.expressions import TRUE
 from streamlake.spec.snapshot import Snapshot
 from streamlake.spec.table_metadata import TableMetadata
 from streamlake.table.metadata_changes import branch_head
+from streamlake.table.partition_keys import PartitionKey, partition_key
 from streamlake.table.table import Table
 from streamlake.write.live_file import LiveFile
 from streamlake.write.upsert_key import UpsertKey
@@ -236,6 +237,11 @@ def advanced(
     after = {path: live for path, live in live_files.items() if live.data_file.identity not in gone}
     after.update({file.file_path: LiveFile(_plain(file)) for file in data_files})
     added: dict[str, list[DataFile]] = {file.deletes_from or "": [] for file in removed}
+    shared = _shared_deletes(delete_files)
+    for path, live in after.items() if shared else ():
+        of_partition = shared.get(partition_key(live.data_file.spec_id, live.data_file.partition))
+        if of_partition is not None:
+            added.setdefault(path, []).extend(of_partition)
     for file in delete_files:
         added.setdefault(file.deletes_from or "", []).append(file)
     for path in added.keys() & after.keys():
@@ -243,6 +249,15 @@ def advanced(
         kept = (each for each in live.delete_files if each.identity not in gone)
         after[path] = LiveFile(live.data_file, (*kept, *added[path]))
     return after
+
+
+def _shared_deletes(delete_files: Iterable[DataFile]) -> dict[PartitionKey, list[DataFile]]:
+    """Delete files by position that may be for any data file of their partition."""
+    found: dict[PartitionKey, list[DataFile]] = {}
+    for file in delete_files:
+        if file.content == FileContent.POSITION_DELETES and file.deletes_from is None:
+            found.setdefault(partition_key(file.spec_id, file.partition), []).append(file)
+    return found
 
 
 def _plain(file: DataFile) -> DataFile:

@@ -32,17 +32,18 @@ def own_deletes(target: WriteTarget, files: Iterable[DataFile], number: int = 0)
     files = list(files)
     data = {file.file_path: LiveFile(file) for file in files if file.is_data}
     deletes = [file for file in files if not file.is_data and file.content == FileContent.POSITION_DELETES]
-    kept = tuple(file for file in deletes if file.deletes_from in data)
-    if not outdated(deletes, target.format_version):
-        return kept
+    kept = [file for file in deletes if file.deletes_from in data]
+    others = [file for file in deletes if file.deletes_from is None]  # those of older files are there too
+    if outdated(deletes, target.format_version):
+        kept, others = [], deletes
     parts: dict[str, list[Array]] = defaultdict(list)
-    for file in deletes:
+    for file in others:
         for path, positions in read_position_deletes(target.io, file).items():
             if path in data:
                 parts[path].append(positions)
     deleted = {path: merged_positions(found) for path, found in parts.items()}
     output = OutputFiles(target, number, 0, 0)
-    return merge_deletes(target, output, deleted, data, keep_files=True).delete_files
+    return (*kept, *merge_deletes(target, output, deleted, data, keep_files=True).delete_files)
 
 
 def _is_positions(file: DataFile) -> bool:

@@ -1,4 +1,5 @@
-"""Newly deleted positions and what was deleted before -> one deletion vector or position delete file per data file.
+"""Newly deleted positions and what was deleted before -> one deletion vector or position delete file per data file (version 2
+with the granularity "partition": one file with the new ones per partition).
 
 Done by the task that owns a data file, and by the driver for files that several tasks found rows in. Invariants: a
 data file ends with at most one deletion vector, which holds every position that was ever deleted from it; a data file
@@ -18,7 +19,7 @@ from streamlake.storage.file_io import FileIO
 from streamlake.write.deleted_file import DeletedFile
 from streamlake.write.deletion_vectors import write_deletion_vectors
 from streamlake.write.live_file import LiveFile
-from streamlake.write.options import PER_FILE
+from streamlake.write.options import PER_FILE, PER_PARTITION
 from streamlake.write.output_files import OutputFiles
 from streamlake.write.position_deletes import write_position_deletes
 from streamlake.write.target import WriteTarget
@@ -46,9 +47,12 @@ def merge_deletes(
 ) -> MergedDeletes:
     """Write the deletes of `deleted` (path -> ascending positions, each once) for the data files in `files`.
 
+    With `write.delete.granularity=partition` a table of version 2 gets one delete file per partition beside the older ones.
     `keep_files`: a file without a live row stays, because it is only being added. Raises DataInvalidError for a
     damaged delete file, StorageError.
     """
+    if target.format_version < 3 and target.options.delete.granularity == PER_PARTITION:
+        return _beside_others(target, output, deleted, files, keep_files=keep_files)
     written: dict[DeletedFile, Array] = {}
     removed: list[DataFile] = []
     rows = 0
@@ -72,6 +76,28 @@ def merge_deletes(
     else:
         delete_files = write_position_deletes(target, output, written, granularity=PER_FILE)
     return MergedDeletes(delete_files, tuple(removed), rows)
+
+
+def _beside_others(
+    target: WriteTarget,
+    output: OutputFiles,
+    deleted: Mapping[str, Array],
+    files: Mapping[str, LiveFile],
+    *,
+    keep_files: bool,
+) -> MergedDeletes:
+    """Delete files that serve whole partitions take nobody's place, so nothing is read of what was deleted before."""
+    written: dict[DeletedFile, Array] = {}
+    removed: list[DataFile] = []
+    for path, positions in deleted.items():
+        live = files[path]
+        file = live.data_file
+        if len(positions) == file.record_count and not keep_files:
+            removed += [file, *_replaced(live)]
+        elif len(positions):
+            written[DeletedFile(path, file.spec_id, file.partition)] = positions
+    delete_files = write_position_deletes(target, output, written, granularity=PER_PARTITION)
+    return MergedDeletes(delete_files, tuple(removed), sum(map(len, deleted.values())))
 
 
 def _replaced(live: LiveFile) -> list[DataFile]:

@@ -163,7 +163,9 @@ def _groups(files: Iterable[DeletedFile], granularity: str) -> list[list[Deleted
         return [[file] for file in ordered]
     groups: dict[tuple[int, tuple[Any, ...]], list[DeletedFile]] = {}
     for file in ordered:
-        groups.setdefault((file.spec_id, file.partition), []).append(file)
+        # As text, NaN is one partition, and -0.0 is another than 0.0.
+        key = tuple(repr(value) if isinstance(value, float) else value for value in file.partition)
+        groups.setdefault((file.spec_id, key), []).append(file)
     return list(groups.values())
 
 
