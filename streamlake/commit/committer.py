@@ -182,6 +182,10 @@ class Committer:
         return operation
 
     def _row_delta(self, committable: Committable) -> RowDelta:
+        """Neither `validate_data_files_exist` nor `validate_deleted_files` is asked for. Deletes by position of files that are
+        in the table need their head, where these files are. Without a base there are equality deletes, which hold for
+        all that is older, whatever was rewritten meanwhile, and positions in files that this commit adds itself, which
+        nobody else can remove. Iceberg's sink for Flink leaves them out for the same reasons."""
         delta = RowDelta(self._table, branch=self._branch)
         if committable.needs_its_base:
             delta.require_head(committable.base_snapshot_id)
