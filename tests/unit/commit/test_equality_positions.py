@@ -10,6 +10,7 @@ from streamlake.catalog.open import open_table
 from streamlake.formats.deletion_vectors import read_deletion_vector
 from streamlake.formats.position_deletes import read_position_deletes
 from streamlake.spec.data_file import FileContent
+from streamlake.write import upsert_task
 from tests.helpers import foreign_writers
 from tests.helpers.invariants import check_table
 from tests.helpers.local_upserts import LocalUpserts
@@ -18,7 +19,8 @@ from tests.helpers.tables import make_table
 
 @pytest.mark.parametrize("granularity", ["file", "partition"])
 @pytest.mark.parametrize("version", [2, 3])
-def test_positions_are_of_own_files_and_compactions_do_no_harm(tmp_path, version, granularity):
+def test_positions_are_of_own_files_and_compactions_do_no_harm(tmp_path, monkeypatch, version, granularity):
+    monkeypatch.setattr(upsert_task, "_CHUNK_ROWS", 1)
     location = str(tmp_path / "t")
     make_table(tmp_path / "t", "id long, v string", (), version, {"write.delete.granularity": granularity})
     stream = LocalUpserts(location, key=["id"], delete_mode="equality", batch_rows=1)

@@ -10,6 +10,7 @@ import pytest
 from streamlake import load_table
 from streamlake.catalog.open import open_table
 from streamlake.table.update_properties import UpdateProperties
+from streamlake.write import upsert_task
 from tests.helpers import foreign_writers
 from tests.helpers.invariants import check_table, live_entries
 from tests.helpers.local_upserts import LocalUpserts
@@ -48,8 +49,9 @@ def test_a_delete_file_serves_a_data_file_or_a_partition(tmp_path, granularity):
 
 @pytest.mark.parametrize("delete_mode", ["position", "copy-on-write", "equality"])
 @pytest.mark.parametrize("seed", range(3))
-def test_it_changes_while_the_stream_runs(tmp_path, seed, delete_mode):
+def test_it_changes_while_the_stream_runs(tmp_path, monkeypatch, seed, delete_mode):
     """To and fro, by restarts, beside other writers, and at last to deletion vectors."""
+    monkeypatch.setattr(upsert_task, "_CHUNK_ROWS", 2)
     chance = random.Random(seed)
     location = str(tmp_path / "t")
     partition_by = ["part"] if delete_mode != "equality" else []

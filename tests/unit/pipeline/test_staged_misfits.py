@@ -21,11 +21,13 @@ from streamlake.errors import LineageError, StagedUnfitError
 from streamlake.formats.manifests import read_manifest
 from streamlake.pipeline.rejects_run import RejectsRun
 from streamlake.pipeline.sink_run import SinkRun
+from streamlake.pipeline.upgraded_deletes import outdated
 from streamlake.pipeline.upsert_run import UpsertRun
 from streamlake.spec.partition_spec import PartitionSpec, parse_partition_by
 from streamlake.spec.table_metadata import TableMetadata
 from streamlake.table.metadata_changes import changed
 from streamlake.table.metadata_update import commit_metadata
+from streamlake.write import upsert_task
 from tests.helpers import foreign_writers
 from tests.helpers.invariants import check_table
 from tests.helpers.local_rejects import RejectingStream, rejected_rows_of
@@ -120,8 +122,9 @@ def test_an_upgrade_of_the_table(tmp_path, mode):
 @pytest.mark.parametrize("delete_mode", MODES[1:])
 @pytest.mark.parametrize("moment", ["between", "restart"])
 @pytest.mark.parametrize("moves", [False, True], ids=["same-head", "moved-head"])
-def test_an_upgrade_with_deletes_of_own_rows(tmp_path, moves, moment, delete_mode):
+def test_an_upgrade_with_deletes_of_own_rows(tmp_path, monkeypatch, moves, moment, delete_mode):
     """Changes of one key in several batches: the checkpoint deletes rows of its own files."""
+    monkeypatch.setattr(upsert_task, "_CHUNK_ROWS", 1)
     make_table(tmp_path / "t", "id long, v string", (), 2)
     location = str(tmp_path / "t")
     upserts = LocalUpserts(location, key=["id"], delete_mode=delete_mode, batch_rows=1)
@@ -138,7 +141,9 @@ def test_an_upgrade_with_deletes_of_own_rows(tmp_path, moves, moment, delete_mod
     if moment == "between":
         upserts.checkpoint(changes, between=others)
     else:
-        assert upserts.stage(changes) is not None
+        staged = upserts.stage(changes)
+        assert staged is not None
+        assert any(outdated(result.delete_files, 3) for result in staged[1])
         others()
         upserts.restart()
         assert len(upserts.recover()) == 1
