@@ -156,6 +156,7 @@ class Committer:
                     self._fence,
                     committable.key_ids,
                     metadata.last_sequence_number + 1,
+                    committable.index_state,
                 )
             )
 

@@ -58,7 +58,7 @@ class Fence:
 @dataclass(frozen=True)
 class Told:
     """A pipeline's property: the table property's `name`, the branch it is of, and what it tells. `sequence_number` is
-    that of the snapshot which holds the checkpoint (None: not told)."""
+    that of the snapshot which holds the checkpoint (None: not told), `index_state` the path of its key index, if any."""
 
     name: str
     branch: str
@@ -66,6 +66,7 @@ class Told:
     fence: Fence
     key_ids: tuple[int, ...]
     sequence_number: int | None = None
+    index_state: str | None = None
 
 
 def property_name(pipeline: str, branch: str) -> str:
@@ -97,8 +98,9 @@ def marker_property(
     fence: Fence,
     key_ids: Sequence[int] = (),
     sequence_number: int | None = None,
+    index_state: str | None = None,
 ) -> dict[str, str]:
-    """The table property of the same commit, whose snapshot has this sequence number."""
+    """The table property of the same commit, whose snapshot has this sequence number and names this key index."""
     value: dict[str, str | int | list[int]] = {
         "job-id": marker.job_id,
         "checkpoint-id": marker.checkpoint_id,
@@ -108,6 +110,8 @@ def marker_property(
     }
     if sequence_number is not None:
         value["sequence-number"] = sequence_number
+    if index_state is not None:
+        value["index-state"] = index_state
     if key_ids:
         value["key-ids"] = list(key_ids)
     if branch != MAIN_BRANCH:
@@ -130,6 +134,7 @@ def told_by_name(metadata: TableMetadata, name: str) -> Told | None:
             Fence(int(obj.get("epoch", 0)), str(obj.get("holder", ""))),
             tuple(int(field_id) for field_id in obj.get("key-ids", ())),
             None if number is None else int(number),
+            obj.get("index-state"),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataInvalidError(
@@ -146,6 +151,17 @@ def told_of_job(metadata: TableMetadata, job_id: str) -> list[Told]:
         if name.startswith(PROPERTY_PREFIX) and job_id in text
     )
     return [told for told in found if told is not None and told.marker.job_id == job_id]
+
+
+def told_on_branch(metadata: TableMetadata, branch: str) -> list[Told]:
+    """What the properties of all pipelines tell of a branch; what is damaged is left out."""
+    found = []
+    for name in metadata.properties:
+        if name.startswith(PROPERTY_PREFIX):
+            with contextlib.suppress(DataInvalidError):
+                told = told_by_name(metadata, name)
+                found += [told] if told is not None and told.branch == branch else []
+    return found
 
 
 def next_fence(metadata: TableMetadata) -> Fence:

@@ -17,7 +17,9 @@ from streamlake.checkpoint.store import staged_by_all_jobs
 from streamlake.commit.marker import JOB_ID
 from streamlake.errors import IndexDamagedError, MissingFileError, StreamlakeError
 from streamlake.failpoints import failpoint
+from streamlake.index.run_writer import RunRef
 from streamlake.index.state import IndexState
+from streamlake.pipeline.index_lineage import told_states
 from streamlake.pipeline.index_states import NamedState, branches, named_states
 from streamlake.storage.file_info import FileInfo
 from streamlake.table.table import Table
@@ -42,6 +44,7 @@ class IndexFiles:
         self._columns = columns
         self._own: dict[str, None] = {}
         self._runs: dict[str, frozenset[str]] = {}
+        self._loose: dict[str, None] = {}
         self._prune_at = KEPT_STATES + _AT_ONCE
 
     def store(self, state: IndexState) -> str:
@@ -65,6 +68,10 @@ class IndexFiles:
         """Take a state for this stream's own, to be deleted with its runs as soon as nothing needs them."""
         self._own[path] = None
 
+    def made(self, runs: Iterable[RunRef]) -> None:
+        """Take runs that no state names yet for this stream's own: they may be merged away before one does."""
+        self._loose.update((run.path, None) for run in runs)
+
     def start(self) -> None:
         """Take over what a predecessor of the stream left, and delete the old files that nothing refers to."""
         with contextlib.suppress(StreamlakeError):
@@ -78,11 +85,12 @@ class IndexFiles:
                     self.adopt(path)
             self._sweep(listed)
 
-    def prune(self) -> None:
+    def prune(self, state: IndexState) -> None:
         """Delete own states that are no longer needed, with the runs that only they name; now and then, not each time.
 
         Called when nothing of the stream is on its way to being committed.
         """
+        self._prune_loose(state)
         if len(self._own) < self._prune_at:
             return
         with contextlib.suppress(StreamlakeError):
@@ -99,6 +107,15 @@ class IndexFiles:
                 del self._own[path]
             self._runs = {path: runs for path, runs in self._runs.items() if path in needed}
             self._prune_at = max(len(self._own), KEPT_STATES) + _AT_ONCE
+
+    def _prune_loose(self, state: IndexState) -> None:
+        """Delete the runs that no state has ever named and that are no part of `state`, the index as it is."""
+        used = {run.path for run in state.runs}
+        loose = [path for path in self._loose if path not in used]
+        if loose:
+            named = {run for path in self._own for run in self._runs.get(path, ())}
+            self._delete(path for path in loose if path not in named)
+            self._loose = {path: None for path in self._loose if path in used}
 
     def _sweep(self, listed: Iterable[FileInfo]) -> None:
         before = clock.now_ms() - UNOWNED_MS
@@ -126,6 +143,7 @@ class IndexFiles:
             for states in by_columns.values():
                 needed.update(each.path for each in states[:KEPT_STATES])
                 needed.update(_shared(states))
+            needed.update(each.path for each in told_states(metadata, branch))
         return needed
 
     def _is_own(self, state: NamedState) -> bool:

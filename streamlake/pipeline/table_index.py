@@ -23,6 +23,7 @@ from streamlake.index.run import open_run
 from streamlake.index.run_writer import RunWriter
 from streamlake.index.state import IndexState
 from streamlake.pipeline.index_files import IndexFiles
+from streamlake.pipeline.index_lineage import is_cut_after, is_past, told_states, warn_built_anew
 from streamlake.pipeline.index_states import columns_text, named_states, property_name
 from streamlake.pipeline.indexed_rows import IndexedRows
 from streamlake.read.planning import FileScanTask, ScanPlanner
@@ -100,13 +101,16 @@ class TableIndex:
         if added:
             rows = IndexedRows.of(self._table, self._key, known.bucketing)
             failpoint("before-indexing")
-            known = known.with_runs(rows.index(session, added))
+            runs = rows.index(session, added)
+            self.files.made(runs)
+            known = known.with_runs(runs)
             failpoint("after-indexing")
             self._rows_indexed += sum(task.data_file.record_count for task in added)
         live = {path: _live_file(task) for path, task in tasks.items()}
-        self._indexed = Indexed(head_id, replace(known, base_snapshot_id=head_id), live)
+        indexed = Indexed(head_id, replace(known, base_snapshot_id=head_id), live)
+        self.advance(indexed)
         self._told = now_told  # not before: a refresh that failed is tried again
-        return self._indexed
+        return indexed
 
     def _in_buckets(self, indexed: Indexed, bucketing: Bucketing, session: SparkSession | None) -> Indexed:
         """The index with its entries in other buckets; nothing is forgotten by that."""
@@ -127,8 +131,9 @@ class TableIndex:
                 lambda bucket: RunWriter(self._table.io, rows.new_run(), bucket, bucketing.count),
             )
         except (IndexDamagedError, MissingFileError) as error:
-            _LOG.warning("the key index of %s is built anew from the table: %s", self._table.location, error)
+            self.warn_built_anew(error)
             return self.refresh(session, rebuild=True)
+        self.files.made(runs)
         fresh = replace(
             state,
             buckets=bucketing.count,
@@ -142,6 +147,10 @@ class TableIndex:
     def advance(self, indexed: Indexed) -> None:
         """Take over the index of the snapshot that a commit of ours has just made."""
         self._indexed = indexed
+
+    def warn_built_anew(self, reason: object) -> None:
+        """Say that the index is lost."""
+        warn_built_anew(self._table.location, reason, is_ordered=self._key.guard_codec is not None)
 
     def forget(self) -> None:
         """Start again from what the table says."""
@@ -157,22 +166,36 @@ class TableIndex:
         """
         metadata = self._table.metadata
         mine = self._indexed
-        if mine is not None and not any(
-            each.snapshot_id == mine.snapshot_id for each in ancestors(metadata, head)
-        ):
+        if mine is not None and not is_past(metadata, head, mine.snapshot_id):
             mine = self._indexed = None
         states = named_states(metadata, self._branch, down_to=None if mine is None else mine.snapshot_id)
         for named in sorted(states, key=lambda each: not each.is_rebuilt) if told else states:
             try:
                 state = self.loaded(named.path)
             except (IndexDamagedError, MissingFileError) as error:
-                _LOG.warning(
-                    "the key index of %s is built anew from the table: %s", self._table.location, error
-                )
+                self.warn_built_anew(error)
                 return self._empty(), {}
             if state is not None:
                 return state, tasks if named.snapshot == head else live_tasks(self._table, named.snapshot)
-        return (self._empty(), {}) if mine is None else (mine.state, mine.live_files)
+        return (self._told_state(head), {}) if mine is None else (mine.state, mine.live_files)
+
+    def _told_state(self, head: Snapshot | None) -> IndexState:
+        """The newest state that a pipeline's property names, where the snapshots that named states have expired; else an empty
+        one. All rows are indexed again, as nothing tells for certain where they were."""
+        metadata = self._table.metadata
+        told = [each for each in told_states(metadata, self._branch) if each.key_ids == self._key.key_ids]
+        for each in told:
+            if is_cut_after(metadata, head, each.sequence_number):
+                try:
+                    state = self.loaded(each.path)
+                except (IndexDamagedError, MissingFileError) as error:
+                    self.warn_built_anew(error)
+                    return self._empty()
+                if state is not None:
+                    return state
+        if told:
+            self.warn_built_anew("its history has no index any more that is over the same columns and types")
+        return self._empty()
 
     def _rebuilt_property(self) -> str | None:
         return self._table.properties.get(property_name(self._branch))
@@ -180,16 +203,8 @@ class TableIndex:
     def loaded(self, path: str) -> IndexState | None:
         """The state at `path`; None when it is an index over other columns. Tasks verify the runs that they open."""
         state = self.files.load(path)
-        key = self._key
-        if (state.table_uuid, state.key_ids, state.key_types, state.sequence_ids, state.sequence_types) != (
-            self._table.uuid,
-            key.key_ids,
-            key.key_types,
-            key.sequence_ids,
-            key.sequence_types,
-        ):
-            return None
-        return state
+        columns = (state.key_ids, state.key_types, state.sequence_ids, state.sequence_types)
+        return state if (state.table_uuid, columns) == (self._table.uuid, self._key.index_columns) else None
 
     def _empty(self) -> IndexState:
         key = self._key

@@ -148,7 +148,7 @@ class UpsertRun(SinkRun):
         return self._options.row_kind
 
     def _written(self, frame: DataFrame, identity: CheckpointIdentity) -> list[WriteResult]:
-        self._follow_key()
+        self._follow_key(identity)
         changes = ChangeFrame(frame, self.table, self._options)
 
         def tasks(target: UpsertTarget) -> list[WriteResult]:
@@ -157,15 +157,16 @@ class UpsertRun(SinkRun):
 
         return self.resolve(identity, tasks)
 
-    def _follow_key(self) -> None:
+    def _follow_key(self, identity: CheckpointIdentity) -> None:
         """Take over the types that the key's columns have in the table by now. Rows are found by values of one type, so
-        wider ones take another index, which is built from the table."""
+        wider ones take another index. Raises InvalidOptionError where columns of these names are others by now."""
         known, table = self._options.key, self.table
         key = UpsertKey.of(table.schema, known.columns, known.sequence_by, table.location)
         if key == known:
             return
+        require_same_key(table, self.branch, identity.pipeline, key)
         self._options = replace(self._options, key=key)
-        if (key.key_types, key.sequence_types) != (known.key_types, known.sequence_types):
+        if key.index_columns != known.index_columns:
             self._index = TableIndex(table, self.branch, key, Bucketing(self._options.buckets))
 
     @property
@@ -184,11 +185,12 @@ class UpsertRun(SinkRun):
         """Run `tasks` against the index of the head; once more with a rebuilt index when they find it damaged."""
         try:
             return tasks(self.target(identity))
-        except IndexDamagedError:
+        except IndexDamagedError as error:
+            self._index.warn_built_anew(error)
             return tasks(self.target(identity, rebuild=True))
 
     def target(self, identity: CheckpointIdentity, *, rebuild: bool = False) -> UpsertTarget:
-        self._follow_key()
+        self._follow_key(identity)
         target = self._plain_target(identity)
         self._indexed = None
         if target.uses_index:
@@ -243,6 +245,8 @@ class UpsertRun(SinkRun):
         tombstones = changed.own_runs if self._options.key.sequence_by else ()
         truncates = () if changed.truncated_below is None else (changed.truncated_below,)
         if self._is_skipped((*changed.files, *changed.removed, *tombstones, *truncates)):
+            # Tasks have merged runs, and noted that keys are deleted which were not there.
+            self.discard(path for result in results for path in result.paths)
             return None
         self._changed = changed
         manifests = self._manifests(changed.files)
@@ -309,7 +313,7 @@ class UpsertRun(SinkRun):
             return
         live = advanced(indexed.live_files, changed.removed, changed.data_files, changed.delete_files)
         self._index.advance(Indexed(receipt.snapshot_id, changed.state, live))
-        self._index.files.prune()
+        self._index.files.prune(changed.state)
 
     def _with_driver_part(self, results: Sequence[WriteResult], identity: CheckpointIdentity) -> Changed:
         """The tasks' part and the driver's: rows in data files that no single task owns."""
@@ -411,7 +415,8 @@ class UpsertRun(SinkRun):
         indexed = self._indexed = self._refreshed(bucketing=bucketing)
         try:
             deleted = self._resolved(own_runs, indexed)
-        except IndexDamagedError:
+        except IndexDamagedError as error:
+            self._index.warn_built_anew(error)
             indexed = self._indexed = self._refreshed(rebuild=True, bucketing=bucketing)
             deleted = self._resolved(own_runs, indexed)
         again = set(committable.extra[_REWRITTEN])

@@ -65,6 +65,11 @@ class UpsertKey:
         return () if self.guard_codec is None else tuple(str(part.type) for part in self.guard_codec.fields)
 
     @property
+    def index_columns(self) -> tuple[tuple[int, ...], tuple[str, ...], tuple[int, ...], tuple[str, ...]]:
+        """What an index is over: the ids and types of the columns, whose names may change."""
+        return self.key_ids, self.key_types, self.sequence_ids, self.sequence_types
+
+    @property
     def keeps_guards(self) -> bool:
         """Whether a row's guard can be told from the row in the table."""
         return ROW_SEQUENCE not in self.sequence_by

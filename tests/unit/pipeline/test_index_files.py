@@ -20,9 +20,12 @@ from streamlake.commit.receipt import Outcome
 from streamlake.errors import StorageError
 from streamlake.pipeline import index_files
 from streamlake.pipeline.index_files import KEPT_STATES, UNOWNED_MS, load_state
+from streamlake.pipeline.index_states import named_states
 from streamlake.pipeline.indexed_rows import IndexedRows
+from streamlake.records import ROW_KIND, RowKind
 from streamlake.storage.local import LocalFileIO
 from streamlake.table.manage_refs import ManageRefs
+from tests.helpers import foreign_writers
 from tests.helpers.batch_write import append
 from tests.helpers.invariants import check_table
 from tests.helpers.local_upserts import LocalUpserts
@@ -353,3 +356,35 @@ def test_a_damaged_state_in_the_history_stops_no_stream(home: Path) -> None:
         stream.step(number)
     stream.check()
     assert len(files(home, ".json")) <= 3 * KEPT_STATES
+
+
+def test_runs_of_other_writers_files_go_when_they_are_merged_away(home: Path) -> None:
+    stream = Stream(home)
+    for number in range(25):
+        stream.step(number)
+        foreign_writers.compact(str(home), lambda at: True)
+    stream.step(25)
+    stream.check()
+    assert files(home) == _named(home)
+
+
+def test_a_checkpoint_without_effect_leaves_no_index_file(home: Path) -> None:
+    stream = Stream(home)
+    stream.step(0)
+    before = files(home)
+    nothing = changes({1000: 0}).append_column(ROW_KIND, pa.array([int(RowKind.DELETE)], pa.int8()))
+    assert stream.upserts.checkpoint(nothing) is None
+    assert files(home) == before
+
+
+def _named(home: Path) -> set[str]:
+    """The names of all states that are there and that a snapshot names, and of their runs."""
+    table = open_table(str(home))
+    found = set()
+    for named in named_states(table.metadata, "main"):
+        if Path(named.path).name in files(home):
+            found |= {
+                Path(named.path).name,
+                *(Path(run.path).name for run in load_state(table, named.path).runs),
+            }
+    return found

@@ -1,0 +1,131 @@
+"""What only the key index knows survives what others do to the table's history, its schema and its files, or its loss is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streamlake import load_table
+from streamlake.catalog.open import open_table
+from streamlake.errors import InvalidOptionError
+from streamlake.records import ROW_KIND, ROW_SEQUENCE, RowKind
+from streamlake.spec.table_metadata import TableMetadata
+from streamlake.table.manage_refs import ManageRefs
+from streamlake.table.metadata_changes import changed
+from streamlake.table.metadata_update import commit_metadata
+from streamlake.table.update_schema import UpdateSchema
+from tests.helpers import foreign_writers
+from tests.helpers.invariants import check_table
+from tests.helpers.local_upserts import LocalUpserts
+from tests.helpers.tables import make_table
+
+Change = tuple[int, str | None, int]
+"""Key, value (None: it is deleted), place in the log."""
+
+
+def changes(*rows: Change, type_: Any = None) -> pa.Table:
+    kinds = [RowKind.DELETE if value is None else RowKind.UPDATE_AFTER for _, value, _ in rows]
+    return pa.table(
+        {
+            "id": pa.array([key for key, _, _ in rows], type_ or pa.int64()),
+            "v": [value or "" for _, value, _ in rows],
+            ROW_SEQUENCE: pa.array([place for _, _, place in rows], pa.int64()),
+            ROW_KIND: pa.array([int(kind) for kind in kinds], pa.int8()),
+        }
+    )
+
+
+def stream_of(home: Path, ddl: str = "id long, v string") -> LocalUpserts:
+    make_table(home, ddl, (), 3)
+    return LocalUpserts(str(home), key=["id"], sequence_by=[ROW_SEQUENCE])
+
+
+def live(stream: LocalUpserts) -> list[tuple[Any, Any]]:
+    check_table(open_table(stream.location), files_exist=True)
+    rows = load_table(stream.location).scan().to_arrow().to_pylist()
+    return sorted((row["id"], row["v"]) for row in rows)
+
+
+def append_other(stream: LocalUpserts, key: int) -> None:
+    foreign_writers.append_rows(stream.location, pa.table({"id": [key], "v": ["other"]}))
+
+
+def expire(stream: LocalUpserts) -> None:
+    """All snapshots but the head's, as with retain_last=1."""
+
+    def change(base: TableMetadata) -> TableMetadata:
+        kept = {ref.snapshot_id for ref in base.refs.values()}
+        return changed(
+            base,
+            snapshots=tuple(each for each in base.snapshots if each.snapshot_id in kept),
+            snapshot_log=tuple(each for each in base.snapshot_log if each.snapshot_id in kept),
+        )
+
+    commit_metadata(open_table(stream.location), change)
+
+
+@pytest.mark.parametrize("commits", [1, 2])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_an_index_outlives_the_snapshots_that_it_was_built_on(
+    tmp_path: Path, restarts: bool, commits: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    stream = stream_of(tmp_path)
+    stream.checkpoint(changes((1, "new", 100), (2, "x", 90), (3, "x", 90)))
+    stream.checkpoint(changes((2, None, 100)))
+    for number in range(commits):
+        append_other(stream, 100 + number)
+    expire(stream)
+    if restarts:
+        stream.restart()
+    receipt = stream.checkpoint(changes((1, "late", 50), (2, "late", 50), (3, "next", 91)))
+    assert receipt is not None
+    assert receipt.counters["late"] == 2
+    assert receipt.counters["rows-indexed"] == (1 if commits == 1 and not restarts else 3 + commits)
+    others = [(100 + number, "other") for number in range(commits)]
+    assert live(stream) == [(1, "new"), (3, "next"), *others]
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_in_a_table_that_was_set_back_and_expired_rows_are_where_they_are(
+    tmp_path: Path, restarts: bool
+) -> None:
+    """The last index has another row of key 1, in a file that is live no more."""
+    stream = stream_of(tmp_path)
+    stream.checkpoint(changes((1, "first", 10), (2, "kept", 10)))
+    before = open_table(stream.location).metadata.current_snapshot_id
+    assert before is not None
+    stream.checkpoint(changes((1, "second", 20)))
+    ManageRefs(open_table(stream.location)).set_branch("main", before).commit()
+    append_other(stream, 100)
+    expire(stream)
+    if restarts:
+        stream.restart()
+    stream.checkpoint(changes((1, "third", 30)))
+    assert live(stream) == [(1, "third"), (2, "kept"), (100, "other")]
+
+
+def test_an_index_that_is_lost_says_what_it_forgets(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    stream = stream_of(tmp_path)
+    stream.checkpoint(changes((1, "new", 100)))
+    for path in (tmp_path / "metadata" / "_index").glob("*.json"):
+        path.unlink()
+    stream.restart()
+    stream.checkpoint(changes((1, "old", 50)))
+    assert live(stream) == [(1, "old")]
+    assert "built anew from the table" in caplog.text
+    assert "An older change that comes again is not late then" in caplog.text
+
+
+def test_a_key_column_that_is_added_again_is_another_one(tmp_path: Path) -> None:
+    stream = stream_of(tmp_path)
+    stream.checkpoint(changes((1, "a", 1), (2, "b", 1)))
+    UpdateSchema(open_table(stream.location)).delete("id").commit()
+    UpdateSchema(open_table(stream.location)).add_column("id", "long").commit()
+    with pytest.raises(InvalidOptionError, match=r"has replaced rows of .* by the key"):
+        stream.checkpoint(changes((1, "new", 2)))
+    values = load_table(stream.location).scan().to_arrow()["v"].to_pylist()
+    assert sorted(values) == ["a", "b"]
