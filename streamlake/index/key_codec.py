@@ -104,7 +104,12 @@ class KeyCodec:
 
     def encode(self, columns: Sequence[pa.Array | pa.ChunkedArray]) -> Keys:
         """The keys of n rows, from one column of n values per field in the field's Arrow type (`arrow_type`)."""
-        parts = [key_column(part.type, column) for part, column in zip(self.fields, columns, strict=True)]
+        return self.of_parts(
+            [key_column(part.type, column) for part, column in zip(self.fields, columns, strict=True)]
+        )
+
+    def of_parts(self, parts: Sequence[KeyColumn]) -> Keys:
+        """The keys of n rows, from their columns in canonical form."""
         hashes: Array = np.full(len(parts[0]), SEED, dtype=np.uint64)
         for part in parts:
             found = part.hashes(hashes)

@@ -1,7 +1,7 @@
 """Encoded keys -> the values that they were made of: the way back from `key_codec`, for what is told by values alone.
 
 Used where entries of an index are brought into other buckets, which no table column stands beside. Invariant: encoding what
-comes out gives the same keys. Only for columns of the types in VALUE_TYPES.
+comes out gives the same keys. Only for columns of at most 64 bits, texts and uuids; those that a message's key is made of are in VALUE_TYPES.
 """
 
 from __future__ import annotations
@@ -16,11 +16,21 @@ from streamlake.formats.arrow_transforms import byte_strings
 from streamlake.index.key_columns import KeyColumn, Rows, Strings, Words
 from streamlake.index.keys import Keys
 from streamlake.index.xxh64 import int_of_hash, long_of_hash
-from streamlake.spec.types import IntegerType, LongType, NestedField, StringType, UUIDType
+from streamlake.spec.types import (
+    BooleanType,
+    DateType,
+    FloatType,
+    IntegerType,
+    LongType,
+    NestedField,
+    StringType,
+    UUIDType,
+)
 
 Array = Any  # numpy array
 
 VALUE_TYPES = (IntegerType, LongType, StringType, UUIDType)
+_NARROW = (BooleanType, IntegerType, FloatType, DateType)
 _UUID_BYTES = 16
 
 
@@ -61,7 +71,7 @@ def key_values(fields: Sequence[NestedField], keys: Keys, seed: int) -> list[Key
 
 
 def _word(part: NestedField, keys: Keys, seed: int) -> Words:
-    undo = int_of_hash if isinstance(part.type, IntegerType) else long_of_hash
+    undo = int_of_hash if isinstance(part.type, _NARROW) else long_of_hash
     values = undo(keys.hashes, seed)
     return Words(
         values if keys.nulls is None else np.where(keys.nulls, values.dtype.type(0), values), keys.nulls
@@ -88,7 +98,7 @@ def _width(part: NestedField) -> int:
     """Bytes of a value; 0 for text."""
     if isinstance(part.type, StringType):
         return 0
-    return _UUID_BYTES if isinstance(part.type, UUIDType) else 4 if isinstance(part.type, IntegerType) else 8
+    return _UUID_BYTES if isinstance(part.type, UUIDType) else 4 if isinstance(part.type, _NARROW) else 8
 
 
 def _bytes_at(data: Array, at: Array, width: int) -> Array:

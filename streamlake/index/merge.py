@@ -97,6 +97,15 @@ def split_runs(
     return [sinks[number].writer.close(sinks[number].paths) for number in sorted(sinks)]
 
 
+def merged_entries(runs: Sequence[Run | Entries], live: Live) -> Entries | None:
+    """All that `runs`, newest first and all that there are, say, in memory and in hash order; None where that is nothing.
+    Arguments and errors as of `merge_runs`."""
+    rule = _Rule(True, None, clock.now_ms())
+    kept = [rule.kept(part) for part in MergeInput(runs, live, (0, HIGHEST_HASH), keep_own=False).slices()]
+    parts = [part for part in kept if len(part)]
+    return concat_entries(parts) if parts else None
+
+
 class _Sink:
     """A run that is being written, slice by slice."""
 

@@ -26,6 +26,7 @@ from streamlake.pipeline.index_files import IndexFiles
 from streamlake.pipeline.index_lineage import is_cut_after, is_past, told_states, warn_built_anew
 from streamlake.pipeline.index_states import columns_text, named_states, property_name
 from streamlake.pipeline.indexed_rows import IndexedRows
+from streamlake.pipeline.widened_index import widened
 from streamlake.read.planning import FileScanTask, ScanPlanner
 from streamlake.spec.data_file import DataFile, FileContent
 from streamlake.spec.expressions import TRUE
@@ -170,16 +171,31 @@ class TableIndex:
             mine = self._indexed = None
         states = named_states(metadata, self._branch, down_to=None if mine is None else mine.snapshot_id)
         for named in sorted(states, key=lambda each: not each.is_rebuilt) if told else states:
+            covered = tasks if named.snapshot == head else None
             try:
                 state = self.loaded(named.path)
+                if state is None:
+                    covered = covered or live_tasks(self._table, named.snapshot)
+                    state = self._widened(named.path, covered)
             except (IndexDamagedError, MissingFileError) as error:
                 self.warn_built_anew(error)
                 return self._empty(), {}
             if state is not None:
-                return state, tasks if named.snapshot == head else live_tasks(self._table, named.snapshot)
-        return (self._told_state(head), {}) if mine is None else (mine.state, mine.live_files)
+                return state, live_tasks(self._table, named.snapshot) if covered is None else covered
+        return (self._told_state(head, tasks), {}) if mine is None else (mine.state, mine.live_files)
 
-    def _told_state(self, head: Snapshot | None) -> IndexState:
+    def _widened(self, path: str, live: Mapping[str, object]) -> IndexState | None:
+        """The state at `path`, where only types have got wider since; `live` are its snapshot's data files."""
+        state = self.files.load(path)
+        if state.table_uuid != self._table.uuid:
+            return None
+        rows = IndexedRows.of(self._table, self._key, state.bucketing)
+        found = widened(self._table.io, state, self._key, live, rows.new_run)
+        if found is not None:
+            self.files.made(found.runs)
+        return found
+
+    def _told_state(self, head: Snapshot | None, tasks: Mapping[str, FileScanTask]) -> IndexState:
         """The newest state that a pipeline's property names, where the snapshots that named states have expired; else an empty
         one. All rows are indexed again, as nothing tells for certain where they were."""
         metadata = self._table.metadata
@@ -187,7 +203,7 @@ class TableIndex:
         for each in told:
             if is_cut_after(metadata, head, each.sequence_number):
                 try:
-                    state = self.loaded(each.path)
+                    state = self.loaded(each.path) or self._widened(each.path, tasks)
                 except (IndexDamagedError, MissingFileError) as error:
                     self.warn_built_anew(error)
                     return self._empty()

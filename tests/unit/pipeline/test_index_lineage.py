@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest
 from streamlake import load_table
 from streamlake.catalog.open import open_table
 from streamlake.errors import InvalidOptionError
+from streamlake.formats.arrow_schema import arrow_type
 from streamlake.records import ROW_KIND, ROW_SEQUENCE, RowKind
+from streamlake.spec.ddl import parse_ddl
 from streamlake.spec.table_metadata import TableMetadata
 from streamlake.table.manage_refs import ManageRefs
 from streamlake.table.metadata_changes import changed
@@ -22,7 +25,7 @@ from tests.helpers.invariants import check_table
 from tests.helpers.local_upserts import LocalUpserts
 from tests.helpers.tables import make_table
 
-Change = tuple[int, str | None, int]
+Change = tuple[Any, str | None, int]
 """Key, value (None: it is deleted), place in the log."""
 
 
@@ -129,3 +132,65 @@ def test_a_key_column_that_is_added_again_is_another_one(tmp_path: Path) -> None
         stream.checkpoint(changes((1, "new", 2)))
     values = load_table(stream.location).scan().to_arrow()["v"].to_pylist()
     assert sorted(values) == ["a", "b"]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize(
+    ("narrow", "wide", "values"),
+    [
+        ("int", "long", [1, -2, 3]),
+        ("float", "double", [1.5, -0.0, float("nan")]),
+        ("decimal(9,2)", "decimal(18,2)", [Decimal("1.50"), Decimal("-2.25"), Decimal("0.01")]),
+        ("decimal(9,2)", "decimal(20,2)", [Decimal("1.50"), Decimal("-2.25"), Decimal("0.01")]),
+    ],
+)
+@pytest.mark.parametrize("columns", [["id"], ["id", "part"]])
+def test_a_key_of_a_wider_type_takes_its_index_along(
+    tmp_path: Path, columns: list[str], narrow: str, wide: str, values: list[Any], restarts: bool
+) -> None:
+    table = make_table(tmp_path, f"id {narrow}, part string, v string", (), 3)
+    stream = LocalUpserts(str(tmp_path), key=columns, sequence_by=[ROW_SEQUENCE])
+    kept, gone, other = values
+
+    def rows(type_: str, *given: Change) -> pa.Table:
+        typed = arrow_type(parse_ddl(f"id {type_}").fields[0].type)
+        return changes(*given, type_=typed).append_column("part", pa.array([None] * len(given), pa.string()))
+
+    stream.checkpoint(rows(narrow, (kept, "new", 100), (gone, "x", 90), (other, "x", 90)))
+    stream.checkpoint(rows(narrow, (gone, None, 100)))
+    UpdateSchema(table).widen("id", wide).commit()
+    if restarts:
+        stream.restart()
+    receipt = stream.checkpoint(rows(wide, (kept, "late", 50), (gone, "late", 50), (other, "next", 91)))
+    assert receipt is not None
+    assert (receipt.counters["late"], receipt.counters["rows-indexed"]) == (2, 0)
+    assert sorted(load_table(str(tmp_path)).scan().to_arrow()["v"].to_pylist()) == ["new", "next"]
+    check_table(open_table(str(tmp_path)), files_exist=True)
+
+
+@pytest.mark.parametrize(
+    ("narrow", "wide", "values"),
+    [
+        ("int", "long", [1, 2]),
+        ("float", "double", [-1.5, 2.5]),
+        ("decimal(9,2)", "decimal(12,2)", [Decimal(1), Decimal(2)]),
+    ],
+)
+def test_an_order_of_a_wider_type_takes_its_index_along(
+    tmp_path: Path, narrow: str, wide: str, values: list[Any]
+) -> None:
+    table = make_table(tmp_path, f"id long, at {narrow}", (), 3)
+    stream = LocalUpserts(str(tmp_path), key=["id"], sequence_by=["at"])
+
+    def row(type_: str, value: Any, kind: RowKind) -> pa.Table:
+        typed = arrow_type(parse_ddl(f"at {type_}").fields[0].type)
+        return pa.table(
+            {"id": [1], "at": pa.array([value], typed), ROW_KIND: pa.array([int(kind)], pa.int8())}
+        )
+
+    low, high = values
+    stream.checkpoint(row(narrow, high, RowKind.DELETE))
+    UpdateSchema(table).widen("at", wide).commit()
+    receipt = stream.checkpoint(row(wide, low, RowKind.UPDATE_AFTER))
+    assert receipt is None or receipt.counters["late"] == 1
+    assert load_table(str(tmp_path)).scan().count() == 0
