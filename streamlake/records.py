@@ -40,6 +40,9 @@ OFFSET_RANGES = pa.schema(
 """One row per range of one topic partition: offsets from `start` up to, not including, `until`; `topic_id` is empty where
 nobody knows it."""
 
+MAX_RECORD_BYTES = 100 << 20
+"""What the value and the key of a record may have each, by default: as much as brokers take at once."""
+
 ROW_KIND = "_row_kind"
 """The column of a change that holds its RowKind, as an int8."""
 

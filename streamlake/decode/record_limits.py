@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from streamlake.errors import InvalidOptionError
 from streamlake.options import check_option_names
+from streamlake.records import MAX_RECORD_BYTES
 
 PREFIX = "record."
 _BOUNDS = {"max-bytes": (1, 1 << 30), "max-depth": (1, 200), "max-fields": (1, 1_000_000)}
@@ -35,7 +36,7 @@ class RecordLimits:
     """`max_bytes` of a value or a key. In JSON: `max_depth` of objects and arrays inside of each other, `max_fields` of one
     object."""
 
-    max_bytes: int = 100 << 20
+    max_bytes: int = MAX_RECORD_BYTES
     max_depth: int = 128
     max_fields: int = 10_000
 

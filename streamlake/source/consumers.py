@@ -26,6 +26,8 @@ from kafka.record.default_records import DefaultRecordBatch
 
 from streamlake import clock
 from streamlake.errors import SourceError
+from streamlake.records import MAX_RECORD_BYTES
+from streamlake.source.expansion import expanded_blocks
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.source.oauth_tokens import token_problem
 from streamlake.source.offsets import OffsetRange
@@ -67,7 +69,7 @@ _idle: list[_Kept] = []
 def borrowed_consumer(source: KafkaSource, piece: OffsetRange) -> Iterator[KafkaConsumer]:
     """A consumer of `source` for one range, kept for the next borrower unless the body fails.
 
-    Its `poll` gives records whose value is a RecordBlock (see `block_of`). Raises SourceError when no broker answers.
+    Its `poll` gives records whose value is a record batch (see `blocks_of`). Raises SourceError when no broker answers.
     """
     arguments = consumer_arguments(source)
     owner = (os.getpid(), arguments)
@@ -100,10 +102,20 @@ def consumer_arguments(source: KafkaSource) -> dict[str, Any]:
     }
 
 
-def block_of(record: Any) -> RecordBlock:
-    """The RecordBlock in what `poll` returned; a record of an old message format becomes a block of its own."""
+def blocks_of(record: Any, most: int = MAX_RECORD_BYTES) -> Iterator[RecordBlock]:
+    """The records of a batch that `poll` returned, uncompressed as they are asked for, see `expansion`; a record of an old message
+    format becomes a block of its own."""
     value = record.value
-    return value if isinstance(value, RecordBlock) else _single(record)
+    if isinstance(value, _PackedBatch):
+        yield from expanded_blocks(value.batch, most)
+    else:
+        yield _single(record)
+
+
+def block_of(record: Any) -> RecordBlock:
+    """The same as one block, of a batch that is small."""
+    (block,) = blocks_of(record)
+    return block
 
 
 def close_idle_consumers() -> None:
@@ -205,18 +217,17 @@ class _BlockBatch:
         return next(self._batch)
 
     def __iter__(self) -> Iterator[_BlockRecord]:
-        batch = self._batch
-        iter(batch)  # uncompresses
-        yield _BlockRecord(
-            RecordBlock(
-                base_offset=batch.base_offset,
-                last_offset=batch.last_offset,
-                count=batch.records_count,
-                payload=memoryview(batch._buffer)[batch._pos :],
-                first_timestamp_ms=batch.first_timestamp,
-                append_time_ms=batch.max_timestamp if batch.timestamp_type == 1 else None,
-            )
-        )
+        yield _BlockRecord(self._batch)
+
+
+@dataclass(frozen=True)
+class _PackedBatch:
+    """A record batch as the broker sent it."""
+
+    batch: DefaultRecordBatch
+
+    def __len__(self) -> int:
+        return int(self.batch.size_in_bytes)
 
 
 class _BlockRecord:
@@ -227,11 +238,11 @@ class _BlockRecord:
     checksum = None
     timestamp_type = 0
 
-    def __init__(self, block: RecordBlock) -> None:
-        self.value = block
-        self.offset = block.last_offset
-        self.timestamp = block.first_timestamp_ms
-        self.size_in_bytes = len(block)
+    def __init__(self, batch: DefaultRecordBatch) -> None:
+        self.value = _PackedBatch(batch)
+        self.offset = batch.last_offset
+        self.timestamp = batch.first_timestamp
+        self.size_in_bytes = batch.size_in_bytes
 
     def validate_crc(self) -> bool:
         return True  # the batch's checksum covers its records

@@ -9,7 +9,7 @@ of a range the broker is asked whether the topic of that name is still the same.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Generator, Iterator
+from collections.abc import Collection, Generator, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -29,7 +29,7 @@ from streamlake import clock
 from streamlake.errors import DataLossError, SourceError
 from streamlake.records import RAW_RECORDS
 from streamlake.source.ahead import Stopped, read_ahead
-from streamlake.source.consumers import block_of, borrowed_consumer
+from streamlake.source.consumers import blocks_of, borrowed_consumer
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.source.offsets import OffsetRange
 from streamlake.source.record_blocks import RecordBlock, parse_blocks
@@ -104,7 +104,7 @@ def _batches(
 
 def _poll_blocks(
     source: KafkaSource, consumer: KafkaConsumer, piece: OffsetRange, stopped: Stopped
-) -> Iterator[tuple[int, list[RecordBlock]]]:
+) -> Iterator[tuple[int, Iterator[RecordBlock]]]:
     """What arrives for the range, poll by poll, until the position has passed its end, or until `stopped`; and the offset
     that the log has lost its records before, if it has."""
     start = piece.start
@@ -128,9 +128,9 @@ def _poll_blocks(
             # A broker that is being restarted: nothing arrives, and for how long that may be is told below.
             answer, reached = {}, None
             clock.sleep(_RETRY_SECONDS)
-        blocks = [block_of(record) for record in answer.get(partition, ())]
-        if blocks:
-            yield start, blocks
+        records = answer.get(partition, ())
+        if records:
+            yield start, _expanded(source, piece, records)
         now = clock.monotonic()
         if reached is not None and reached > position:
             position, moved_at, checked_at = reached, now, now
@@ -141,6 +141,15 @@ def _poll_blocks(
             position = _checked(source, consumer, piece, position)
     if not stopped():
         _require_same_topic(source, consumer, piece)
+
+
+def _expanded(source: KafkaSource, piece: OffsetRange, records: Sequence[Any]) -> Iterator[RecordBlock]:
+    """What the record batches of a poll hold, uncompressed one after the other."""
+    for record in records:
+        try:
+            yield from blocks_of(record, source.settings.max_record_bytes)
+        except KafkaError as error:
+            raise _failed(source, piece, record.offset, error) from error
 
 
 def _seek(consumer: KafkaConsumer, partition: TopicPartition, offset: int) -> None:

@@ -142,10 +142,11 @@ def _guessed_chain(data: _Array, count: int, ends: _Array) -> _Array | None:
     after any zero whose successor is a length that leads to another such place. Of these guesses those that none leads
     to are struck off until each leads to the next one: then they are the walk from the first byte on, all of it.
     """
-    starts = np.concatenate([[0], np.flatnonzero(data == 0) + 1])
-    starts = starts[: np.searchsorted(starts, len(data) - 1)]
-    if len(starts) > _GUESSES * count:
+    zeros = data == 0
+    if np.count_nonzero(zeros) > _GUESSES * count:
         return None
+    starts = np.concatenate([[0], np.flatnonzero(zeros) + 1])
+    starts = starts[: np.searchsorted(starts, len(data) - 1)]
     try:
         length, body = _varints(data, starts)
     except _DamagedError:

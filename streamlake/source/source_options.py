@@ -10,6 +10,7 @@ from typing import Any
 
 from streamlake.errors import InvalidOptionError
 from streamlake.options import ShownFields, check_option_names
+from streamlake.records import MAX_RECORD_BYTES
 from streamlake.source.client_options import PREFIX, client_options
 from streamlake.source.offsets import Partition, flatten
 
@@ -44,6 +45,7 @@ class SourceOptions(ShownFields):
     `max_offsets_per_trigger` and `min_partitions` are None for no limit and one task per partition.
     `source_tables`: the tables whose changes are taken, with wildcards; none: the one table that a topic has.
     `partial_update`: a field that a record does not have keeps its value in the table.
+    `max_record_bytes`: a larger record may be handed on cut, larger than these still.
     `client` holds kafka-python keywords, `decode` the entries that the decoder of the format reads.
     """
 
@@ -61,6 +63,7 @@ class SourceOptions(ShownFields):
     watermark_column: str | None = None
     partial_update: bool = False
     source_tables: tuple[str, ...] = ()
+    max_record_bytes: int = MAX_RECORD_BYTES
     client: Mapping[str, Any] = field(default_factory=dict)
     decode: Mapping[str, str] = field(default_factory=dict)
 
@@ -94,6 +97,7 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
         partial_update=_flag(own, "partial-update", default=False),
         source_tables=tuple(filter(None, map(str.strip, own.get("source-tables", "").split(",")))),
         watermark_column=own.get("watermark-column") or None,
+        max_record_bytes=_count(options, "record.max-bytes", MAX_RECORD_BYTES) or 0,
         client=client_options(options),
         decode={key: value for key, value in options.items() if key.startswith(DECODE_PREFIXES)},
     )

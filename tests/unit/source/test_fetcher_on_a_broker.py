@@ -16,8 +16,9 @@ from kafka.errors import KafkaConnectionError
 from kafka.net.transport import KafkaTCPTransport
 
 from streamlake import KafkaSource
-from streamlake.errors import DataLossError, SourceError
-from streamlake.source import consumers, fetcher
+from streamlake.errors import DataLossError, DecodeError, SourceError
+from streamlake.pipeline.direct_reader import row_decoder
+from streamlake.source import consumers, expansion, fetcher
 from streamlake.source.cluster import KafkaCluster
 from streamlake.source.fetcher import fetch_range
 from streamlake.source.offsets import OffsetRange
@@ -306,3 +307,28 @@ def test_another_broker_becomes_the_leader_within_a_range(
         assert cluster.latest([(topic, 0)]) == {(topic, 0): 20_000}
     assert "NotLeaderForPartitionError" in caplog.text
     assert values == [b"%d" % at for at in range(20_000)]
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_batches_that_grow_are_read_in_parts(
+    broker: KafkaBroker, codec: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No record is lost between the parts, from wherever a range begins, and one that is too large is there to be refused."""
+    topic = broker.create_topic()
+    written = [bytes([65 + at % 26]) * (at * 37 % 4_000) for at in range(500)]
+    written[250] = b"Z" * 200_000
+    broker.produce(topic, [(b"k", value) for value in written], compression_type=codec)
+    monkeypatch.setattr(expansion, "BLOCK_BYTES", 20_000)
+    source = source_of(broker, topic, **{"record.max-bytes": "50000"})
+    for start, until in ((0, 500), (3, 251), (250, 251), (251, 500), (499, 500)):
+        table = read(source, topic, start, until)
+        wanted = [value[:50_001] for value in written[start:until]]
+        assert table["offset"].to_pylist() == list(range(start, until))
+        assert table["value"].to_pylist() == wanted
+    decoder = row_decoder(source)
+    raw = next(fetch_range(source, OffsetRange(topic, 0, 250, 251)))
+    assert [reject.reason for reject in decoder.decode(raw, keep_rejects=True).rejects] == [
+        "it has more bytes than record.max-bytes allows, 50000"
+    ]
+    with pytest.raises(DecodeError, match=rf"{topic}-0 offset 250: it has more bytes"):
+        decoder.decode(raw)
