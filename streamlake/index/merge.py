@@ -42,6 +42,7 @@ def merge_runs(
     *,
     is_oldest: bool,
     drop_tombstones_before_ms: int | None = None,
+    now_ms: int | None = None,
     hashes: tuple[int, int] = (0, HIGHEST_HASH),
     keep_own: bool = True,
 ) -> RunRef:
@@ -49,11 +50,11 @@ def merge_runs(
 
     Entries that are superseded or whose data file is not `live` are left out; what they alone know of a key's guard goes to
     its newest row, else it is kept as a tombstone is, from now on. `is_oldest`: no older run of the bucket remains. A tombstone is kept while one does, and where guards are kept also as long as it is not older than
-    `drop_tombstones_before_ms` (epoch milliseconds; None: for ever). Only keys with a hash in `hashes` (both ends
+    `drop_tombstones_before_ms` (epoch milliseconds; None: for ever); `now_ms` is the time of those of now (None: the clock's). Only keys with a hash in `hashes` (both ends
     included) are taken; with `keep_own` false no file of the result is own. Raises what the writer raises, and
     IndexDamagedError when the runs are of different kinds; then nothing is left behind.
     """
-    rule = _Rule(is_oldest, drop_tombstones_before_ms, clock.now_ms())
+    rule = _Rule(is_oldest, drop_tombstones_before_ms, clock.now_ms() if now_ms is None else now_ms)
     sink: _Sink | None = None
     try:
         merged = MergeInput(runs, live, hashes, keep_own=keep_own)
@@ -74,11 +75,12 @@ def split_runs(
     new_writer: Callable[[int], RunWriter],
     *,
     drop_tombstones_before_ms: int | None = None,
+    now_ms: int | None = None,
 ) -> list[RunRef]:
     """Merge `runs`, newest first and all that there are, into one run for each part that `split` makes of entries, without files
     of their own: their rows are now spread over the parts. `new_writer` gives the writer of part i; one without entries gets no
     run. Arguments and errors otherwise as of `merge_runs`."""
-    rule = _Rule(True, drop_tombstones_before_ms, clock.now_ms())
+    rule = _Rule(True, drop_tombstones_before_ms, clock.now_ms() if now_ms is None else now_ms)
     sinks: dict[int, _Sink] = {}
     try:
         merged = MergeInput(runs, live, (0, HIGHEST_HASH), keep_own=False)
@@ -97,10 +99,10 @@ def split_runs(
     return [sinks[number].writer.close(sinks[number].paths) for number in sorted(sinks)]
 
 
-def merged_entries(runs: Sequence[Run | Entries], live: Live) -> Entries | None:
+def merged_entries(runs: Sequence[Run | Entries], live: Live, now_ms: int) -> Entries | None:
     """All that `runs`, newest first and all that there are, say, in memory and in hash order; None where that is nothing.
     Arguments and errors as of `merge_runs`."""
-    rule = _Rule(True, None, clock.now_ms())
+    rule = _Rule(True, None, now_ms)
     kept = [rule.kept(part) for part in MergeInput(runs, live, (0, HIGHEST_HASH), keep_own=False).slices()]
     parts = [part for part in kept if len(part)]
     return concat_entries(parts) if parts else None

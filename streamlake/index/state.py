@@ -19,6 +19,8 @@ from streamlake.index.run_format import ADVICE
 from streamlake.index.run_writer import RunRef
 
 FORMAT = 1
+_STEPS = 8
+_LEAST_STEP_MS = 1000
 _HEADER = re.compile(rb"streamlake index state (\d{1,9}), (\d{1,12}) bytes, crc32 ([0-9a-f]{8})\n")
 
 
@@ -31,7 +33,8 @@ class IndexState:
     each of the `buckets`. `base_snapshot_id` is the snapshot that the checkpoint was resolved against, None for an
     empty table; `created_ms` is in epoch milliseconds. `truncated_below` is the place in the database's log of the last
     truncate: older changes come too late. `message_key` says which bucket a key is in, see `Bucketing`; `shuffled_until` is
-    (how often rows were not where it says, the first checkpoint that relies on it again).
+    (how often rows were not where it says, the first checkpoint that relies on it again). `ahead_ms`: how far `created_ms` is
+    ahead of the time that the age of tombstones is counted in, see `at`.
     """
 
     table_uuid: str
@@ -46,12 +49,25 @@ class IndexState:
     truncated_below: int | str | None = None
     message_key: str = ""
     shuffled_until: tuple[int, int] = (0, 0)
+    ahead_ms: int = 0
     format: int = FORMAT
 
     @property
     def bucketing(self) -> Bucketing:
         """Which bucket each key is in."""
         return Bucketing.named(self.buckets, self.message_key)
+
+    @property
+    def tombstone_ms(self) -> int:
+        """The time at which tombstones of this state were written."""
+        return self.created_ms - self.ahead_ms
+
+    def at(self, now_ms: int, retention_ms: int) -> IndexState:
+        """This index at a time of the clock. Clocks jump: from one checkpoint to the next, the time of tombstones goes on by an
+        eighth of what they are kept for at most, and never back."""
+        step = now_ms - self.created_ms
+        passed = min(max(step, 0), max(retention_ms // _STEPS, _LEAST_STEP_MS))
+        return replace(self, created_ms=now_ms, ahead_ms=self.ahead_ms + step - passed)
 
     def runs_of(self, bucket: int) -> tuple[RunRef, ...]:
         """The runs of one bucket, newest first."""

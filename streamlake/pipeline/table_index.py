@@ -130,6 +130,7 @@ class TableIndex:
                 indexed.live_files,
                 split,
                 lambda bucket: RunWriter(self._table.io, rows.new_run(), bucket, bucketing.count),
+                now_ms=state.tombstone_ms,
             )
         except (IndexDamagedError, MissingFileError) as error:
             self.warn_built_anew(error)

@@ -228,13 +228,16 @@ class UpsertRun(SinkRun):
 
     def _seeing(self, target: UpsertTarget, indexed: Indexed) -> UpsertTarget:
         """The target with what the index of the head says."""
+        retention_ms = self._options.tombstone_retention_ms
+        now_ms = indexed.state.at(clock.now_ms(), retention_ms).tombstone_ms
         return replace(
             target,
             buckets=indexed.state.buckets,
             message_key=indexed.state.bucketing.message_key,
             runs=indexed.state.runs_by_bucket(),
             live_files=indexed.live_files,
-            tombstones_since_ms=clock.now_ms() - self._options.tombstone_retention_ms,
+            tombstones_since_ms=now_ms - retention_ms,
+            now_ms=now_ms,
             truncated_below=indexed.state.truncated_below,
         )
 
@@ -373,8 +376,7 @@ class UpsertRun(SinkRun):
             (*changed.delete_files, *merged.delete_files),
             (*changed.removed, *merged.removed),
             replace(
-                older.with_runs(runs),
-                created_ms=clock.now_ms(),
+                older.with_runs(runs).at(clock.now_ms(), self._options.tombstone_retention_ms),
                 truncated_below=later(older.truncated_below, changed.truncated_below),
             ),
             own_runs,

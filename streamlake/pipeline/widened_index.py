@@ -33,7 +33,7 @@ def widened(
         return None
     runs = []
     for refs in state.runs_by_bucket().values():
-        entries = merged_entries([open_run(io, ref) for ref in refs], live)
+        entries = merged_entries([open_run(io, ref) for ref in refs], live, state.tombstone_ms)
         if entries is None:
             continue
         fresh = sort_entries(

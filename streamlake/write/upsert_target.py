@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from streamlake import clock
 from streamlake.index.bucketing import Bucketing
 from streamlake.index.message_key import MessageKey
 from streamlake.index.run import RunRef
@@ -37,7 +38,8 @@ class UpsertTarget:
     """A table as the upsert tasks of one checkpoint see it.
 
     Task i gets the keys of bucket i of `buckets`, and `runs[i]` (newest first) is what the index knows of them. Tombstones older
-    than `tombstones_since_ms` (epoch milliseconds) may be forgotten; None: none is kept longer than needed.
+    than `tombstones_since_ms` (epoch milliseconds) may be forgotten; None: none is kept longer than needed. `now_ms` is what time
+    it is for tombstones; None: the clock's.
     `equality_spec` is the partition spec that equality deletes are written for; with `whole_row` they hold all
     columns, not the key alone. `unset_values` is one of UNSET_POLICIES. Changes
     from before `truncated_below`, the place of the last truncate in the database's log, come too late. With `yields` a change that
@@ -59,11 +61,17 @@ class UpsertTarget:
     truncated_below: int | str | None = None
     message_key: MessageKey | None = None
     yields: bool = False
+    now_ms: int | None = None
 
     @property
     def bucketing(self) -> Bucketing:
         """Which bucket each key is in."""
         return Bucketing(self.buckets, self.message_key)
+
+    @property
+    def time_ms(self) -> int:
+        """When tombstones of now are written."""
+        return clock.now_ms() if self.now_ms is None else self.now_ms
 
     @property
     def uses_index(self) -> bool:

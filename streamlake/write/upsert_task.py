@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
-from streamlake import clock
 from streamlake.index.entries import Entries
 from streamlake.index.merge import merge_runs
 from streamlake.index.merge_plan import plan_merges
@@ -88,7 +87,7 @@ class _Attempt:
         with task_errors(target.table, *self._ids):
             refs, merged = self._merged(list(target.runs.get(self._bucket, ())))
             runs = [open_run(target.table.io, ref) for ref in refs]
-            writer = UpsertWriter(target, self._rows, runs, clock.now_ms(), self._spilled, self._equality)
+            writer = UpsertWriter(target, self._rows, runs, target.time_ms, self._spilled, self._equality)
             reader = ChangeReader(target)
             _take(first, writer, reader)
         del first
@@ -119,6 +118,7 @@ class _Attempt:
             sink,
             is_oldest=count == len(refs),
             drop_tombstones_before_ms=target.tombstones_since_ms,
+            now_ms=target.time_ms,
         )
         away = tuple(ref.path for ref in refs[:count])
         return [merged, *refs[count:]], IndexChange(self._bucket, merged=merged, merged_away=away)

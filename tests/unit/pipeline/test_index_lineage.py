@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamlake import load_table
+from streamlake import clock, load_table
 from streamlake.catalog.open import open_table
 from streamlake.errors import InvalidOptionError
 from streamlake.formats.arrow_schema import arrow_type
@@ -194,3 +194,34 @@ def test_an_order_of_a_wider_type_takes_its_index_along(
     receipt = stream.checkpoint(row(wide, low, RowKind.UPDATE_AFTER))
     assert receipt is None or receipt.counters["late"] == 1
     assert load_table(str(tmp_path)).scan().count() == 0
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_a_clock_that_jumps_drops_no_tombstone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, back: bool
+) -> None:
+    now = clock.now_ms
+    ahead = [0]
+    monkeypatch.setattr(clock, "now_ms", lambda: now() + ahead[0])
+    stream = stream_of(tmp_path)
+    stream.checkpoint(changes(*((key, "x", 90) for key in range(20))))
+    stream.checkpoint(changes(*((key, None, 100) for key in range(20))))
+    ahead[0] = 8 * 24 * 3600 * 1000
+    for number in range(12):
+        stream.checkpoint(changes((1000 + number, "other", 101)))
+        ahead[0] *= not back
+    stream.checkpoint(changes(*((key, "late", 95) for key in range(20))))
+    assert live(stream) == [(1000 + number, "other") for number in range(12)]
+
+
+def test_tombstones_are_dropped_when_they_are_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = clock.now_ms
+    days = [0]
+    monkeypatch.setattr(clock, "now_ms", lambda: now() + days[0] * 24 * 3600 * 1000)
+    stream = stream_of(tmp_path)
+    stream.checkpoint(changes(*((key, "x", 90) for key in range(20))))
+    stream.checkpoint(changes(*((key, None, 100) for key in range(20))))
+    for number in range(30):
+        days[0] += 1
+        stream.checkpoint(changes((1000 + number, "other", 101)))
+    assert sum(run.tombstones for run in stream.run.index_runs) == 0
