@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from streamlake.errors import LineageError
+from streamlake.options import ShownFields, shown
 from streamlake.spec.snapshot import MAIN_BRANCH
 
 CatalogOption = str | Mapping[str, str] | None
@@ -63,8 +64,8 @@ class Finding:
     by_hand: str = ""
 
 
-@dataclass(frozen=True)
-class RecoverCommand:
+@dataclass(frozen=True, repr=False)
+class RecoverCommand(ShownFields):
     """The command line of `streamlake recover` for one pipeline; None for what is not known here."""
 
     table: str
@@ -102,7 +103,7 @@ def catalog_text(catalog: str | Mapping[str, str]) -> str:
     """A catalog as the command line takes it; properties that may be secret are left to the reader."""
     if isinstance(catalog, str):
         return catalog
-    parts = [f"{name}={value}" for name, value in catalog.items() if name in _SHOWN]
+    parts = [f"{name}={shown(value)}" for name, value in catalog.items() if name in _SHOWN]
     return ",".join([*parts, *(f"{name}=..." for name in catalog if name not in _SHOWN)])
 
 

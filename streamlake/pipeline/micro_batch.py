@@ -151,13 +151,9 @@ def commit_staged(run: SinkRun, identity: CheckpointIdentity) -> None:
         if run.queue.is_used:
             return
     for committable in run.pending():
-        if committable.identity.checkpoint_id < identity.checkpoint_id and _is_due(
-            run, committable, identity
-        ):
-            failpoint("before-recommit")
-            run.commit(committable, outcome=Outcome.RECOVERED)
-            failpoint("after-recommit")
-            run.forget_before(committable.identity)
+        is_before = committable.identity.checkpoint_id < identity.checkpoint_id
+        if is_before and _is_due(run, committable, identity):
+            _recommit(run, committable, identity)
     if run.rejects is not None:
         marker = run.patience.through(lambda: run.committer.marker(identity))
         run.rejects.recover(None if marker is None else marker.checkpoint_id)
@@ -168,25 +164,33 @@ def _recover(run: SinkRun, identity: CheckpointIdentity) -> CommitReceipt | None
     receipt = last = None
     for committable in run.pending():
         if _is_due(run, committable, identity):
-            failpoint("before-recommit")
-            try:
-                run.require_fit(committable)
-                committed = run.commit(committable, outcome=Outcome.RECOVERED)
-            except StagedUnfitError as error:
-                run.unfit(committable, error, identity)
-                break
-            except IndexDamagedError:
-                if committable.identity.checkpoint_id != identity.checkpoint_id:
-                    raise
-                # Its own part of the key index is lost, but Spark has its rows here again.
+            committed = _recommit(run, committable, identity)
+            if committed is None:
                 break
             last = committable.identity
-            failpoint("after-recommit")
-            run.forget_before(committable.identity)
             if committable.identity.checkpoint_id == identity.checkpoint_id:
                 receipt = committed
     run.end_recovery(last)
     return receipt
+
+
+def _recommit(run: SinkRun, committable: Committable, identity: CheckpointIdentity) -> CommitReceipt | None:
+    """Commit what a predecessor staged. None for what has to be written again, which only the checkpoint `identity` can be."""
+    failpoint("before-recommit")
+    try:
+        run.require_fit(committable)
+        committed = run.commit(committable, outcome=Outcome.RECOVERED)
+    except StagedUnfitError as error:
+        run.unfit(committable, error, identity)
+        return None
+    except IndexDamagedError:
+        if committable.identity.checkpoint_id != identity.checkpoint_id:
+            raise
+        # Its own part of the key index is lost, but Spark has its rows here again.
+        return None
+    failpoint("after-recommit")
+    run.forget_before(committable.identity)
+    return committed
 
 
 def _is_due(run: SinkRun, committable: Committable, identity: CheckpointIdentity) -> bool:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from streamlake.commit.lineage import RecoverCommand, catalog_text
 from streamlake.options import shown
 from streamlake.pipeline.pipeline_file import parse_pipeline
 from streamlake.pipeline.postgres_table import PostgresState, PostgresTable
@@ -20,6 +21,7 @@ OPTIONS = {
     "schema-registry.url": f"https://reader:{PASSWORD}@registry:8081",
     "schema-registry.basic-auth": f"reader:{PASSWORD}",
 }
+CATALOG = {"type": "rest", "uri": f"http://u:{PASSWORD}@c", "token": PASSWORD}
 FILE = f"""
 source: {{kafka: {{bootstrap-servers: 'b:1', topics: t, options: {{kafka.sasl.password: {PASSWORD}}}}}}}
 sink: {{table: db.t, catalog: {{type: rest, uri: 'http://u:{PASSWORD}@c', token: {PASSWORD}, s3.secret-access-key: {PASSWORD}}}}}
@@ -40,6 +42,7 @@ spark: {{config: {{spark.hadoop.fs.s3a.secret.key: {PASSWORD}, spark.ui.enabled:
         (KafkaSource("b:1", "t", options=OPTIONS), "registry:8081"),
         (KafkaSource("b:1", "t", options=OPTIONS).settings, "SASL_SSL"),
         (parse_pipeline(FILE, "p.yaml", {}), "spark.ui.enabled"),
+        (RecoverCommand("db.t", "p", catalog=CATALOG), "type"),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -48,6 +51,12 @@ def test_no_text_of_options_shows_a_password(value: Any, told: str) -> None:
         assert PASSWORD not in text
         assert told in text
         assert "***" in text
+
+
+def test_a_command_to_be_pasted_shows_no_password() -> None:
+    assert catalog_text({**CATALOG, "warehouse": f"http://u:{PASSWORD}@w"}) == (
+        "type=rest,warehouse=http://***@w,uri=...,token=..."
+    )
 
 
 def test_what_is_no_secret_is_shown() -> None:

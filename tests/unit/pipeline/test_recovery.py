@@ -12,7 +12,7 @@ from streamlake.checkpoint.committable import Committable
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.commit.receipt import CommitReceipt, Outcome
 from streamlake.errors import IndexDamagedError
-from streamlake.pipeline.micro_batch import run_micro_batch
+from streamlake.pipeline.micro_batch import commit_staged, run_micro_batch
 
 
 class Run:
@@ -29,6 +29,9 @@ class Run:
         return attempt()
 
     def require_predecessor(self, committable: Committable, marker: Any) -> None:
+        pass
+
+    def require_fit(self, committable: Committable) -> None:
         pass
 
     def end_recovery(self, last: CheckpointIdentity | None) -> None:
@@ -115,3 +118,10 @@ def test_a_checkpoint_whose_index_is_lost_is_written_again(
         return
     run_micro_batch(run, None, at(5))  # type: ignore[arg-type]
     assert run.calls == [("written", 5)]
+
+
+def test_while_a_checkpoint_is_waited_for_those_before_it_are_committed() -> None:
+    run = Run(3, at(3), at(4), at(5), at(6))
+    commit_staged(run, at(6))  # type: ignore[arg-type]
+    assert run.calls == [("recovered", 4), ("recovered", 5)]
+    assert not getattr(run, "recovered", False), "the rest is dealt with when there are records"
