@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from streamlake.decode.source_tables import PROPERTY, kept_sources, with_source
 from streamlake.errors import InvalidOptionError, NewSourceError, StreamlakeError
@@ -27,14 +27,13 @@ def sources_of(table: Table) -> dict[str, str]:
     return kept_sources(table.metadata.properties, table.location)
 
 
-def asked_sources(errors: Sequence[StreamlakeError]) -> dict[str, str]:
-    """{topic: table} that tasks ask to keep; none where something else ended one of them."""
-    asked = [error for error in errors if isinstance(error, NewSourceError)]
-    if len(asked) < len(errors):
-        return {}
+def asked_sources(errors: Iterable[StreamlakeError]) -> dict[str, str]:
+    """{topic: table} that tasks ask to keep. What ended other tasks will end them again, once this is answered: each answer is of
+    another topic."""
     found: dict[str, str] = {}
-    for error in asked:
-        found = with_source(found, error.topic, error.table)
+    for error in errors:
+        if isinstance(error, NewSourceError):
+            found = with_source(found, error.topic, error.table)
     return found
 
 

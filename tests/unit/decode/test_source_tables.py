@@ -23,6 +23,7 @@ from streamlake.decode.source_tables import (
 from streamlake.errors import DataInvalidError, DecodeError, NewSchemaError, NewSourceError
 from streamlake.pipeline import direct_reader
 from streamlake.pipeline.direct_reader import range_reader
+from streamlake.pipeline.source_notes import asked_sources
 from streamlake.records import ROW_KIND
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.source.offsets import OffsetRange
@@ -247,6 +248,17 @@ def test_the_driver_is_asked_to_keep_what_a_topic_shows(monkeypatch: pytest.Monk
     (found,) = reading(monkeypatch, values, {"t": "shop.users"})
     assert len(found.rejects) == 1
     assert reading(monkeypatch, [{"type": "table-create", "database": "shop"}], {})[0].table is None
+
+
+def test_what_is_asked_is_answered_whatever_else_ended_tasks() -> None:
+    asked = [
+        NewSourceError("", "t", ""),
+        DecodeError("x"),
+        NewSourceError("", "t", "a.b"),
+        NewSourceError("", "u", "c.d"),
+    ]
+    assert asked_sources(asked) == {"t": "a.b", "u": "c.d"}
+    assert asked_sources([DecodeError("x"), NewSchemaError("y")]) == {}
 
 
 def test_names_in_bulk_are_those_of_single_records() -> None:
