@@ -10,7 +10,7 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import BinaryIO, cast
 
 import pyarrow as pa
@@ -51,7 +51,7 @@ class LocalFileIO:
     soon as it is closed. What was deleted may come back.
     """
 
-    fsync: bool = True
+    fsync: bool = field(default=True, kw_only=True)
 
     def with_fsync(self, on: bool) -> LocalFileIO:
         """The same, with or without syncing."""
