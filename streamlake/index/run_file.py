@@ -39,9 +39,12 @@ _CHUNK = 1 << 20
 _KEPT_UNUSED_MS = 24 * 3600 * 1000
 _VERIFY_THREADS = 2
 _MOST_REMEMBERED = 100_000
+_MOST_FOOTERS = 256
+_MOST_PATHS = 200_000
 
 _Identity = tuple[int, int, int, int, int]
 _verified: set[_Identity] = set()
+_footers: dict[_Identity, Footer] = {}
 _lock = threading.Lock()
 
 
@@ -109,14 +112,28 @@ def _check(descriptor: int, ref: RunRef) -> Footer:
         raise IndexDamagedError(f"{where}: not the file that the index state names; {ADVICE}")
     if zlib.crc32(data) != crc:
         raise IndexDamagedError(f"{where}: the footer's checksum does not match; {ADVICE}")
-    footer = decode_footer(data, offset, where)
+    identity = (status.st_dev, status.st_ino, size, status.st_mtime_ns, crc)
+    footer = _footers.get(identity)
+    if footer is None:
+        footer = decode_footer(data, offset, where)
     if (footer.bucket, footer.buckets, footer.entries) != (ref.bucket, ref.buckets, ref.entries):
         raise IndexDamagedError(f"{where}: not the bucket that the index state names; {ADVICE}")
-    identity = (status.st_dev, status.st_ino, size, status.st_mtime_ns, crc)
     if identity not in _verified:
         _verify_blocks(descriptor, footer, where)
         remember(identity)
+    _remember_footer(identity, footer)
     return footer
+
+
+def _remember_footer(identity: _Identity, footer: Footer) -> None:
+    """Keep a footer, which names every data file of its run, so that the next checkpoint need not decode it."""
+    with _lock:
+        if identity in _footers:
+            return
+        _footers[identity] = footer
+        held = sum(len(each.paths) for each in _footers.values())
+        while len(_footers) > 1 and (held > _MOST_PATHS or len(_footers) > _MOST_FOOTERS):
+            held -= len(_footers.pop(next(iter(_footers))).paths)
 
 
 def remember(identity: _Identity) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -22,6 +23,7 @@ from streamlake.errors import (
     TableNotFoundError,
 )
 from streamlake.failpoints import failpoint
+from streamlake.options import shown
 from streamlake.pipeline.checkpoint_table import CheckpointTable
 from streamlake.pipeline.commit_queue import CommitQueue, queue_limit
 from streamlake.pipeline.default_sequence import named_sequence, sequence_columns
@@ -62,6 +64,7 @@ from streamlake.write.upsert_target import CHANGELOG, EQUALITY, POSITION, UPSERT
 MODES = ("append", "overwrite", "dynamic-overwrite", UPSERT, CHANGELOG)
 UPSERT_MODES = (UPSERT, CHANGELOG)
 RECEIPTS_KEPT = 200
+_LOG = logging.getLogger(__name__)
 
 
 class IcebergSink:
@@ -402,10 +405,13 @@ class IcebergSink:
 
     def _table(self, schema: Any, *, create: bool) -> Table:
         try:
-            return open_table(self.table, self.catalog)
+            table = open_table(self.table, self.catalog)
         except TableNotFoundError:
             if not create:
                 raise
+        else:
+            self._tell_unused(table)
+            return table
         # Another job may create it in between: then this one writes to that table.
         with contextlib.suppress(TableAlreadyExistsError):
             create_table(
@@ -419,6 +425,21 @@ class IcebergSink:
             )
             failpoint("table-created")
         return open_table(self.table, self.catalog)
+
+    def _tell_unused(self, table: Table) -> None:
+        """Properties are for a table that is created: say which ones an existing table has otherwise."""
+        unused = [
+            f"{name}={value} (the table has {table.properties.get(name, 'none, so the default')})"
+            for name, value in sorted(shown(self.properties).items())
+            if table.properties.get(name) != str(self.properties[name])
+        ]
+        if unused:
+            _LOG.warning(
+                "%s exists, so these properties of the sink change nothing: %s. Set them on the table itself, for example by "
+                "ALTER TABLE ... SET TBLPROPERTIES, or leave them out",
+                table.location,
+                ", ".join(unused),
+            )
 
     @property
     def _default_format_version(self) -> int:

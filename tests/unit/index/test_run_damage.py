@@ -119,6 +119,21 @@ def test_a_file_is_verified_once(ref, monkeypatch):
     assert len(verified) == 2
 
 
+def test_a_footer_is_decoded_once(ref, monkeypatch):
+    """It names every data file of its run: what a checkpoint costs does not follow the number of files."""
+    decoded = []
+    decode = run_file.decode_footer
+    monkeypatch.setattr(run_file, "decode_footer", lambda *given: (decoded.append(given), decode(*given))[1])
+    monkeypatch.setattr(run_file, "_MOST_FOOTERS", 2)
+    first = open_run(IO, ref)
+    assert open_run(IO, ref).footer is first.footer
+    assert len(decoded) == 1
+    rewrite(ref, IO.read_bytes(ref.path))
+    assert open_run(IO, ref).footer == first.footer
+    assert len(decoded) == 2
+    assert len(run_file._footers) <= 2
+
+
 def test_entries_out_of_order_leave_no_file(tmp_path):
     path = str(tmp_path / "a.run")
     writer = RunWriter(IO, path, 0, 1)
