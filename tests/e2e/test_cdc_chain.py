@@ -64,7 +64,7 @@ name: shop
 source:
   kafka:
     bootstrap-servers: {servers}
-    topic-pattern: '{prefix}\.public\.(?P<table>.+)'
+    topic-pattern: '{prefix}\.(?P<table>[^.]+)'
     format: debezium-json
     options:
       starting-offsets: earliest
@@ -186,7 +186,9 @@ def test_the_tables_are_the_database(
     rng = random.Random(seed)
     told = _Clock()
     batch = max(4_000, TRANSACTIONS // 5)
-    driver = Driver(tmp_path, servers=kafka_broker.bootstrap_servers, prefix=shop.name, batch=batch)
+    driver = Driver(
+        tmp_path, servers=kafka_broker.bootstrap_servers, prefix=rf"{shop.name}\.public", batch=batch
+    )
     follows = connect.connector(postgres_server, shop.name, shop.name, partitions=2, **CONNECTOR)
     with follows, driver:
         _wait_for_topics(kafka_broker, shop)
@@ -256,7 +258,9 @@ def test_values_that_an_update_leaves_alone(
                 connection.execute(f"alter table {table} alter column c{at} set storage external")
         connection.execute("alter table whole replica identity full")
         options = {**CONNECTOR, "decimal_handling_mode": "precise"}
-        driver = Driver(tmp_path, servers=kafka_broker.bootstrap_servers, prefix=name, batch=10_000)
+        driver = Driver(
+            tmp_path, servers=kafka_broker.bootstrap_servers, prefix=rf"{name}\.public", batch=10_000
+        )
         with connect.connector(postgres_server, name, name, **options), driver:
             for table, types in tables.items():
                 for row, place in ((1, 1), (2, 2), (3, 1)):

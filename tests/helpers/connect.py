@@ -1,4 +1,4 @@
-"""A real Kafka Connect for tests: one standalone worker on 127.0.0.1 with Debezium's PostgreSQL connector."""
+"""A real Kafka Connect for tests: one standalone worker on 127.0.0.1 with one of Debezium's connectors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.helpers.jars import DEBEZIUM_POSTGRES, KAFKA_CONNECT, jars
+from tests.helpers.jars import DEBEZIUM_POSTGRES, KAFKA_CONNECT, Part, jars
 from tests.helpers.java_server import JavaServer, on_class_path
 from tests.helpers.postgres import PostgresServer
 from tests.helpers.processes import free_ports, wait_until
@@ -30,16 +30,17 @@ offset.flush.interval.ms=500
 
 
 class KafkaConnect:
-    """A running worker, which writes to the broker at `bootstrap_servers`."""
+    """A running worker with the connector `plugin`, which writes to the broker at `bootstrap_servers`."""
 
-    def __init__(self, home: Path, bootstrap_servers: str) -> None:
+    def __init__(self, home: Path, bootstrap_servers: str, plugin: Part = DEBEZIUM_POSTGRES) -> None:
+        self._plugin = plugin
         self._home = home
         self._bootstrap_servers = bootstrap_servers
         self._server = JavaServer("Kafka Connect", home, home / "connect.log")
         (self._port,) = free_ports(1)
 
     def __enter__(self) -> KafkaConnect:
-        plugin = jars(DEBEZIUM_POSTGRES)[0].parent
+        plugin = jars(self._plugin)[0].parent
         plugins = self._home / "plugins"
         plugins.mkdir(parents=True)
         (plugins / "debezium").symlink_to(plugin)
@@ -105,6 +106,38 @@ class KafkaConnect:
             finally:
                 self._ask(f"/connectors/{name}", "DELETE")
                 wait_until(is_gone, 30, f"the end of the replication slot of connector {name}")
+
+    @contextlib.contextmanager
+    def mariadb_connector(self, port: int, database: str, name: str, **options: str) -> Iterator[None]:
+        """Debezium follows `database` of the MariaDB at `port` into the topics `name.database.table`."""
+        config = {
+            "connector.class": "io.debezium.connector.mariadb.MariaDbConnector",
+            "database.hostname": "127.0.0.1",
+            "database.port": str(port),
+            "database.user": "streamlake",
+            "database.password": "none",
+            "database.server.id": "5401",
+            "database.include.list": database,
+            "topic.prefix": name,
+            "schema.history.internal": "io.debezium.storage.file.history.FileSchemaHistory",
+            "schema.history.internal.file.filename": str(self._home / f"{name}.history"),
+            "skipped.operations": "none",
+            "poll.interval.ms": "20",
+            "tasks.max": "1",
+            "topic.creation.default.replication.factor": "1",
+            "topic.creation.default.partitions": "1",
+            **{option.replace("_", "."): value for option, value in options.items()},
+        }
+
+        self._ask(f"/connectors/{name}/config", "PUT", config)
+        try:
+            yield
+        finally:
+            self._ask(f"/connectors/{name}", "DELETE")
+
+    def restart(self, name: str) -> None:
+        """Stop a connector and its task, and start them again from the offsets that are kept."""
+        self._ask(f"/connectors/{name}/restart?includeTasks=true", "POST")
 
     def check(self, name: str) -> None:
         """Raise AssertionError with the reason when the connector's task has failed."""

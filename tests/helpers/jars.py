@@ -77,6 +77,7 @@ def listed(directory: str) -> Part:
 KAFKA_BROKER = listed("kafka-4.1.2")
 KAFKA_CONNECT = listed("kafka-connect-4.1.2")
 DEBEZIUM_POSTGRES = listed("debezium-connector-postgres-3.7.0")
+DEBEZIUM_MARIADB = listed("debezium-connector-mariadb-3.5.0")
 SCHEMA_REGISTRY = Part(
     "apicurio-registry-3.3.3",
     (Artifact("io.apicurio", "apicurio-registry-app", "3.3.3", False, "all", "tar.gz"),),
