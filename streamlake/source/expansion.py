@@ -24,6 +24,7 @@ BLOCK_BYTES = 64 << 20
 """A batch that does not grow beyond is one block, as nearly all of them are."""
 _PIECE = 1 << 20
 _SLICE = 1 << 16
+_LEAST = 1 << 12
 _FRAME_BYTES = 1 << 10
 """What a record has around its key, value and headers, and more."""
 _LONGEST_KEY = 1 << 20
@@ -280,8 +281,8 @@ def _snappy_block(packed: memoryview) -> bytes:
 
 def _of_zstd(packed: memoryview) -> Iterator[bytes]:
     with codec.zstd.ZstdDecompressor().stream_reader(BytesIO(packed), read_across_frames=True) as reader:
-        size = _PIECE
+        # Each call makes a buffer of so many bytes, which is most of the work for a small batch.
+        size = min(_PIECE, 8 * len(packed) + _LEAST)
         while piece := reader.read(size):
             yield piece
-            # Behind a shorter one is nothing, most often, and a buffer is made anew for each.
-            size = _PIECE if len(piece) == size else _SLICE
+            size = _PIECE if len(piece) == size else _LEAST
