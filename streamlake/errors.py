@@ -193,6 +193,11 @@ def _named(snapshot_id: int | None) -> str:
     return "an empty table" if snapshot_id is None else f"snapshot {snapshot_id}"
 
 
+class OutdatedValuesError(CommitError):
+    """Certainly not committed: rows whose values the checkpoint took over were changed by another writer meanwhile. The
+    driver writes the checkpoint once more."""
+
+
 class CommitStateUnknownError(CommitError):
     """Perhaps committed: delete nothing, read the table before anything else."""
 

@@ -26,6 +26,12 @@ NULL_KEY = 4
 NO_GUARD = 8
 """The entry's guard is not known, although other entries of the run have one."""
 
+LACKS_VALUES = 32
+"""Of a checkpoint's own entries: a value was left out and the table had no row of the key to take it from."""
+TOOK_VALUES = 64
+"""Of a checkpoint's own entries: values were left out and are those of the key's row in the table."""
+BY_ARRIVAL = 128
+"""Of a checkpoint's own entries: the guard is what the key had before, because the change is ordered by its arrival."""
 GONE = ""
 """In place of the path of a data file that is not live: what is left of its entries keeps their guards, and names no row."""
 

@@ -8,7 +8,7 @@ grows with the keys asked for and the logarithm of the runs, never with the runs
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -51,6 +51,16 @@ class Found:
 
     def __len__(self) -> int:
         return len(self.query)
+
+    def only(self, rows: Array) -> Found:
+        """The rows in a mask; what is known of the keys besides stays."""
+        return replace(
+            self,
+            query=self.query[rows],
+            run=self.run[rows],
+            file=self.file[rows],
+            positions=self.positions[rows],
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,6 +7,7 @@ run ahead of committing, what is staged stands for what is committed: it is as d
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -16,12 +17,13 @@ from streamlake import clock
 from streamlake.checkpoint.committable import Committable
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.commit.receipt import REJECTED_COUNTER, CommitReceipt, Outcome
-from streamlake.errors import IndexDamagedError, StagedUnfitError, StreamlakeError
+from streamlake.errors import IndexDamagedError, OutdatedValuesError, StagedUnfitError, StreamlakeError
 from streamlake.failpoints import failpoint
 from streamlake.pipeline.parallel import Ending, in_parallel
 from streamlake.pipeline.rejects import REJECTED_RECORDS
 from streamlake.pipeline.sink_run import SinkRun, elapsed_ms
 from streamlake.pipeline.table_writes import TableWrite, Written
+from streamlake.table.options import RetryOptions
 from streamlake.write.result import WriteResult
 
 
@@ -34,10 +36,14 @@ def run_micro_batch(run: SinkRun, frame: DataFrame, identity: CheckpointIdentity
     if receipt is not None:
         return receipt
     started = clock.monotonic()
-    failpoint("before-tasks")
-    results = run.write(frame, identity)
-    failpoint("results-collected")
-    return finish(run, identity, results, started)
+    while True:
+        failpoint("before-tasks")
+        results = run.write(frame, identity)
+        failpoint("results-collected")
+        try:
+            return finish(run, identity, results, started)
+        except OutdatedValuesError as error:
+            _require_time(run, started, error)
 
 
 def run_micro_batches(
@@ -54,12 +60,7 @@ def run_micro_batches(
     """
     endings: list[Ending] = in_parallel(writes, lambda each: receipt_if_known(each.run, each.identity))
     due = [at for at, ending in enumerate(endings) if ending is None]
-    if not due and not seeks_tables:
-        return endings
     started = clock.monotonic()
-    failpoint("before-tasks")
-    written = write([writes[at] for at in due])
-    failpoint("results-collected")
 
     def finished(part: tuple[TableWrite, Written]) -> CommitReceipt | None:
         each, results = part
@@ -69,11 +70,33 @@ def run_micro_batches(
             each.run, each.identity, results, started, is_idle=each.part is not None and not results
         )
 
-    for at, ending in zip(
-        due, in_parallel([(writes[at], w) for at, w in zip(due, written, strict=True)], finished), strict=True
-    ):
-        endings[at] = ending
+    while due or seeks_tables:
+        failpoint("before-tasks")
+        written = write([writes[at] for at in due])
+        failpoint("results-collected")
+        parts = [(writes[at], each) for at, each in zip(due, written, strict=True)]
+        for at, ending in zip(due, in_parallel(parts, finished), strict=True):
+            endings[at] = ending
+        due = [at for at in due if _is_written_again(writes[at].run, started, endings[at])]
+        seeks_tables = False
     return endings
+
+
+def _is_written_again(run: SinkRun, started: float, ending: Ending) -> bool:
+    """Whether another writer has changed rows that the checkpoint took values from, and there is time to write it once more."""
+    if not isinstance(ending, OutdatedValuesError):
+        return False
+    with contextlib.suppress(OutdatedValuesError):
+        _require_time(run, started, ending)
+        return True
+    return False
+
+
+def _require_time(run: SinkRun, started: float, error: OutdatedValuesError) -> None:
+    """Raise `error` where a commit that other writers overtake has no time left."""
+    retry = RetryOptions.for_commit(run.table.properties)
+    if elapsed_ms(started) > retry.total_timeout_ms:
+        raise error
 
 
 def receipt_if_known(run: SinkRun, identity: CheckpointIdentity) -> CommitReceipt | None:
@@ -183,7 +206,7 @@ def _recommit(run: SinkRun, committable: Committable, identity: CheckpointIdenti
     except StagedUnfitError as error:
         run.unfit(committable, error, identity)
         return None
-    except IndexDamagedError:
+    except (IndexDamagedError, OutdatedValuesError):
         if committable.identity.checkpoint_id != identity.checkpoint_id:
             raise
         # Its own part of the key index is lost, but Spark has its rows here again.

@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamlake import clock
 from streamlake.catalog.open import CatalogOption, open_table
 from streamlake.checkpoint.committable import Committable
 from streamlake.checkpoint.identity import CheckpointIdentity
@@ -40,6 +41,7 @@ from streamlake.errors import (
     IndexDamagedError,
     InvalidOptionError,
     LineageError,
+    OutdatedValuesError,
     SchemaMismatchError,
 )
 from streamlake.pipeline.checkpoint_table import CheckpointTable
@@ -61,6 +63,7 @@ from streamlake.read.scan import TableScan
 from streamlake.records import ROW_KIND, TRUNCATE_BELOW
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.spec.snapshot import MAIN_BRANCH
+from streamlake.table.options import RetryOptions
 from streamlake.table.table import Table
 from streamlake.write.result import WriteResult
 from streamlake.write.target import WriteTarget
@@ -162,8 +165,16 @@ class _Replay:
             recovered=sum(len(plan.done) for plan in recovered),
             notes=self._notes(),
         )
-        if chosen.num_rows:
-            found = self._replayed(chosen, number, found)
+        deadline = (
+            clock.monotonic() + RetryOptions.for_commit(self._run.table.properties).total_timeout_ms / 1000
+        )
+        while chosen.num_rows:
+            try:
+                found = self._replayed(chosen, number, found)
+                break
+            except OutdatedValuesError:
+                if clock.monotonic() > deadline:
+                    raise
         self._rejects.refresh()
         return replace(found, left=TableScan(self._rejects).count())
 
@@ -209,7 +220,7 @@ class _Replay:
         """Commit what was staged; False where it can be no more, and its records are replayed like any others."""
         try:
             self._run.commit(committable, outcome=Outcome.RECOVERED)
-        except IndexDamagedError:
+        except (IndexDamagedError, OutdatedValuesError):
             return False
         return True
 
@@ -234,6 +245,11 @@ class _Replay:
         assert committable is not None, "every checkpoint of a replay is committed"
         try:
             receipt = self._run.commit(committable, results)
+        except OutdatedValuesError:
+            # Nothing of it is in the table; the same records are replayed against the rows that there are now.
+            self._run.store.remove(identity)
+            self._plans.remove(plan)
+            raise
         except (FencedError, LineageError) as error:
             raise CommitConflictError(
                 f"another replay of {self._rejects.name} was faster: it has brought its records into {self._given.table}, and this "

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql import SparkSession
 
@@ -26,6 +26,7 @@ from streamlake.pipeline.index_files import IndexFiles
 from streamlake.pipeline.index_lineage import is_cut_after, is_past, told_states, warn_built_anew
 from streamlake.pipeline.index_states import columns_text, named_states, property_name
 from streamlake.pipeline.indexed_rows import IndexedRows
+from streamlake.pipeline.key_deletes import by_equality_alone
 from streamlake.pipeline.widened_index import widened
 from streamlake.read.planning import FileScanTask, ScanPlanner
 from streamlake.spec.data_file import DataFile, FileContent
@@ -43,11 +44,13 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Indexed:
-    """The index of one snapshot (None: the branch has none yet), with the snapshot's live data files by path."""
+    """The index of one snapshot (None: the branch has none yet), with the snapshot's live data files by path, and those of them
+    that equality deletes apply to."""
 
     snapshot_id: int | None
     state: IndexState
     live_files: Mapping[str, LiveFile]
+    equality_deleted: Mapping[str, FileScanTask] = field(default_factory=dict)
 
 
 class TableIndex:
@@ -108,7 +111,8 @@ class TableIndex:
             failpoint("after-indexing")
             self._rows_indexed += sum(task.data_file.record_count for task in added)
         live = {path: _live_file(task) for path, task in tasks.items()}
-        indexed = Indexed(head_id, replace(known, base_snapshot_id=head_id), live)
+        by_key = {path: by_equality_alone(task) for path, task in tasks.items() if task.equality_deletes}
+        indexed = Indexed(head_id, replace(known, base_snapshot_id=head_id), live, by_key)
         self.advance(indexed)
         self._told = now_told  # not before: a refresh that failed is tried again
         return indexed

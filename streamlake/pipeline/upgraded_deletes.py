@@ -7,7 +7,7 @@ are deleted, and a data file of the checkpoint has one deletion vector (spec: De
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from streamlake.formats.position_deletes import merged_positions, read_position_deletes
@@ -26,9 +26,15 @@ def outdated(files: Iterable[DataFile], format_version: int) -> bool:
     return any(_is_positions(file) and unfit(file, format_version) is not None for file in files)
 
 
-def own_deletes(target: WriteTarget, files: Iterable[DataFile], number: int = 0) -> tuple[DataFile, ...]:
+def own_deletes(
+    target: WriteTarget,
+    files: Iterable[DataFile],
+    number: int = 0,
+    late: Mapping[str, Array] | None = None,
+) -> tuple[DataFile, ...]:
     """The deletes by position in `files` that are of data files in `files`, as `target` takes them: as they are, or as
-    new deletion vectors. `number` is of the output; `target` has no other one of it."""
+    new deletion vectors. Rows that came too `late` (path -> ascending positions) are deleted as well. `number` is of the
+    output; `target` has no other one of it."""
     files = list(files)
     data = {file.file_path: LiveFile(file) for file in files if file.is_data}
     deletes = [file for file in files if not file.is_data and file.content == FileContent.POSITION_DELETES]
@@ -41,9 +47,15 @@ def own_deletes(target: WriteTarget, files: Iterable[DataFile], number: int = 0)
         for path, positions in read_position_deletes(target.io, file).items():
             if path in data:
                 parts[path].append(positions)
+    for path, positions in (late or {}).items():
+        parts[path].append(positions)
+    for path in parts:
+        before = tuple(file for file in kept if file.deletes_from == path)
+        data[path] = LiveFile(data[path].data_file, before)
     deleted = {path: merged_positions(found) for path, found in parts.items()}
     output = OutputFiles(target, number, 0, 0)
-    return (*kept, *merge_deletes(target, output, deleted, data, keep_files=True).delete_files)
+    merged = merge_deletes(target, output, deleted, data, keep_files=True)
+    return (*(file for file in kept if file not in merged.removed), *merged.delete_files)
 
 
 def _is_positions(file: DataFile) -> bool:

@@ -11,7 +11,7 @@ Invariant: a Committable that deletes by position names its base snapshot, and i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -37,12 +37,14 @@ from streamlake.index.run_writer import RunRef
 from streamlake.index.state import IndexState
 from streamlake.pipeline.bucket_owner import BucketOwner
 from streamlake.pipeline.change_frame import ChangeFrame
+from streamlake.pipeline.changed import Changed
 from streamlake.pipeline.checkpoint_table import CheckpointTable
 from streamlake.pipeline.commit_queue import CommitQueue
 from streamlake.pipeline.evolution import EvolutionOptions
+from streamlake.pipeline.key_deletes import key_deletes
 from streamlake.pipeline.key_lineage import require_same_index, require_same_key
 from streamlake.pipeline.lineage_check import LoggedOffsets
-from streamlake.pipeline.resolution import resolved
+from streamlake.pipeline.resolution import Resolved, Resolver, outdated_values
 from streamlake.pipeline.rewriting import rewritten
 from streamlake.pipeline.sink_run import SinkRun
 from streamlake.pipeline.table_index import Indexed, TableIndex, advanced
@@ -50,7 +52,6 @@ from streamlake.pipeline.task_outcome import task_ids
 from streamlake.pipeline.task_sums import last_mark, summed, tell_refused
 from streamlake.pipeline.upgraded_deletes import outdated, own_deletes
 from streamlake.pipeline.upsert_options import UpsertOptions
-from streamlake.spec.data_file import DataFile
 from streamlake.table.options import RetryOptions
 from streamlake.table.table import Table
 from streamlake.write.merged_deletes import MergedDeletes, merge_deletes
@@ -70,28 +71,7 @@ _RUNS = "index-runs"
 _REWRITTEN = "rewritten"
 _TRUNCATED = "truncated-below"
 _MESSAGE_KEY = "message-key"
-
-
-@dataclass(frozen=True)
-class Changed:
-    """What a checkpoint changes: everything that its snapshot adds and removes, and the key index after it.
-
-    `own_runs` hold the checkpoint's own entries; `rewritten` are the `data_files` that copy-on-write made of older
-    ones; `truncated_below` is the place of the checkpoint's last truncate, and `counters` are the driver's.
-    """
-
-    data_files: tuple[DataFile, ...]
-    delete_files: tuple[DataFile, ...]
-    removed: tuple[DataFile, ...]
-    state: IndexState | None
-    own_runs: tuple[RunRef, ...] = ()
-    rewritten: tuple[DataFile, ...] = ()
-    truncated_below: Mark | None = None
-    counters: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def files(self) -> tuple[DataFile, ...]:
-        return (*self.data_files, *self.delete_files)
+_TOOK_MOVED = "took-moved"
 
 
 class UpsertRun(SinkRun):
@@ -239,6 +219,9 @@ class UpsertRun(SinkRun):
             tombstones_since_ms=now_ms - retention_ms,
             now_ms=now_ms,
             truncated_below=indexed.state.truncated_below,
+            key_deletes=key_deletes(
+                self.table, self._options.key, indexed.state.bucketing, indexed.equality_deleted
+            ),
         )
 
     def stage(self, identity: CheckpointIdentity, results: Iterable[WriteResult]) -> Committable | None:
@@ -315,7 +298,8 @@ class UpsertRun(SinkRun):
             self._index.forget()
             return
         live = advanced(indexed.live_files, changed.removed, changed.data_files, changed.delete_files)
-        self._index.advance(Indexed(receipt.snapshot_id, changed.state, live))
+        deleted = {path: task for path, task in indexed.equality_deleted.items() if path in live}
+        self._index.advance(Indexed(receipt.snapshot_id, changed.state, live, deleted))
         self._index.files.prune(changed.state)
 
     def _with_driver_part(self, results: Sequence[WriteResult], identity: CheckpointIdentity) -> Changed:
@@ -337,7 +321,10 @@ class UpsertRun(SinkRun):
         state = self._indexed.state
         moved = write_moved_rows(self._seeing(self._plain_target(identity), self._indexed), results)
         changed = replace(
-            changed, data_files=(*changed.data_files, *moved.data_files), counters=moved.counters
+            changed,
+            data_files=(*changed.data_files, *moved.data_files),
+            counters=moved.counters,
+            took_moved=any(result.held_rows for result in results),
         )
         tell_refused([*(each for result in results for each in result.refused), *moved.refused])
         index = [result.index for result in results if result.index is not None]
@@ -371,18 +358,17 @@ class UpsertRun(SinkRun):
         else:
             output = OutputFiles(target, older.buckets, 0, 0)
             data_files, merged = (), merge_deletes(target, output, deleted, self._indexed.live_files)
-        return Changed(
-            (*changed.data_files, *data_files),
-            (*changed.delete_files, *merged.delete_files),
-            (*changed.removed, *merged.removed),
-            replace(
+        return replace(
+            changed,
+            data_files=(*changed.data_files, *data_files),
+            delete_files=(*changed.delete_files, *merged.delete_files),
+            removed=(*changed.removed, *merged.removed),
+            state=replace(
                 older.with_runs(runs).at(clock.now_ms(), self._options.tombstone_retention_ms),
                 truncated_below=later(older.truncated_below, changed.truncated_below),
             ),
-            own_runs,
-            data_files,
-            changed.truncated_below,
-            changed.counters,
+            own_runs=own_runs,
+            rewritten=data_files,
         )
 
     def _tied(self, committable: Committable, changed: Changed) -> Committable:
@@ -399,6 +385,7 @@ class UpsertRun(SinkRun):
                     _REWRITTEN: [file.file_path for file in changed.rewritten],
                     _TRUNCATED: changed.truncated_below,
                     _MESSAGE_KEY: changed.state.message_key,
+                    _TOOK_MOVED: changed.took_moved,
                 },
             )
         return self._recorded(replace(committable, removed=changed.removed))
@@ -416,21 +403,27 @@ class UpsertRun(SinkRun):
         )
         indexed = self._indexed = self._refreshed(bucketing=bucketing)
         try:
-            deleted = self._resolved(own_runs, indexed)
+            found = self._resolved(committable, own_runs, indexed)
         except IndexDamagedError as error:
             self._index.warn_built_anew(error)
             indexed = self._indexed = self._refreshed(rebuild=True, bucketing=bucketing)
-            deleted = self._resolved(own_runs, indexed)
+            found = self._resolved(committable, own_runs, indexed)
+        took_moved = bool(committable.extra.get(_TOOK_MOVED))
+        if found.outdated or took_moved:
+            self._supersede([*(file.file_path for file in files), *(ref.path for ref in own_runs)])
+            self._supersede(manifest.manifest_path for manifest in committable.manifests)
+            raise outdated_values(self.table.location, committable.identity)
         again = set(committable.extra[_REWRITTEN])
         written = tuple(file for file in files if file.is_data and file.file_path not in again)
         paths = {file.file_path for file in written}
         of_files = [file for file in files if not file.is_data or file.file_path in paths]
-        here = self.patience.through(lambda: own_deletes(self._write_target(committable.identity), of_files))
+        target = self._write_target(committable.identity)
+        here = self.patience.through(lambda: own_deletes(target, of_files, late=found.late))
         changed = self._deleting(
             Changed(written, here, (), None, truncated_below=committable.extra.get(_TRUNCATED)),
-            deleted,
+            found.deleted,
             indexed.state,
-            own_runs,
+            found.runs,
             self._write_target(committable.identity),
         )
         fresh = replace(
@@ -438,13 +431,18 @@ class UpsertRun(SinkRun):
             manifests=self._manifests(changed.files),
             data_files=len(changed.data_files),
             delete_files=len(changed.delete_files),
+            extra={
+                **committable.extra,
+                "counters": summed([committable.extra.get("counters", {}), found.counters]),
+            },
         )
         recorded = self._tied(fresh, changed)
         failpoint("after-resolution")
         if committable.index_state is not None:
             self._index.files.adopt(committable.index_state)
-        kept = {file.file_path for file in changed.files}
-        self._supersede(path for path in {file.file_path for file in files} if path not in kept)
+        kept = {*(file.file_path for file in changed.files), *(ref.path for ref in found.runs)}
+        before = (*(file.file_path for file in files), *(ref.path for ref in own_runs))
+        self._supersede(path for path in before if path not in kept)
         self._supersede(manifest.manifest_path for manifest in committable.manifests)
         return recorded, changed
 
@@ -477,8 +475,10 @@ class UpsertRun(SinkRun):
             lambda: self._index.refresh(self._session, rebuild=rebuild, bucketing=bucketing)
         )
 
-    def _resolved(self, own_runs: Sequence[RunRef], indexed: Indexed) -> dict[str, Array]:
-        return self.patience.through(lambda: resolved(self.table.io, own_runs, indexed))
+    def _resolved(self, committable: Committable, own_runs: Sequence[RunRef], indexed: Indexed) -> Resolved:
+        target = self._seeing(self._plain_target(committable.identity), indexed)
+        resolver = Resolver.of(self.table, target, indexed, committable, committable.extra.get(_TRUNCATED))
+        return self.patience.through(lambda: resolver.resolved(own_runs))
 
     def _supersede(self, paths: Iterable[str]) -> None:
         """Remove files once the checkpoint is committed without them, and no earlier: until then a driver that believes

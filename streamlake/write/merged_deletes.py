@@ -58,7 +58,7 @@ def merge_deletes(
     rows = 0
     for path, positions in deleted.items():
         live = files[path]
-        before, own = _deleted_before(target.io, live)
+        before, own = _deleted(target.io, live)
         together = merged_positions([before, positions])
         if len(together) == len(before):
             continue
@@ -105,7 +105,12 @@ def _replaced(live: LiveFile) -> list[DataFile]:
     return [file for file in live.delete_files if file.deletes_from is not None]
 
 
-def _deleted_before(io: FileIO, live: LiveFile) -> tuple[Array, Array]:
+def deleted_before(io: FileIO, live: LiveFile) -> Array:
+    """The positions of a data file that are deleted so far, ascending, each once."""
+    return _deleted(io, live)[0]
+
+
+def _deleted(io: FileIO, live: LiveFile) -> tuple[Array, Array]:
     """All positions deleted so far, and those of them in delete files of this data file alone."""
     path = live.data_file.file_path
     shared: list[Array] = []

@@ -220,8 +220,9 @@ class _Resolution:
 
     def _found(self, keys: Keys, before: Array) -> list[tuple[str, int] | None]:
         """File and position of the newest row of each key: as it is after the checkpoint, else (or where `before`) before it,
-        else before it was deleted, as far as the index still knows."""
+        else before the stream deleted it, as far as the index still knows. A row that others have deleted is none."""
         target = self._target
+        sources = target.source_rows()
         places: list[tuple[str, int] | None] = [None] * len(keys)
         buckets = target.bucketing.of_keys(keys, target.key.codec)
         for bucket in np.unique(buckets).tolist():
@@ -234,7 +235,13 @@ class _Resolution:
             for number, index in enumerate(indexes):
                 asked = mine if number else mine[~before[mine]]
                 asked = asked[[places[int(each)] is None for each in asked]] if len(asked) else asked
-                for query, place in _newest(index.lookup(keys.take(asked))):
+                found = index.lookup(keys.take(asked))
+                if number < 2:
+                    old = np.array([path not in self._files for path in found.paths], dtype=bool)
+                    there = sources.are_there(found, old[found.file])
+                    mine = np.setdiff1d(mine, asked[found.query[~there]])
+                    found = found.only(there)
+                for query, place in _newest(found):
                     places[int(asked[query])] = place
         return places
 

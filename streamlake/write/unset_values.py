@@ -39,11 +39,15 @@ class Filled:
     """Whole rows, of those keys that bring one in and are neither refused nor held, in the order of the keys.
 
     `refused` (m,) bool; `held` (m,) bool: rows that wait for values of another key, which are in `waiting`, as `PartRows`.
+    `took` (m,) int64: the place in what was found of the row that values were taken over from, -1: of none; `missed` (m,)
+    bool: a value is left out, and there is no row of the key to take it from.
     """
 
     rows: pa.Table
     refused: Array
     held: Array
+    took: Array
+    missed: Array
     waiting: PartRows | None = None
 
 
@@ -51,12 +55,13 @@ class Filled:
 class _Sources:
     """Where the values of one column come from, for k rows: `change` (k,) int64 is the change that knows it, or -1;
     `older` (k,) bool: the key's row in a file; `move` (k,) int64: another key's row, as this change says, or -1;
-    `lacking` (k,) bool: nowhere."""
+    `lacking` (k,) bool: nowhere, and `missed` (k,) bool: because the key has no row in a file."""
 
     change: Array
     older: Array
     move: Array
     lacking: Array
+    missed: Array
 
 
 class UnsetValues:
@@ -104,7 +109,11 @@ class UnsetValues:
             parts = self._composed(changes, changes.row_of[of], np.arange(len(of)), some, found, row[held])
             moves = {name: source.move for name, source in some.items()}
             waiting = part_rows(changes, parts, moves, {}, of)
-        return Filled(rows, refused_keys, held_keys, waiting)
+        older = _any([source.older for source in sources.values()], len(asked))
+        missed = _any([source.missed for source in sources.values()], len(asked))
+        took: Array = np.full(len(winners), -1, dtype=np.int64)
+        took[asked] = np.where(older, row, -1)
+        return Filled(rows, refused_keys, held_keys, took, _spread(asked[missed], len(winners)), waiting)
 
     def before(self, changes: Changes, at: Array, group: Array, found: Found, late: Array) -> PartRows | None:
         """The rows of keys as they were before the k changes `at`, which take them out; those that there were.
@@ -235,17 +244,17 @@ def _sources(changes: Changes, unset: Array, last: LastOf, row: Array) -> _Sourc
     there = change >= 0
     removed = there & changes.removes[change]
     move = np.where(there & arrives[change] & unset[change], change, -1)
+    missed = ~there & (row < 0)
     return _Sources(
-        np.where(removed | (move >= 0), -1, change),
-        ~there & (row >= 0),
-        move,
-        removed | (~there & (row < 0)),
+        np.where(removed | (move >= 0), -1, change), ~there & (row >= 0), move, removed | missed, missed
     )
 
 
 def _chosen(sources: Mapping[str, _Sources], mask: Array) -> dict[str, _Sources]:
     return {
-        name: _Sources(each.change[mask], each.older[mask], each.move[mask], each.lacking[mask])
+        name: _Sources(
+            each.change[mask], each.older[mask], each.move[mask], each.lacking[mask], each.missed[mask]
+        )
         for name, each in sources.items()
     }
 

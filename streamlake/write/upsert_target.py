@@ -15,6 +15,7 @@ from streamlake.index.message_key import MessageKey
 from streamlake.index.run import RunRef
 from streamlake.spec.partition_spec import UNPARTITIONED, PartitionSpec
 from streamlake.write.live_file import LiveFile
+from streamlake.write.source_rows import KeyDeletes, SourceRows
 from streamlake.write.target import WriteTarget
 from streamlake.write.upsert_key import UpsertKey
 
@@ -44,7 +45,8 @@ class UpsertTarget:
     columns, not the key alone. `unset_values` is one of UNSET_POLICIES. Changes
     from before `truncated_below`, the place of the last truncate in the database's log, come too late. With `yields` a change that
     goes by its arrival (see `log_places`) replaces no row whose place is known: it is replayed, so it arrives last
-    whatever its age. `message_key`: see Bucketing.
+    whatever its age. `message_key`: see Bucketing. `key_deletes` tells what equality deletes of others leave of the
+    `live_files`; None: they have none.
     """
 
     table: WriteTarget
@@ -62,11 +64,16 @@ class UpsertTarget:
     message_key: MessageKey | None = None
     yields: bool = False
     now_ms: int | None = None
+    key_deletes: KeyDeletes | None = None
 
     @property
     def bucketing(self) -> Bucketing:
         """Which bucket each key is in."""
         return Bucketing(self.buckets, self.message_key)
+
+    def source_rows(self) -> SourceRows:
+        """Which rows that the index knows are still in the table."""
+        return SourceRows(self.table.io, self.live_files, self.key_deletes)
 
     @property
     def time_ms(self) -> int:

@@ -17,7 +17,14 @@ import numpy as np
 import pyarrow as pa
 
 from streamlake.errors import InvalidOptionError
-from streamlake.index.entries import SUPERSEDES, TOMBSTONE, Entries, RunFile, sort_entries
+from streamlake.index.entries import (
+    BY_ARRIVAL,
+    SUPERSEDES,
+    TOMBSTONE,
+    Entries,
+    RunFile,
+    sort_entries,
+)
 from streamlake.index.guards import Guards
 from streamlake.index.keys import Keys, concat_keys
 from streamlake.index.last_per_key import last_per_key
@@ -27,8 +34,10 @@ from streamlake.write.aside import Aside
 from streamlake.write.changes import Changes
 from streamlake.write.deleted_positions import DeletedPositions
 from streamlake.write.departed_rows import DepartedRows
+from streamlake.write.depending_keys import DependingKeys
 from streamlake.write.equality_deletes import EqualityDeleteWriter
-from streamlake.write.log_places import FIRST, NO_PLACE, PLACED, Floor, against_truncates, inherited
+from streamlake.write.lateness import is_late, places_of
+from streamlake.write.log_places import FIRST, NO_PLACE, PLACED, Floor, inherited
 from streamlake.write.part_rows import guarded
 from streamlake.write.placed_writer import PlacedWriter
 from streamlake.write.result import Refused
@@ -77,6 +86,8 @@ class UpsertWriter:
         if target.truncated_below is not None and target.uses_index:
             self._floor = guard_of(target, target.truncated_below)
         self._unset = UnsetValues(target, rows, self.counters)
+        self._sources = target.source_rows()
+        self._depending = DependingKeys()
         self._departed = DepartedRows(self._unset)
 
     @property
@@ -103,6 +114,7 @@ class UpsertWriter:
 
     def _write(self, changes: Changes) -> None:
         by_arrival = self._is_by_arrival(changes)
+        arrival = changes.arrival
         if changes.arrival is not None and not by_arrival:
             first, group = last_per_key(changes.keys)
             changes = self._placed(changes, group, self._lookup(changes.keys.among(first)))
@@ -121,8 +133,12 @@ class UpsertWriter:
         removes = changes.removes[winners]
         unwritten: Array = np.zeros(len(winners), dtype=bool)
         rows: pa.Table | None = None
+        flags: Array = np.zeros(len(winners), dtype=np.uint8)
+        if arrival is not None and not self._target.yields:
+            flags[arrival[winners] != PLACED] = BY_ARRIVAL
         if changes.unset or changes.moved is not None:
-            rows, unwritten = self._with_older_values(changes, winners, group, found, late)
+            rows, unwritten, depends = self._with_older_values(changes, winners, group, found, late)
+            flags |= depends
         deletes_old = self._deletes_old(changes, keys, group, found)
         overtaken = self._overtaken(found, deletes_old & late)
         self._note_deleted(found, deletes_old, late, overtaken)
@@ -137,7 +153,7 @@ class UpsertWriter:
         files: Array = np.zeros(len(winners), np.int32)
         positions: Array = np.zeros(len(winners), np.int64)
         files[inserts], positions[inserts] = places
-        flags = np.where(removes, TOMBSTONE, np.where(deletes_old, SUPERSEDES, 0)).astype(np.uint8)
+        flags |= np.where(removes, TOMBSTONE, np.where(deletes_old, SUPERSEDES, 0)).astype(np.uint8)
         if self._equality is not None:
             due = deletes_old & (~late | overtaken) & ~self._seen(found, len(winners))
             self._equality.write(changes.keyed.take(winners[due]))
@@ -211,22 +227,10 @@ class UpsertWriter:
             self._entries, self._held = [self._spill(self._entries)], 0
 
     def _late(self, guards: Guards, found: Found, which: Array) -> Array:
-        """(n,) bool: whether n guards are below what is known of the keys `which` (n,), or from before a truncate."""
-        late: Array = np.zeros(len(which), dtype=bool)
-        if found.guards is not None and found.guard_known is not None:
-            known = found.guards.take(which)
-            late = found.guard_known[which] & guards.below(known)
-        if self._floor is not None:
-            floor = self._floor.take(np.zeros(len(which), dtype=np.int64))
-            if late.any():
-                # What is not after the floor says less than the floor itself.
-                late &= floor.below(known)
-            late = late | self._places(guards).below(floor)
-        return late
+        return is_late(self._target.key, guards, found, which, self._floor)
 
     def _places(self, guards: Guards) -> Guards:
-        """What guards count against truncates."""
-        return guards if self._target.key.keeps_guards else against_truncates(guards)
+        return places_of(self._target.key, guards)
 
     def _lookup(self, keys: Keys) -> Found:
         return KeyIndex([*self._entries, *self._runs], self._is_live).lookup(keys)
@@ -253,16 +257,18 @@ class UpsertWriter:
 
     def _with_older_values(
         self, changes: Changes, winners: Array, group: Array, found: Found, late: Array
-    ) -> tuple[pa.Table | None, Array]:
-        """The rows to write, whole ones (None: as they came), and (m,) bool: the keys whose row is refused for want of a value,
-        or held until the row under its old key is known."""
+    ) -> tuple[pa.Table | None, Array, Array]:
+        """The rows to write, whole ones (None: as they came); (m,) bool: the keys whose row is refused for want of a value,
+        or held until the row under its old key is known; and (m,) the flags of those whose values the table has a say in."""
         late_changes: Array = np.zeros(len(changes.keys), dtype=bool)
         if changes.guards is not None:
             late_changes = self._late(changes.guards, found, group)
+        if self._finds_rows:
+            found = self._there(changes, group, found)
         if changes.moved is not None and self._finds_rows:
             self._departed.note(changes, group, found, late_changes, len(self._entries))
         if not changes.unset:
-            return None, np.zeros(len(winners), dtype=bool)
+            return None, np.zeros(len(winners), dtype=bool), np.zeros(len(winners), dtype=np.uint8)
         if not self._finds_rows:
             raise InvalidOptionError(
                 f"{self._target.table.location}: a change leaves out the value of column '{next(iter(changes.unset))}', which "
@@ -274,7 +280,18 @@ class UpsertWriter:
         filled = self._unset.filled(changes, winners, group, found, late_changes, brings)
         if filled.waiting is not None:
             self.held_rows.append(guarded(filled.waiting, changes))
-        return filled.rows, filled.refused | filled.held
+        depends = self._depending.flags(
+            changes.keys.hashes[winners], filled, found, found.run < len(self._entries)
+        )
+        return filled.rows, filled.refused | filled.held, depends
+
+    def _there(self, changes: Changes, group: Array, found: Found) -> Found:
+        """What was found, without the rows that others have deleted, as far as values are taken over from them."""
+        asked: Array = np.zeros(len(found.exists), dtype=bool)
+        for mask in (*changes.unset.values(), changes.is_moved):
+            asked[group[mask]] = True
+        there = self._sources.are_there(found, asked[found.query] & (found.run >= len(self._entries)))
+        return found if there.all() else found.only(there)
 
     @property
     def _finds_rows(self) -> bool:

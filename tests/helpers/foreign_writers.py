@@ -63,12 +63,14 @@ def compact(location: str, chosen: Callable[[int], bool], *, by_row_delta: bool 
     overwrite.commit()
 
 
-def delete_rows(location: str, numbers: Collection[int], *, shared: bool = False) -> None:
-    """Rows with these values in `number` are deleted by position; where the format has no deletion vectors and with
+def delete_rows(
+    location: str, numbers: Collection[int], *, shared: bool = False, column: str = "number"
+) -> None:
+    """Rows with these values in `column` are deleted by position; where the format has no deletion vectors and with
     `shared`, one delete file holds the positions of many data files."""
     table = open_table(location)
-    rows = LoadedTable(table).scan(columns=["number", "_file", "_pos"]).to_arrow()
-    gone = rows.filter(pc.is_in(rows.column("number"), pa.array(sorted(numbers), pa.int64())))
+    rows = LoadedTable(table).scan(columns=[column, "_file", "_pos"]).to_arrow()
+    gone = rows.filter(pc.is_in(rows.column(column), pa.array(sorted(numbers), pa.int64())))
     if not gone.num_rows:
         return
     parts: dict[str, list[int]] = {}

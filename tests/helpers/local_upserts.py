@@ -16,6 +16,7 @@ from streamlake.catalog.open import open_table
 from streamlake.checkpoint.committable import Committable
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.commit.receipt import CommitReceipt
+from streamlake.errors import OutdatedValuesError
 from streamlake.formats.arrow_schema import schema_to_arrow
 from streamlake.pipeline.checkpoint_table import CheckpointTable
 from streamlake.pipeline.key_lineage import require_same_key
@@ -64,6 +65,7 @@ class LocalUpserts:
         self._opened = opened
         self.checkpoint_id = 0
         self._attempts = 0
+        self.rewrites = 0
         self.restart()
 
     def restart(self) -> None:
@@ -112,7 +114,13 @@ class LocalUpserts:
         committable, results = staged
         if between is not None:
             between(committable)
-        receipt = self.run.commit(committable, results)
+        try:
+            receipt = self.run.commit(committable, results)
+        except OutdatedValuesError:
+            # The driver has the rows at hand and writes them again.
+            self.rewrites += 1
+            self.checkpoint_id -= 1
+            return self.checkpoint(changes, None, truncates)
         self.run.forget_before(committable.identity)
         return receipt
 

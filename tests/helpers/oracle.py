@@ -1,12 +1,14 @@
 """What a table must hold after a stream of changes: the promise of the modes upsert and changelog, one change at a time.
 
-`decide` is what a checkpoint makes of its changes when it is written, `apply` what its commit does to the table as it is
-then, so that what others do in between has its place. Rows are told apart by the number that each change has.
+`counting` are the changes that a checkpoint takes when it is written, `decide` what becomes of them, and `apply` brings that
+into the table. What others do in between comes before: a checkpoint is as if it were written when it is committed. Rows are told
+apart by the number that each change has.
 
-A change is late, and nothing, when its guard is below the greatest guard of the rows and the tombstone that its key had
-before the checkpoint. Of the others, in both modes the last of a key decides, last by guard and then by source order.
+A change is late, and nothing, when its guard is below the greatest guard of the rows and the tombstone that its key has
+before the checkpoint, when that is written or when it is committed. Of the others, in both modes the last of a key decides, last by guard and then by source order.
     upsert     -U is nothing, +I and +U replace all rows of the key, -D deletes them.
-    changelog  +I and +U add a row; where there is a -U or -D among the changes, all older rows of the key go.
+    changelog  +I and +U add a row; where there is a -U or -D among the changes, all older rows of the key go. What this is was
+               decided when the checkpoint was written: its last change is late, or nothing of the key is (`compared`).
 
 A value that a change leaves out is that of the change of the key before it, else that of its row; after a removal, and
 where there is no row, there is none: then it is null, or the change is as a removal, as `refuses` says.
@@ -95,6 +97,21 @@ class ChangeModel:
     def __len__(self) -> int:
         return sum(map(len, self.rows.values()))
 
+    def counting(self, changes: Sequence[Change], truncates: Iterable[int] = ()) -> list[Change]:
+        """The changes that are not late when a checkpoint with them and these truncates is written."""
+        bound = max(max(truncates, default=-1), self.truncated)
+        return [change for change in changes if not self._is_late(change, bound)]
+
+    def compared(self, decisions: Iterable[Decision]) -> list[Decision]:
+        """What is left of decisions, now that others have committed."""
+        known = [(each, self._known_guard(each.key)) for each in decisions]
+        return [each for each, guard in known if None in (guard, each.guard) or each.guard >= guard]
+
+    def _is_late(self, change: Change, bound: int) -> bool:
+        guard = change.row.guard if self.guarded else None
+        known = self._known_guard(change.row.key)
+        return guard is not None and (guard < bound or (known is not None and guard < known))
+
     def decide(self, changes: Sequence[Change], truncates: Iterable[int] = ()) -> list[Decision]:
         """What a checkpoint with these changes, in source order, and with truncates at any place among them, will do."""
         bound = max(truncates, default=-1)
@@ -103,10 +120,9 @@ class ChangeModel:
         for at, change in enumerate(changes):
             if self.mode == "upsert" and change.kind == RowKind.UPDATE_BEFORE:
                 continue
-            guard = change.row.guard if self.guarded else None
-            known = self._known_guard(change.row.key)
-            if guard is not None and (guard < self._bound or (known is not None and guard < known)):
+            if self._is_late(change, self._bound):
                 continue
+            guard = change.row.guard if self.guarded else None
             groups.setdefault(change.row.key, []).append((guard or 0, at, change))
         decisions = []
         for key, group in groups.items():

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from streamlake.catalog.open import create
 from streamlake.checkpoint.committable import Committable
+from streamlake.errors import OutdatedValuesError
 from streamlake.formats.unset_cells import unset_column
 from streamlake.index import key_codec
 from streamlake.index.keys import Keys
@@ -32,6 +33,7 @@ from tests.helpers.invariants import check_table, live_entries
 from tests.helpers.local_upserts import LocalUpserts
 from tests.helpers.oracle import Change, ChangeModel
 from tests.helpers.oracle_plans import (
+    GUARDS,
     PLACES,
     Checkpoint,
     Damage,
@@ -81,6 +83,7 @@ class OracleRun:
             plan.guards == PLACES,
         )
         self.tasks = plan.tasks
+        self.others = 0
         self.stream = self._driver()
 
     def run(self) -> None:
@@ -117,7 +120,7 @@ class OracleRun:
             files = [entry.data_file for entry in live_entries(table.table)]
             assert not [file for file in files if file.content == FileContent.EQUALITY_DELETES]
 
-    def _driver(self) -> LocalUpserts:
+    def _driver(self, name: str = "pipeline") -> LocalUpserts:
         plan = self.plan
         return LocalUpserts(
             self.location,
@@ -127,6 +130,8 @@ class OracleRun:
             sequence_by=plan.guard_columns,
             tasks=self.tasks,
             batch_rows=max(plan.chunk_rows // 2, 1),
+            pipeline=name,
+            job_id=name,
         )
 
     def _restart(self) -> None:
@@ -144,29 +149,46 @@ class OracleRun:
         # Of a mark that may be lost, it is left open whether an older one counts.
         truncates = [each for each in step.truncates if each[0] > self.model.untold]
         marks = [(self.rows.mark(guard), place) for guard, place in truncates]
-        decisions = self.model.decide(changes, [guard for guard, _ in truncates])
+        bounds = [guard for guard, _ in truncates]
+        kept = self.model.counting(changes, bounds)
+        if self.plan.unset and step.during:
+            # A checkpoint that is written again may find what was late to be late no more.
+            changes = kept
+        decisions = self.model.decide(kept, bounds)
 
         def between(staged: Committable) -> None:
             for each in step.during:
                 if isinstance(each, Damage):
                     self._damage(each, spared=(*staged.runs, staged.index_state or ""))
-                else:
+                elif each.kind != "upsert" or not harmed:
                     self._foreign(each)
 
+        # What another pipeline has deleted may be forgotten with the index, or not.
+        harmed = any(isinstance(each, Damage) for each in step.during)
         if step.crash:
             staged = self.stream.stage(self._arrow(changes), marks)
             if staged is not None:
                 between(staged[0])
             self._restart()
-            committed = bool(self.stream.recover())
-            assert committed == (staged is not None)
+            self._recover(staged is not None, changes, marks)
         else:
-            committed = self.stream.checkpoint(self._arrow(changes), between, marks) is not None
+            self.stream.checkpoint(self._arrow(changes), between, marks)
+        if self.plan.mode == "changelog":
+            decisions = self.model.compared(decisions)
+        else:
+            decisions = self.model.decide(kept, bounds)
         self.model.apply(decisions)
-        if any(isinstance(each, Damage) for each in step.during):
+        if harmed:
             # What finds the damage builds the index again, and with it go the tombstones of this checkpoint too.
             self.model.forget()
         self._save()
+
+    def _recover(self, is_staged: bool, changes: list[Change], marks: list[tuple[int | str, int]]) -> None:
+        try:
+            assert bool(self.stream.recover()) == is_staged
+        except OutdatedValuesError:
+            self.stream.checkpoint_id -= 1
+            assert self.stream.checkpoint(self._arrow(changes), None, marks) is not None
 
     def _arrow(self, changes: list[Change]) -> pa.Table:
         table = self.rows.table(
@@ -206,11 +228,25 @@ class OracleRun:
             gone = source.sample(numbers, min(source.randrange(1, 6), len(numbers)))
             foreign_writers.delete_rows(self.location, gone, shared=source.random() < 0.5)
             self.model.delete(gone)
+        elif step.kind == "upsert":
+            self._other_pipeline(source)
         else:
             back = foreign_writers.roll_back(self.location)
             if back is not None:
                 self.model.restore(back)
         self._save()
+
+    def _other_pipeline(self, source: random.Random) -> None:
+        """A checkpoint of another stream into the same table, by the same key and order."""
+        made = [
+            self.rows.change(*map(source.randrange, (10, 4, GUARDS, 20)))
+            for _ in range(source.randrange(1, 7))
+        ]
+        changes = [replace(each, unset=frozenset()) for each in made if self.model.is_told(each)]
+        other = self._driver("other")
+        other.checkpoint_id, self.others = self.others, self.others + 1
+        self.model.apply(self.model.decide(changes))
+        other.checkpoint(self._arrow(changes))
 
     def _guard(self, source: random.Random) -> int | None:
         if self.plan.guards == PLACES:

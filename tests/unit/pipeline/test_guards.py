@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -39,6 +40,7 @@ from streamlake.errors import (
     StreamlakeError,
 )
 from streamlake.formats import exact_decimals
+from streamlake.formats.unset_cells import unset_column
 from streamlake.index import lookup
 from streamlake.maintain import reachable_files
 from streamlake.pipeline import (
@@ -51,9 +53,10 @@ from streamlake.pipeline import (
 )
 from streamlake.pipeline.diagnosis import diagnose
 from streamlake.pipeline.direct_reader import row_decoder
+from streamlake.pipeline.resolution import Resolver
 from streamlake.pipeline.sink_run import SinkRun
 from streamlake.pipeline.upsert_run import UpsertRun
-from streamlake.records import ROW_SEQUENCE
+from streamlake.records import ROW_SEQUENCE, UNSET
 from streamlake.source import consumers, fetcher, source_options
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.source.offsets import OffsetRange, SourceOffsets
@@ -71,6 +74,7 @@ from streamlake.table.table import Table
 from streamlake.write import merged_deletes, output_files
 from streamlake.write.conversion import NotConvertibleError, converted
 from streamlake.write.output_files import OutputFiles
+from streamlake.write.source_rows import SourceRows
 from streamlake.write.target import WriteTarget
 from tests.helpers import foreign_writers
 from tests.helpers.fake_cluster import FakeCluster
@@ -621,6 +625,65 @@ def rows_of_live_files_alone(patch: Patch) -> None:
     patch.setattr(lookup, "_with_guards", lambda flags, lives: lives & counted(flags, lives))
 
 
+# T23, T24: others commit between staging and commit
+
+
+def _versions(*rows: tuple[int, int, str]) -> pa.Table:
+    """Changes (id, ver, v)."""
+    return pa.table({name: [row[at] for row in rows] for at, name in enumerate(("id", "ver", "v"))})
+
+
+def check_newer_row_meanwhile(home: Path) -> None:
+    """Another pipeline commits a newer change of a key than the one that is staged."""
+    home.mkdir(exist_ok=True)
+    make_table(home / "table", "id long not null, ver long, v string", format_version=3)
+    location = str(home / "table")
+    ours, other = (
+        LocalUpserts(location, key=["id"], sequence_by=["ver"], pipeline=name, job_id=name, tasks=1)
+        for name in ("ours", "other")
+    )
+    ours.checkpoint(_versions((1, 1, "first")))
+    ours.checkpoint(_versions((1, 5, "older")), lambda _: other.checkpoint(_versions((1, 10, "newer"))))
+    assert _live(ours) == [(1, "newer")]
+
+
+def _partial(home: Path) -> LocalUpserts:
+    home.mkdir(exist_ok=True)
+    properties = {"streamlake.upsert.unset-values": "null"}
+    make_table(home / "table", "number long not null, v string", format_version=3, properties=properties)
+    upserts = LocalUpserts(str(home / "table"), key=["number"], tasks=1)
+    upserts.checkpoint(pa.table({"number": [1, 2], "v": ["old", "other"]}))
+    return upserts
+
+
+def _first_value(upserts: LocalUpserts) -> list[str | None]:
+    found: list[str | None] = load_table(upserts.location).scan("number = 1").to_arrow()["v"].to_pylist()
+    return found
+
+
+def _left_out() -> pa.Table:
+    """A change that leaves `v` out."""
+    table = pa.table({"number": [1], "v": pa.nulls(1, pa.string())})
+    return table.append_column(UNSET, unset_column({"v": np.array([True])}, 1))
+
+
+def check_deleted_row_is_no_source(home: Path) -> None:
+    upserts = _partial(home)
+    foreign_writers.delete_rows(upserts.location, [1])
+    upserts.checkpoint(_left_out())
+    assert _first_value(upserts) == [None]
+
+
+def check_lost_update(home: Path) -> None:
+    """Another pipeline sets a column that a staged change leaves out."""
+    upserts = _partial(home)
+    other = LocalUpserts(upserts.location, key=["number"], pipeline="other", job_id="other", tasks=1)
+    upserts.checkpoint(
+        _left_out(), lambda _: other.checkpoint(pa.table({"number": [1], "v": ["set meanwhile"]}))
+    )
+    assert _first_value(upserts) == ["set meanwhile"]
+
+
 # T25: what changes under a staged checkpoint
 
 
@@ -880,6 +943,24 @@ GUARDS = [
         check_places_of_rewritten_rows,
     ),
     Guard(
+        "T23",
+        "order is compared again at the commit",
+        setting(Resolver, "_late", lambda _, entries, found: np.zeros(len(entries), dtype=bool)),
+        check_newer_row_meanwhile,
+    ),
+    Guard(
+        "T24",
+        "deleted rows are no source",
+        setting(SourceRows, "of_file", lambda _, path, positions: np.ones(len(positions), dtype=bool)),
+        check_deleted_row_is_no_source,
+    ),
+    Guard(
+        "T24",
+        "values are looked up again at the commit",
+        setting(Resolver, "_outdated", lambda *_: 0),
+        check_lost_update,
+    ),
+    Guard(
         "T25",
         "what is staged has its files",
         setting(sink_run, "missing_file", lambda *_: None),
@@ -941,7 +1022,7 @@ GUARDS = [
     ),
 ]
 NAMES = [f"{guard.trap}-{guard.name.replace(' ', '-')}" for guard in GUARDS]
-TRAPS = {f"T{number}" for number in (*range(1, 21), 22, 25, 26, 27, 28, 29)}
+TRAPS = {f"T{number}" for number in (*range(1, 21), *range(22, 30))}
 
 
 @pytest.mark.parametrize("guard", GUARDS, ids=NAMES)

@@ -23,6 +23,7 @@ from streamlake.pipeline.replay import ReplayedTable, replay
 from streamlake.pipeline.replay_plan import ReplayPlans
 from streamlake.pipeline.row_names import RowRoute
 from streamlake.pipeline.sink_run import SinkRun
+from streamlake.pipeline.upsert_run import UpsertRun
 from streamlake.records import ROW_KIND, ROW_SEQUENCE
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.write.task import write_rows
@@ -293,6 +294,35 @@ def test_an_old_change_does_not_overwrite_a_row_that_others_have_put_elsewhere(c
     reject(location, [event(1, 91), event(3, 110)])
     replay(given(location, source=source(format="debezium-json"), mode="upsert", key=["id"]))
     assert rows_of(location) == [(1, "streamed"), (3, "replayed")]
+
+
+def test_what_the_stream_commits_during_a_replay_stays(tmp_path, monkeypatch):
+    """The stream commits newer changes between the replay's staging and its commit; another one sets what a record leaves out."""
+    location = tmp_path / "t"
+    make_table(location, "id long, v string", format_version=3)
+    stream = LocalUpserts(str(location), key=["id"], sequence_by=[ROW_SEQUENCE])
+    stream.checkpoint(pa.table({"id": [1, 2, 3], "v": ["a", "b", "c"], ROW_SEQUENCE: [50, 50, 50]}))
+
+    def event(key, lsn, value="replayed"):
+        after = {"id": key, "v": value}
+        source = {"connector": "postgresql", "lsn": lsn}
+        return json.dumps({"op": "u", "before": None, "after": after, "source": source, "v": "no int"})
+
+    reject(location, [event(1, 91), event(2, 92), event(3, 93, "__debezium_unavailable_value"), event(4, 94)])
+    commit, raced = UpsertRun.commit, []
+
+    def racing(run, *given, **more):
+        if run is not stream.run and not raced:
+            raced.append(True)
+            rows = {"id": [1, 2, 3], "v": ["newer", None, "set meanwhile"], ROW_SEQUENCE: [300, 300, 60]}
+            stream.checkpoint(pa.table({**rows, ROW_KIND: pa.array([2, 3, 2], pa.int8())}))
+        return commit(run, *given, **more)
+
+    monkeypatch.setattr(UpsertRun, "commit", racing)
+    found = replay(given(location, source=source(format="debezium-json"), mode="upsert", key=["id"]))
+    assert (raced, found.records, found.left) == ([True], 4, 0)
+    assert rows_of(location) == [(1, "newer"), (3, "set meanwhile"), (4, "replayed")]
+    check_table(open_table(str(location)), files_exist=True)
 
 
 def test_changes_keep_their_order_and_deletes_delete(tmp_path):

@@ -1,0 +1,35 @@
+"""What a checkpoint that upserts changes in its table, as its run has it between writing and commit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from streamlake.index.run_writer import RunRef
+from streamlake.index.state import IndexState
+from streamlake.spec.data_file import DataFile
+from streamlake.write.truncation import Mark
+
+
+@dataclass(frozen=True)
+class Changed:
+    """What a checkpoint changes: everything that its snapshot adds and removes, and the key index after it.
+
+    `own_runs` hold the checkpoint's own entries; `rewritten` are the `data_files` that copy-on-write made of older
+    ones; `truncated_below` is the place of the checkpoint's last truncate, and `counters` are the driver's. `took_moved`: rows
+    that got another key took values over from that key's rows.
+    """
+
+    data_files: tuple[DataFile, ...]
+    delete_files: tuple[DataFile, ...]
+    removed: tuple[DataFile, ...]
+    state: IndexState | None
+    own_runs: tuple[RunRef, ...] = ()
+    rewritten: tuple[DataFile, ...] = ()
+    truncated_below: Mark | None = None
+    counters: Mapping[str, int] = field(default_factory=dict)
+    took_moved: bool = False
+
+    @property
+    def files(self) -> tuple[DataFile, ...]:
+        return (*self.data_files, *self.delete_files)
