@@ -15,7 +15,17 @@ from streamlake import ids
 from streamlake.checkpoint.identity import canonical_offset
 from streamlake.checkpoint.offset_entries import DIRECTORY, entry_path, tick_of
 from streamlake.checkpoint.source_logs import in_full, reader
-from streamlake.checkpoint.table_note import NO_CHECKPOINT, Noted, note_from_text, note_path, note_to_bytes
+from streamlake.checkpoint.table_note import DIRECTORY as NOTES
+from streamlake.checkpoint.table_note import (
+    NO_CHECKPOINT,
+    Noted,
+    is_note,
+    note_from_text,
+    note_path,
+    note_subject,
+    note_to_bytes,
+    shown_tables,
+)
 from streamlake.errors import DataInvalidError, FeatureUnsupportedError, InvalidOptionError, MissingFileError
 from streamlake.storage.file_io import FileIO, file_io_for
 from streamlake.storage.locations import table_location
@@ -55,6 +65,11 @@ class SparkDirectory:
         return self._numbers("commits")
 
     @property
+    def next_checkpoint(self) -> int:
+        """The checkpoint that Spark runs when it starts: the planned one that is not done, else the one after the last."""
+        return max(self.last_completed + 1, self.last_planned)
+
+    @property
     def last_planned(self) -> int:
         return max(self.planned, default=NO_CHECKPOINT)
 
@@ -84,12 +99,29 @@ class SparkDirectory:
         """The text of a file of ours below the directory; None when there is none."""
         return reader(self._io)(self._path(name))
 
+    def replace(self, name: str, content: bytes) -> None:
+        """Write a file of ours below the directory, in place of an older one."""
+        self._io.write_bytes(self._path(name), content)
+
     def note(self, table: str, branch: str) -> Noted | None:
         """What the directory remembers of a table and branch."""
         try:
             return note_from_text(self._io.read_bytes(self._path(note_path(table, branch))).decode())
         except MissingFileError:
             return None
+
+    def noted_tables(self) -> list[tuple[str, str]]:
+        """The tables and branches that the directory has notes about."""
+        found = []
+        for info in self._io.list_prefix(self._path(NOTES)):
+            parent, _, name = info.path.rpartition("/")
+            if is_note(name) and parent.endswith(f"/{NOTES}"):
+                found.append(note_subject(self._io.read_bytes(info.path).decode("utf-8", "replace")))
+        return [each for each in found if each is not None]
+
+    def other_tables(self, table: str, branch: str) -> list[str]:
+        """Those beside this one, as messages name them."""
+        return shown_tables(each for each in self.noted_tables() if each != (table, branch))
 
     def write_note(self, noted: Noted, table: str, branch: str) -> None:
         self._io.write_bytes(self._path(note_path(table, branch)), note_to_bytes(noted, table, branch))

@@ -17,8 +17,11 @@ from streamlake.cli.arguments import parse_catalog
 from streamlake.commit.findings import table_gone
 from streamlake.commit.lineage import Finding, RecoverCommand, Way
 from streamlake.errors import InvalidOptionError, TableNotFoundError
-from streamlake.pipeline.recovery import Plan, Recovery, without_table
+from streamlake.pipeline.bound_tables import BoundTables, bind_tables
+from streamlake.pipeline.recovery import Recovery, without_table
+from streamlake.pipeline.recovery_plan import Plan, Step
 from streamlake.pipeline.rejects_table import open_rejects
+from streamlake.pipeline.table_names import is_template
 from streamlake.storage.locations import table_location
 from streamlake.tables import load_table
 
@@ -52,6 +55,8 @@ def run(
     options = parse_catalog(catalog)
     noted = table_location(location) if options is None else location
     directory = SparkDirectory(checkpoint_location)
+    if is_template(location):
+        return _of_many(directory, location, branch, chosen, yes=yes)
     try:
         table = load_table(location, catalog=options).table
     except TableNotFoundError:
@@ -77,6 +82,26 @@ def run(
         return 0
     plan = _plan(recovery, chosen[0], rewind_to)
     return _carry_out(plan, chosen[0], yes=yes)
+
+
+def _of_many(
+    directory: SparkDirectory, template: str, branch: str, chosen: Sequence[Way], *, yes: bool
+) -> int:
+    """A query of many tables: the directory is bound to the template of their names."""
+    before = BoundTables.of(directory)
+    tables = BoundTables(template, branch, adopted=directory.last_completed)
+    _say(f"{directory.location}, job {directory.job_id}, is bound to {before or 'no tables yet'}")
+    if not chosen:
+        return 0
+    if chosen[0] is not Way.ADOPT:
+        raise InvalidOptionError(
+            f"{template} stands for many tables: only {Way.ADOPT.value} can be taken for all of them; name one for the others"
+        )
+    text = (
+        f"note in {directory.location} that its query writes {tables} from checkpoint {directory.last_completed + 1} on; records "
+        "that were read before are left out of tables that have not been written by it"
+    )
+    return _carry_out(Plan((Step(text, lambda: bind_tables(directory, tables)),)), Way.ADOPT, yes=yes)
 
 
 def _without_table(

@@ -5,6 +5,7 @@ What one table says against itself is in `history`. Each function words one find
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from streamlake.checkpoint.identity import CheckpointIdentity
@@ -13,6 +14,7 @@ from streamlake.commit.history import ADOPT_ROWS, rewind
 from streamlake.commit.lineage import Finding, Kind, Way, WayOut
 from streamlake.commit.marker import Marker
 
+_SHOWN = 5
 _NEW = "start the stream into a new table with a new checkpoint directory, or restore the old table"
 
 
@@ -164,6 +166,94 @@ def table_gone(location: str, noted_uuid: str) -> Finding:
         "restore the old table; or start the stream with a new checkpoint directory; or, to leave the rows of earlier "
         "checkpoints out, create the table by hand and start the stream, whose error then has the command for that (--adopt)",
     )
+
+
+def other_table(location: str, done: int, others: Sequence[str]) -> Finding:
+    """A directory that has come as far as checkpoint `done` has never written this table; it has written `others`."""
+    wrote = (
+        f"it has written {_listed(others)}" if others else "it belongs to another query, or to another sink"
+    )
+    return Finding(
+        Kind.OTHER_TABLE,
+        f"this checkpoint directory has done {_checkpoints(0, done)} without {location}: {wrote}",
+        f"leave the rows of {_checkpoints(0, done)} out of this table"
+        + (", and those that follow out of the other" if others else ""),
+        (
+            WayOut(
+                Way.ADOPT,
+                "binds the directory to this table, which begins with the next checkpoint: rows of earlier ones are left out of "
+                "it",
+            ),
+            WayOut(
+                Way.REWIND,
+                "puts the checkpoint directory back to before its first checkpoint: the stream fills this table from the "
+                "beginning, as far as the source still has it",
+                NO_CHECKPOINT,
+            ),
+        ),
+        "start this table with a checkpoint directory of its own, and this directory with its own table; a function for "
+        "foreachBatch that calls the sink of a table later, or for some micro-batches only, says so by may_join=True",
+    )
+
+
+def other_tables(tables: str, done: int, others: Sequence[str]) -> Finding:
+    """A directory that has come as far as checkpoint `done` has written others than the tables of a query of many."""
+    wrote = (
+        f"it has written {_listed(others)}" if others else "it belongs to another query, or to another sink"
+    )
+    return Finding(
+        Kind.OTHER_TABLE,
+        f"this checkpoint directory has done {_checkpoints(0, done)}, in which it has read records of topics, without {tables}: "
+        f"{wrote}",
+        "leave these records out of the tables that they belong to now",
+        (
+            WayOut(
+                Way.ADOPT,
+                "binds the directory to these tables, which begin with the next checkpoint: records that were read before are "
+                "left out of them",
+            ),
+        ),
+        "give the tables their old names again, or a checkpoint directory of their own",
+    )
+
+
+def of_many(location: str, done: int, template: str) -> Finding:
+    """A directory of a query of many tables is given to one table alone."""
+    return Finding(
+        Kind.OTHER_TABLE,
+        f"this checkpoint directory belongs to a query of many tables, {template}, which has done {_checkpoints(0, done)}",
+        f"leave out of {location} what this query has read of its records before, and of the others what follows",
+        by_hand="start the query of many tables again, or give this table a checkpoint directory of its own",
+    )
+
+
+def gap(location: str, held: int, done: int, others: Sequence[str], *, can_go_back: bool) -> Finding:
+    """The table has what the directory did up to checkpoint `held`; what came after it, up to `done`, went by without the
+    table."""
+    at = f"holds its checkpoints up to {held}" if held != NO_CHECKPOINT else "holds none of its checkpoints"
+    by = f"{_listed(others)}, or another sink," if others else "another table or another sink"
+    ways = [rewind(held)] if can_go_back else []
+    ways.append(
+        WayOut(Way.ADOPT, f"{ADOPT_ROWS}: rows of {_checkpoints(held + 1, done)} stay out of the table")
+    )
+    return Finding(
+        Kind.GAP,
+        f"this checkpoint directory has done {_checkpoints(held + 1, done)} without {location}, which {at}: {by} was "
+        "written from it meanwhile",
+        f"begin at other source offsets than the table's newest commit ends at, and so leave the rows of "
+        f"{_checkpoints(held + 1, done)} out",
+        tuple(ways),
+        "give each table a checkpoint directory of its own",
+    )
+
+
+def _checkpoints(first: int, last: int) -> str:
+    return f"checkpoint {last}" if first == last else f"checkpoints {first} to {last}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def marks_lost(location: str) -> Finding:

@@ -32,6 +32,8 @@ class Kind(str, Enum):
     TABLE_REPLACED = "table-replaced"
     TABLE_GONE = "table-gone"
     MARKS_LOST = "marks-lost"
+    OTHER_TABLE = "other-table"
+    GAP = "gap"
 
 
 class Way(str, Enum):

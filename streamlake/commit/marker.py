@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from streamlake import ids
-from streamlake.checkpoint.identity import CheckpointIdentity
-from streamlake.commit.offset_summary import offsets_summary
+from streamlake.checkpoint.identity import CheckpointIdentity, offsets_digest
+from streamlake.commit.offset_summary import first_summary, offsets_summary
 from streamlake.errors import DataInvalidError
 from streamlake.spec.snapshot import MAIN_BRANCH
 from streamlake.spec.table_metadata import TableMetadata
@@ -22,6 +22,7 @@ JOB_ID = "streamlake.job-id"
 MAX_COMMITTED_CHECKPOINT_ID = "streamlake.max-committed-checkpoint-id"
 PIPELINE = "streamlake.pipeline"
 OFFSETS_DIGEST = "streamlake.offsets-digest"
+FIRST_DIGEST = "streamlake.first-offsets-digest"
 KEY_IDS = "streamlake.key-ids"
 SEQUENCE_IDS = "streamlake.sequence-ids"
 PROPERTY_PREFIX = "streamlake.pipeline."
@@ -75,12 +76,15 @@ def property_name(pipeline: str, branch: str) -> str:
 
 
 def marker_summary(identity: CheckpointIdentity) -> dict[str, str]:
-    """The summary entries of the snapshot that commits a checkpoint. Long offsets are left to their digest."""
+    """The summary entries of the snapshot that commits a checkpoint: where it begins and where it ends. Long offsets are left
+    to their digests; the first one equals the last one of the commit before, unless checkpoints without rows lie between."""
     return {
         JOB_ID: identity.job_id,
         MAX_COMMITTED_CHECKPOINT_ID: str(identity.checkpoint_id),
         PIPELINE: identity.pipeline,
         OFFSETS_DIGEST: identity.offsets_digest,
+        FIRST_DIGEST: offsets_digest(identity.start_offsets),
+        **first_summary(identity.start_offsets, identity.end_offsets),
         **offsets_summary(identity.start_offsets, identity.end_offsets),
     }
 

@@ -17,6 +17,8 @@ from streamlake.source.offsets import Partition, PartitionOffsets, SourceOffsets
 OFFSETS = "streamlake.offsets"
 """Of a Kafka source: {"orders": [120, 98]}, the next offset of each partition, from 0 on; {"orders": {"3": 17}} where the
 partitions do not begin at 0 or have gaps."""
+FIRST_OFFSETS = "streamlake.first-offsets"
+"""The same of where the checkpoint begins."""
 START_OFFSETS = "streamlake.start-offsets"
 END_OFFSETS = "streamlake.end-offsets"
 """Of any other source: Spark's texts, as a JSON list with one for each source."""
@@ -32,6 +34,17 @@ def offsets_summary(start: Sequence[str], end: Sequence[str]) -> dict[str, str]:
     else:
         told = {START_OFFSETS: json.dumps(list(start)), END_OFFSETS: json.dumps(list(end))}
     return {name: text for name, text in told.items() if len(text) <= TEXT_LIMIT}
+
+
+def first_summary(start: Sequence[str], end: Sequence[str]) -> dict[str, str]:
+    """The summary entry for where a checkpoint of a Kafka source begins, partition by partition, those that it reads for the
+    first time among them; none for another source, or where it would be longer than TEXT_LIMIT."""
+    before, after = source_offsets(start), source_offsets(end)
+    if after is None:
+        return {}
+    known = {} if before is None else before.positions
+    text = _compact({**known, **after.first})
+    return {FIRST_OFFSETS: text} if len(text) <= TEXT_LIMIT else {}
 
 
 def kafka_offsets(texts: Sequence[str]) -> PartitionOffsets | None:

@@ -54,6 +54,13 @@ class HadoopFiles:
         finally:
             stream.close()
 
+    def names(self, name: str) -> list[str]:
+        """The names of the files in a directory; none where there is no such directory."""
+        path = self.path(name)
+        if not self.system.exists(path):
+            return []
+        return [status.getPath().getName() for status in self.system.listStatus(path) if status.isFile()]
+
     def write(self, path: Any, content: bytes) -> None:
         """Write a file that nobody reads yet: one that is cut short stays as it is. It may be lost with the power."""
         stream = self.system.create(path, True)

@@ -13,9 +13,18 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from streamlake.checkpoint.table_note import Noted, note_from_text, note_path, note_to_bytes
+from streamlake.checkpoint.table_note import DIRECTORY as NOTES
+from streamlake.checkpoint.table_note import (
+    Noted,
+    is_note,
+    note_from_text,
+    note_path,
+    note_subject,
+    note_to_bytes,
+    shown_tables,
+)
 from streamlake.commit.lineage import CatalogOption, RecoverCommand
-from streamlake.pipeline.checkpoint_file import CheckpointFile
+from streamlake.pipeline.checkpoint_file import CheckpointFile, HadoopFiles
 
 
 class CheckpointTable:
@@ -33,6 +42,7 @@ class CheckpointTable:
         self._table = table
         self._branch = branch
         self._file = CheckpointFile(session, checkpoint, note_path(table, branch))
+        self._directory = HadoopFiles(session, checkpoint)
         location = str(checkpoint.toString()).removeprefix("file:")
         self.command = RecoverCommand(table, "", branch, catalog, location)
 
@@ -40,6 +50,14 @@ class CheckpointTable:
         """The note; None when there is none."""
         text = self._file.read()
         return None if text is None else note_from_text(text)
+
+    def others(self) -> list[str]:
+        """The other tables that the directory has notes about, as messages name them."""
+        names = (name for name in self._directory.names(NOTES) if is_note(name))
+        texts = (self._directory.read(self._directory.path(f"{NOTES}/{name}")) for name in names)
+        found = (note_subject(text) for text in texts if text is not None)
+        own = (self._table, self._branch)
+        return shown_tables(each for each in found if each is not None and each != own)
 
     def write(self, noted: Noted) -> None:
         """Write the note, in place of an older one."""

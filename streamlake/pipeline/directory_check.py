@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from streamlake.checkpoint.spark_directory import SparkDirectory
-from streamlake.commit.lineage import RecoverCommand
+from streamlake.checkpoint.table_note import Calls
+from streamlake.commit.lineage import CatalogOption, Finding, RecoverCommand
 from streamlake.commit.marker import property_name, told_by_name
 from streamlake.commit.offset_summary import source_offsets
-from streamlake.errors import InvalidOptionError, StreamlakeError
+from streamlake.commit.unnamed import has_unnamed
+from streamlake.errors import InvalidOptionError, StreamlakeError, TableNotFoundError
+from streamlake.pipeline.bound_directory import own_findings
+from streamlake.pipeline.bound_tables import BoundTables, tables_finding, template_command
 from streamlake.pipeline.check_points import Points
-from streamlake.pipeline.lineage_check import lineage_findings
 from streamlake.pipeline.offset_log import require_tick
 from streamlake.pipeline.sink_check import SinkPlan
+from streamlake.pipeline.table_names import TableNames
 from streamlake.source.offsets import SourceOffsets
 from streamlake.storage.locations import table_location
 from streamlake.storage.write_access import require_writable
@@ -58,34 +62,77 @@ def known_offsets(directory: SparkDirectory, points: Points) -> tuple[SourceOffs
     return known, known is not None or not texts
 
 
-def check_lineage(
-    plan: SinkPlan, table: Table, directory: SparkDirectory | None, location: str, points: Points
+def check_tables(
+    tables: BoundTables,
+    names: TableNames,
+    catalog: CatalogOption,
+    directory: SparkDirectory | None,
+    points: Points,
 ) -> None:
-    """Whether the table and the directory tell the same of the pipeline."""
-    name = plan.pipeline
+    """Whether the directory of a query of many tables is that of these."""
+    if directory is None:
+        return
+    with points.errors(LINEAGE):
+        found = tables_finding(directory, tables, names, catalog)
+        if found is not None:
+            command = template_command(tables.table, tables.branch, catalog, directory.location)
+            _tell(found, command, points)
+
+
+def check_lineage(
+    plan: SinkPlan,
+    table: Table | None,
+    directory: SparkDirectory | None,
+    location: str,
+    points: Points,
+    calls: Calls = Calls.EVERY,
+) -> None:
+    """Whether the table (None: there is none) and the directory agree on the pipeline."""
+    if directory is None:
+        if table is not None:
+            with points.errors(LINEAGE):
+                _check_new(plan, table, location, points)
+        return
     try:
-        if directory is None:
-            told = None if name is None else told_by_name(table.metadata, property_name(name, plan.branch))
-            if told is not None:
-                points.error(
-                    LINEAGE,
-                    f"pipeline '{name}' last wrote {table.location} as job {told.marker.job_id} (checkpoint "
-                    f"{told.marker.checkpoint_id}), but {location} is new: the start will be refused. Restore the old "
-                    "directory, start under another pipeline name, or start once and choose one of the ways out that the "
-                    "refusal names",
-                )
-            return
-        named = table.location if plan.catalog is None else plan.table
-        noted = directory.note(named, plan.branch)
-        own = name or f"{plan.table}:{directory.job_id}"
-        own = own if noted is None else noted.pipelines.get(own, own)
-        found = lineage_findings(table, plan.branch, own, directory, noted)
-        command = RecoverCommand(named, own, plan.branch, plan.catalog, directory.location)
+        found, command = own_findings(directory, plan, lambda: _found(plan, table), calls)
     except StreamlakeError as error:
         points.error(LINEAGE, str(error))
         return
     for finding in found:
-        ways = "; or ".join(command.offers(finding))
-        points.error(LINEAGE, f"{finding.found}. Going on would {finding.consequence}. Ways out: {ways}")
-    if not found:
-        points.right(LINEAGE, f"{named} and the checkpoint directory tell the same")
+        _tell(finding, command, points)
+    if not found and table is not None:
+        points.right(LINEAGE, f"{command.table} and the checkpoint directory tell the same")
+
+
+def _check_new(plan: SinkPlan, table: Table, location: str, points: Points) -> None:
+    """Whether a stream from a new directory would be taken for one that the table knows."""
+    name = plan.pipeline
+    if name is None:
+        if has_unnamed(table.metadata, plan.branch):
+            points.warning(
+                LINEAGE,
+                f"{table.location} holds rows of a stream without a name, this one has none either, and {location} is new: where "
+                "both read the same records, the start will be refused. Give the pipeline a name (`name:`), or the directory of "
+                "that stream",
+            )
+        return
+    told = told_by_name(table.metadata, property_name(name, plan.branch))
+    if told is not None:
+        points.error(
+            LINEAGE,
+            f"pipeline '{name}' last wrote {table.location} as job {told.marker.job_id} (checkpoint "
+            f"{told.marker.checkpoint_id}), but {location} is new: the start will be refused. Restore the old "
+            "directory, start under another pipeline name, or start once and choose one of the ways out that the "
+            "refusal names",
+        )
+
+
+def _found(plan: SinkPlan, table: Table | None) -> Table:
+    if table is None:
+        raise TableNotFoundError(f"there is no table {plan.table}")
+    return table
+
+
+def _tell(finding: Finding, command: RecoverCommand, points: Points) -> None:
+    ways = "; or ".join(command.offers(finding))
+    points.error(LINEAGE, f"{finding.found}. Going on would {finding.consequence}. Ways out: {ways}")

@@ -1,19 +1,28 @@
 """A checkpoint directory against the table that it writes: one comparison for the sink, `streamlake recover` and doctor.
 
 What the table says against itself is `History.finding`; here its last checkpoint of the job meets the directory's note
-and offset log. No Spark: a running query hands its logs in, a command reads the directory's files. Invariant: a
-directory in any state that a crash of the driver leaves behind has no finding.
+and offset log. No Spark: a running query hands its logs in, a command reads the directory's files. Invariants: a
+directory in any state that a crash of the driver leaves behind has no finding; a table that begins where its newest
+commit does not end has one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from streamlake.checkpoint.identity import CheckpointIdentity, offsets_digest
 from streamlake.checkpoint.spark_directory import SparkDirectory
-from streamlake.checkpoint.table_note import Noted
-from streamlake.commit.findings import checkpoint_older, diverged, marks_lost, table_older, table_replaced
+from streamlake.checkpoint.table_note import NO_CHECKPOINT, Calls, Noted
+from streamlake.commit.findings import (
+    checkpoint_older,
+    diverged,
+    gap,
+    marks_lost,
+    other_table,
+    table_older,
+    table_replaced,
+)
 from streamlake.commit.history import History, committed_snapshot, marker_of
 from streamlake.commit.lineage import Finding
 from streamlake.commit.marker import OFFSETS_DIGEST, Marker
@@ -25,11 +34,21 @@ LoggedOffsets = Callable[[int], tuple[str, ...] | None]
 
 @dataclass(frozen=True)
 class KnownDirectory:
-    """What a directory says: its note about the table, the checkpoint that comes next, its offset log (None: not asked)."""
+    """What a directory says: its note about the table, the checkpoint that comes next, its offset log (None: not asked), the
+    other tables that it has notes about (asked only where it matters), and for which checkpoints the table is called."""
 
     noted: Noted | None
     next_checkpoint_id: int
     logged: LoggedOffsets | None = None
+    others: Callable[[], Sequence[str]] = tuple
+    calls: Calls = Calls.EVERY
+
+    def digest_of(self, checkpoint_id: int) -> str | None:
+        """The digest of the offsets that a checkpoint ends at by the offset log."""
+        if checkpoint_id == NO_CHECKPOINT:
+            return offsets_digest(())
+        ends = None if self.logged is None else self.logged(checkpoint_id)
+        return None if ends is None else offsets_digest(ends)
 
 
 def binding_note(noted: Noted, next_checkpoint_id: int, table_uuid: str) -> Noted:
@@ -64,8 +83,10 @@ def directory_finding(
     noted = directory.noted
     if noted is not None and noted.table_uuid != table.uuid:
         return table_replaced(table.location, noted.table_uuid, table.uuid)
+    if marker is None and noted is not None and noted.committed:
+        return marks_lost(table.location)
     if marker is None:
-        return marks_lost(table.location) if noted is not None and noted.committed else None
+        return uncovered(table.location, None, directory)
     if noted is not None and noted.checkpoint_id is not None and marker.checkpoint_id < noted.checkpoint_id:
         common = _common(table, branch, job_id, directory)
         return table_older(table.location, noted.checkpoint_id, marker, common)
@@ -76,7 +97,39 @@ def directory_finding(
         next_id = directory.next_checkpoint_id
         common = _common(table, branch, job_id, directory)
         return diverged(table.location, next_id, marker, offsets_digest(own), common)
-    return None
+    return uncovered(table.location, marker, directory)
+
+
+def uncovered(location: str, marker: Marker | None, directory: KnownDirectory) -> Finding | None:
+    """Checkpoints that the directory has done, and the table neither holds nor was called for without rows for it."""
+    noted, done = directory.noted, directory.next_checkpoint_id - 1
+    held = max(
+        NO_CHECKPOINT if marker is None else marker.checkpoint_id,
+        NO_CHECKPOINT if noted is None else noted.covered(directory.digest_of),
+    )
+    calls = directory.calls
+    if noted is not None and noted.calls is Calls.EVERY and calls is Calls.QUERY:
+        calls = noted.calls  # the table was a query's only one so far
+    if held >= done or calls is Calls.QUERY:
+        return None
+    if (marker is not None) if noted is None else (noted.passed_id is None):
+        return None  # bound by an older version, which did not note what went by
+    if held != NO_CHECKPOINT and _ends_alike(directory, held, done):
+        return None
+    others = directory.others()
+    if calls is Calls.FUNCTION and not others:
+        return None  # a function may leave out micro-batches
+    if noted is None:
+        return other_table(location, done, others)
+    has_entry = directory.logged is not None and directory.logged(held) is not None
+    can_go_back = held == NO_CHECKPOINT or (marker is not None and has_entry)
+    return gap(location, held, done, others, can_go_back=can_go_back)
+
+
+def _ends_alike(directory: KnownDirectory, one: int, other: int) -> bool:
+    """Whether two checkpoints are known to end at the same offsets, so that nothing was read between them."""
+    ends = None if directory.logged is None else directory.logged(one)
+    return ends is not None and directory.logged is not None and directory.logged(other) == ends
 
 
 def _common(table: Table, branch: str, job_id: str, directory: KnownDirectory) -> int | None:
@@ -86,19 +139,33 @@ def _common(table: Table, branch: str, job_id: str, directory: KnownDirectory) -
 
 
 def lineage_findings(
-    table: Table, branch: str, pipeline: str, directory: SparkDirectory, noted: Noted | None
+    table: Table,
+    branch: str,
+    pipeline: str,
+    directory: SparkDirectory,
+    noted: Noted | None,
+    *,
+    named: str | None = None,
+    calls: Calls | None = None,
 ) -> tuple[Finding, ...]:
     """Every disagreement between a table and the directory of a stream into `branch` that does not run, most telling first.
 
-    `pipeline` is the stream's name, `noted` the directory's note about the table. Raises DataInvalidError for a damaged
+    `pipeline` is the stream's name, `noted` the directory's note about the table, which it calls `named` (None: by its
+    location). `calls` (None: as noted): for which checkpoints the table is called. Raises DataInvalidError for a damaged
     property, FeatureUnsupportedError for an offset log of another version.
     """
     history = History.of(table.metadata, branch, pipeline, directory.job_id)
     own = history.finding()
     found = [] if own is None else [own]
     marker = None if own is not None else history.marker
-    next_id = max(directory.last_completed + 1, directory.last_planned)
-    known = KnownDirectory(noted, next_id, directory.end_offsets)
+    next_id = directory.next_checkpoint
+    known = KnownDirectory(
+        noted,
+        next_id,
+        directory.end_offsets,
+        lambda: directory.other_tables(named or table.location, branch),
+        calls or (Calls.EVERY if noted is None else noted.calls),
+    )
     if own is None or (noted is not None and noted.table_uuid != table.uuid):
         between = directory_finding(table, branch, directory.job_id, marker, known)
         found += [] if between is None else [between]

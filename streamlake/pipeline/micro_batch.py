@@ -137,6 +137,7 @@ def finish(
     write_ms = elapsed_ms(started)
     if committable is None:
         run.forget_superseded(identity)
+        run.note_passed(identity)
         empty = CommitReceipt(identity.job_id, identity.checkpoint_id, Outcome.EMPTY, None, write_ms=write_ms)
         if queue is None or not queue.is_used:
             return empty

@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from streamlake.checkpoint.spark_directory import SparkDirectory
+from streamlake.checkpoint.table_note import Calls
 from streamlake.errors import StreamlakeError
 from streamlake.pipeline.check_points import Points, Verdict
-from streamlake.pipeline.directory_check import check_lineage, known_offsets, opened_directory
+from streamlake.pipeline.directory_check import check_lineage, check_tables, known_offsets, opened_directory
 from streamlake.pipeline.known_tables import TABLES_PATH, tables_from_text
 from streamlake.pipeline.pipeline_file import FilesSettings, KafkaSettings, Pipeline, load_pipeline
 from streamlake.pipeline.pipeline_source import impatient, kafka_source
-from streamlake.pipeline.pipeline_tables import is_by_row, pipeline_tables
+from streamlake.pipeline.pipeline_tables import bound_tables, is_by_row, pipeline_tables
 from streamlake.pipeline.route_check import check_routes
 from streamlake.pipeline.session import check_java, under_spark_submit
 from streamlake.pipeline.sink_check import SCHEMA, TABLE, SinkPlan, check_creation, check_table, found_table
@@ -81,7 +82,7 @@ class _KafkaCheck:
         except StreamlakeError as error:
             self.points.error(TABLE, str(error))
             members = ()
-        opened: list[tuple[SinkPlan, Table]] = []
+        opened: list[tuple[SinkPlan, Table | None]] = []
         for member in members:
             if member.topics == ():
                 continue  # rows have named it, and nothing is read any more that could
@@ -92,7 +93,8 @@ class _KafkaCheck:
                 source = replace(source, topics=member.topics, topic_pattern=None)
                 part = None if found is None else found.only(member.topics)
             table = TableOnTopics(plan, source, part, self.cluster, points).check()
-            opened += [] if table is None else [(plan, table)]
+            if table is not None or all(each.verdict is not Verdict.ERROR for each in points.found):
+                opened.append((plan, table))
             self._keep(points, member.table if self.pipeline.sink.is_many else None)
         self._check_directory(opened, found is not None and not found.missing)
 
@@ -122,13 +124,18 @@ class _KafkaCheck:
         if right:
             self.points.right(TABLE, f"{table}: {', '.join(right)} as they should be")
 
-    def _check_directory(self, opened: list[tuple[SinkPlan, Table]], is_answered: bool) -> None:
+    def _check_directory(self, opened: list[tuple[SinkPlan, Table | None]], is_answered: bool) -> None:
         location = self.pipeline.checkpoint
         directory, is_readable = opened_directory(location, self.points)
         if not is_readable:
             return
+        is_many = self.pipeline.sink.is_many
+        if is_many:
+            bound, names = bound_tables(self.pipeline)
+            check_tables(bound, names, self.pipeline.sink.arguments.get("catalog"), directory, self.points)
+        calls = Calls.QUERY if is_many else Calls.EVERY
         for plan, table in opened:
-            check_lineage(plan, table, directory, location, self.points)
+            check_lineage(plan, table, directory, location, self.points, calls)
         at, is_told = (None, True) if directory is None else known_offsets(directory, self.points)
         if is_answered and is_told:
             check_offsets(self.source, self.cluster, at, self.points)
@@ -154,7 +161,7 @@ def _check_other_source(pipeline: Pipeline, points: Points) -> None:
     elif is_known and plan.create:
         points.unknown(SCHEMA, "the table's columns are those that Spark finds when the pipeline starts")
     directory, is_readable = opened_directory(pipeline.checkpoint, points)
-    if is_readable and table is not None:
+    if is_readable and is_known:
         check_lineage(plan, table, directory, pipeline.checkpoint, points)
 
 

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamlake.errors import InvalidOptionError
+from streamlake.pipeline.bound_tables import BoundTables
 from streamlake.pipeline.pipeline_file import KafkaSettings, Pipeline
 from streamlake.pipeline.table_names import ROUTE, TableNames
+from streamlake.spec.snapshot import MAIN_BRANCH
 
 _OF_MANY = ("tables", "route", "default_table", "max_tables", "on_table_failure")
 
@@ -25,6 +27,13 @@ class PipelineTable:
 def is_by_row(pipeline: Pipeline) -> bool:
     """Whether the rows of the pipeline's topics name its tables."""
     return _names(pipeline).by_row if isinstance(pipeline.source, KafkaSettings) else False
+
+
+def bound_tables(pipeline: Pipeline) -> tuple[BoundTables, TableNames]:
+    """What the checkpoint directory of a pipeline of many tables keeps of them, and their names."""
+    arguments = pipeline.sink.arguments
+    branch = str(arguments.get("branch", MAIN_BRANCH))
+    return BoundTables(pipeline.sink.table, branch, arguments.get("default_table")), _names(pipeline)
 
 
 def pipeline_tables(

@@ -6,10 +6,11 @@ wrote to the checkpoint's offset log before it called us. Both are durable befor
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from streamlake.checkpoint.identity import CheckpointIdentity, canonical_offset
 from streamlake.checkpoint.source_logs import Read, in_full, is_counter, reader
@@ -18,6 +19,8 @@ from streamlake.errors import InvalidOptionError, SourceError
 from streamlake.pipeline.checkpoint_file import HadoopFiles
 from streamlake.storage.file_io import file_io_for, scheme_of
 
+_TEMPORARY = re.compile(r"temporary-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_FILE_SOURCE = "FileStreamSource["
 _QUERY_ID = "sql.streaming.queryId"
 
 
@@ -92,6 +95,24 @@ def query_run(frame: DataFrame, job_id: str) -> QueryRun:
     log = execution.offsetLog()
     logged = LoggedOffsets(frame.sparkSession, log)
     return QueryRun(execution.runId().toString(), log.metadataPath().getParent(), logged)
+
+
+def require_lasting(query: QueryRun) -> None:
+    """Raises InvalidOptionError for the directory that Spark makes where none is given, and removes with the query."""
+    location = str(query.checkpoint.toString())
+    if _TEMPORARY.fullmatch(location.rstrip("/").rpartition("/")[2]):
+        raise InvalidOptionError(
+            f"the query has no checkpoint directory of its own: {location} is a temporary one of Spark's, which goes with the query, "
+            "so that each start would read the source from its beginning and write all rows again. Give one that stays: "
+            '.option("checkpointLocation", ...)'
+        )
+
+
+def files_read(session: SparkSession, job_id: str) -> tuple[str, ...]:
+    """The directories of files that a running query reads, in the words of Spark's sources; none for other sources."""
+    sources = stream_execution(session, job_id).sources()
+    names = [str(sources.apply(at).toString()) for at in range(sources.size())]
+    return tuple(name for name in names if name.startswith(_FILE_SOURCE))
 
 
 def job_of(session: Any) -> str | None:

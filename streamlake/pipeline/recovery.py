@@ -13,8 +13,8 @@ again, their rejects go before that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 from streamlake.checkpoint.committable import Committable
 from streamlake.checkpoint.identity import CheckpointIdentity, offsets_digest
@@ -29,29 +29,10 @@ from streamlake.commit.marker import JOB_ID, KEY_IDS, PROPERTY_PREFIX, Marker
 from streamlake.commit.traces import holds, is_gone
 from streamlake.errors import InvalidOptionError
 from streamlake.pipeline.lineage_check import common_checkpoint, lineage_findings
+from streamlake.pipeline.recovery_plan import Plan, Step
 from streamlake.pipeline.rejects_rewinding import rejects_after
 from streamlake.spec.snapshot import Snapshot
 from streamlake.table.table import Table
-
-
-@dataclass(frozen=True)
-class Step:
-    """One thing that a plan does, in words, and the doing of it."""
-
-    text: str
-    act: Callable[[], object]
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Steps in their order, and what a person should know before."""
-
-    steps: tuple[Step, ...]
-    warnings: tuple[str, ...] = ()
-
-    def carry_out(self) -> None:
-        for step in self.steps:
-            step.act()
 
 
 def without_table(directory: SparkDirectory, pipeline: str, rejects: Table | None = None) -> Plan:
@@ -103,7 +84,7 @@ class Recovery:
         self._given = name
         self.pipeline = name if self.noted is None else self.noted.pipelines.get(name, name)
         self.findings: tuple[Finding, ...] = lineage_findings(
-            table, branch, self.pipeline, directory, self.noted
+            table, branch, self.pipeline, directory, self.noted, named=noted_table
         )
         self._history = History.of(table.metadata, branch, self.pipeline, directory.job_id)
         self._store = CommittableStore(table.io, table.locations, directory.job_id, branch)
@@ -118,7 +99,7 @@ class Recovery:
         """Keep the table and the directory, and agree that the table holds what the directory has committed."""
         at = self._adopted_checkpoint()
         offsets = () if at == NO_CHECKPOINT else self._offsets(at)
-        identity = CheckpointIdentity(self.pipeline, self.directory.job_id, at, (), offsets)
+        identity = CheckpointIdentity(self.pipeline, self.directory.job_id, at, offsets, offsets)
         text = (
             f"commit an empty snapshot to branch '{self.branch}' that marks {_named(at)} of job {self.directory.job_id} as "
             f"the last one of pipeline '{self.pipeline}', so that {_named(at + 1)} is the next to be committed"
@@ -129,7 +110,7 @@ class Recovery:
             (
                 *self._forgetting(after=at, kept=due),
                 Step(text, lambda: marks.adopt(self.table, identity, self._history, key_ids)),
-                self._noting(at, due),
+                self._noting(at, due, passed=self.directory.last_completed),
             ),
             (*self._left_behind(), *self._not_there()),
         )
@@ -145,7 +126,14 @@ class Recovery:
         while f"{PROPERTY_PREFIX}{name}" in self.table.properties:
             name += "x"
         pipelines = {**({} if self.noted is None else self.noted.pipelines), self._given: name}
-        noted = Noted(self.table.uuid, committed=False, pipelines=pipelines)
+        done = self.directory.last_completed
+        noted = Noted(
+            self.table.uuid,
+            committed=False,
+            pipelines=pipelines,
+            passed_id=done,
+            passed_digest=self._logged_digest(done),
+        )
         text = (
             f"note in {self.directory.location} that its pipeline '{self._given}' is '{name}' from here on; "
             f"{_named(self.directory.last_completed + 1)} is the next to be committed, and rows that are in the table already "
@@ -169,7 +157,7 @@ class Recovery:
         kept = [staged for staged in self._due() if staged.identity.checkpoint_id <= checkpoint_id]
         steps += self._forgetting(after=checkpoint_id, kept=kept)
         at = NO_CHECKPOINT if marker is None else marker.checkpoint_id
-        steps.append(self._noting(at, kept))
+        steps.append(self._noting(at, kept, done=checkpoint_id))
         steps += self._rejects_at(checkpoint_id)
         if marker is not None:
             steps.append(self._moving(marker, snapshot))
@@ -422,15 +410,30 @@ class Recovery:
 
         return [Step(text, forget)]
 
-    def _noting(self, checkpoint_id: int, kept: Sequence[Committable] = ()) -> Step:
+    def _noting(
+        self,
+        checkpoint_id: int,
+        kept: Sequence[Committable] = (),
+        *,
+        done: int | None = None,
+        passed: int | None = None,
+    ) -> Step:
+        """Note that the table holds a checkpoint. `done`: what the directory has done then (None: as it is); `passed`: up to where
+        what is not in the table stays out of it (None: as noted)."""
         staged = [each.identity.checkpoint_id for each in kept]
         noted = self.noted or Noted(self.table.uuid, committed=False)
+        if passed is None and noted.passed_id is not None:
+            known = noted.covered(self._logged_digest)
+            passed = min(known, self.directory.last_completed if done is None else done)
         noted = replace(
             noted,
             table_uuid=self.table.uuid,
             committed=checkpoint_id != NO_CHECKPOINT,
             checkpoint_id=None if checkpoint_id == NO_CHECKPOINT else checkpoint_id,
             staged_id=max((each for each in staged if each <= self.directory.last_completed), default=None),
+            passed_id=passed,
+            staged_digest=None,
+            passed_digest=None if passed is None else self._logged_digest(passed),
         )
         text = f"note in {self.directory.location} that the table (uuid {self.table.uuid}) holds {_named(checkpoint_id)}"
         return Step(text, lambda: self.directory.write_note(noted, self._noted_table, self.branch))

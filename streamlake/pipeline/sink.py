@@ -13,9 +13,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from streamlake.catalog.open import open_table
 from streamlake.checkpoint.identity import CheckpointIdentity
+from streamlake.checkpoint.table_note import Calls, Noted
+from streamlake.commit.committer import OVERWRITES
 from streamlake.commit.findings import table_gone
-from streamlake.commit.lineage import lineage_error
+from streamlake.commit.lineage import Finding, lineage_error
 from streamlake.commit.receipt import CommitReceipt
+from streamlake.commit.unnamed import files_summary, require_unread
 from streamlake.errors import (
     InvalidOptionError,
     StreamlakeError,
@@ -24,6 +27,7 @@ from streamlake.errors import (
 )
 from streamlake.failpoints import failpoint
 from streamlake.options import shown
+from streamlake.pipeline.bound_directory import directory_at, require_own_table
 from streamlake.pipeline.checkpoint_table import CheckpointTable
 from streamlake.pipeline.commit_queue import CommitQueue, queue_limit
 from streamlake.pipeline.default_sequence import named_sequence, sequence_columns
@@ -32,13 +36,20 @@ from streamlake.pipeline.direct_query import DirectQuery, direct_stream
 from streamlake.pipeline.direct_tables import DirectTable, write_direct
 from streamlake.pipeline.evolution import EvolutionOptions, renamed
 from streamlake.pipeline.interruption import MicroBatchInterruptedError, short_interruptions
-from streamlake.pipeline.lineage_check import binding_note
+from streamlake.pipeline.lineage_check import KnownDirectory, binding_note, uncovered
 from streamlake.pipeline.micro_batch import run_micro_batch
 from streamlake.pipeline.patience import Patience
-from streamlake.pipeline.query_identity import QueryRun, checkpoint_identity, query_run
+from streamlake.pipeline.query_identity import (
+    QueryRun,
+    checkpoint_identity,
+    files_read,
+    query_run,
+    require_lasting,
+)
 from streamlake.pipeline.rejects import FAIL, REJECT, require_policy, require_records
 from streamlake.pipeline.rejects_run import RejectsRun
 from streamlake.pipeline.sampled_schema import changed_rows, with_inferred_schema
+from streamlake.pipeline.sink_modes import UPSERT_MODES, check_mode
 from streamlake.pipeline.sink_run import SinkRun
 from streamlake.pipeline.start import start_query
 from streamlake.pipeline.turns import turn
@@ -47,7 +58,6 @@ from streamlake.pipeline.upsert_options import (
     identifier_columns,
     key_schema,
     require_delete_mode,
-    unknown_value,
     with_row_kind,
 )
 from streamlake.pipeline.upsert_run import UpsertRun
@@ -59,10 +69,8 @@ from streamlake.spec.snapshot import MAIN_BRANCH
 from streamlake.storage.locations import table_location
 from streamlake.table.table import Table
 from streamlake.tables import create_table, table_schema
-from streamlake.write.upsert_target import CHANGELOG, EQUALITY, POSITION, UPSERT
+from streamlake.write.upsert_target import EQUALITY, POSITION, UPSERT
 
-MODES = ("append", "overwrite", "dynamic-overwrite", UPSERT, CHANGELOG)
-UPSERT_MODES = (UPSERT, CHANGELOG)
 RECEIPTS_KEPT = 200
 _LOG = logging.getLogger(__name__)
 
@@ -81,7 +89,9 @@ class IcebergSink:
     become rows: "fail" stops the stream, "reject" writes them to the table's rejects, at most `max_rejects` per checkpoint
     (None: any number). `schema_evolution` ("none", "add", "full"; None: the table's property `streamlake.schema-evolution`,
     else "none") says how far the table's schema follows the stream's, `rename_columns` gives columns of the table other
-    names once. Raises InvalidOptionError for arguments that contradict each other.
+    names once. A function for `foreachBatch` that calls the sink for some micro-batches only, or from a later one on, says so by
+    `may_join`: otherwise a table that lacks what the query has read before is refused. Raises InvalidOptionError for arguments
+    that contradict each other.
     """
 
     def __init__(
@@ -107,9 +117,10 @@ class IcebergSink:
         rename_columns: Mapping[str, str] | None = None,
         on_error: str = FAIL,
         max_rejects: int | None = None,
+        may_join: bool = False,
         on_commit: Callable[[CommitReceipt], None] | None = None,
     ) -> None:
-        _check_mode(mode, key=key, sequence_by=sequence_by, row_kind=row_kind, delete_mode=delete_mode)
+        check_mode(mode, key=key, sequence_by=sequence_by, row_kind=row_kind, delete_mode=delete_mode)
         if max_continuous_empty_commits < 1:
             raise InvalidOptionError(
                 f"max_continuous_empty_commits is {max_continuous_empty_commits}; it must be at least 1"
@@ -146,6 +157,8 @@ class IcebergSink:
         self.rename_columns = dict(rename_columns or {})
         self.on_error = on_error
         self.max_rejects = max_rejects
+        self.calls = Calls.QUERY if may_join else Calls.FUNCTION
+        """For which checkpoints of its query the table is called."""
         self._on_commit = on_commit
         self._runs: dict[str, SinkRun] = {}
         self._opening: dict[str, Patience] = {}
@@ -176,6 +189,15 @@ class IcebergSink:
         `DataStreamWriter.trigger`, for example `{"availableNow": True}` or `{"processingTime": "10 seconds"}`.
         """
         self.error = None
+        self.calls = Calls.EVERY
+        with self._keeping_errors():
+            session = SparkSession.builder.getOrCreate()
+            patience = Patience(lambda: self.properties)
+            require_own_table(
+                directory_at(session, checkpoint_location),
+                self,
+                lambda: patience.through(lambda: open_table(self.table, self.catalog)),
+            )
         if isinstance(source, KafkaSource):
             return self._start_direct(source, checkpoint_location, trigger, query_name)
         require_records(self.on_error)
@@ -320,6 +342,7 @@ class IcebergSink:
         if run is None or run.run_id != query.run_id:
             self.interrupt(identity.job_id)
             self.finish(identity.job_id)
+            require_lasting(query)
             name = table_location(self.table) if self.catalog is None else self.table
             note = CheckpointTable(frame.sparkSession, query.checkpoint, name, self.branch, self.catalog)
             run = self._opened(query, note, identity, schema, frame.sparkSession)
@@ -336,21 +359,22 @@ class IcebergSink:
     ) -> SinkRun:
         """A run on the table, unless the checkpoint directory remembers a table that this one cannot be."""
         noted = note.read()
-        bound = noted is not None and identity.checkpoint_id
+        refusal = self._refusal(note, noted, identity)
         patience = self._opening[identity.job_id] = Patience(lambda: self.properties)
         try:
-            table = patience.through(lambda: self._table(schema, create=self.create and not bound))
+            table = patience.through(lambda: self._table(schema, create=self.create and refusal is None))
         except TableNotFoundError:
-            if noted is None or not bound:
+            if refusal is None:
                 raise
-            gone = table_gone(self.table, noted.table_uuid)
-            raise lineage_error(gone, replace(note.command, pipeline=identity.pipeline)) from None
+            raise lineage_error(refusal, replace(note.command, pipeline=identity.pipeline)) from None
         finally:
             del self._opening[identity.job_id]
+        summary = {} if self.pipeline else self._unnamed(table, noted, identity, session)
         if noted is not None:
             noted = binding_note(noted, identity.checkpoint_id, table.uuid)
             identity = replace(identity, pipeline=noted.pipelines.get(identity.pipeline, identity.pipeline))
         run = self._new_run(table, note, query.run_id, identity, session)
+        run.summary = summary
         if self.on_error == REJECT:
             run.rejects = RejectsRun(
                 self.table,
@@ -362,6 +386,27 @@ class IcebergSink:
             )
         run.remember(noted, identity, query.logged.of)
         return run
+
+    def _refusal(
+        self, note: CheckpointTable, noted: Noted | None, identity: CheckpointIdentity
+    ) -> Finding | None:
+        """Why no table may be made for the query: there was one before, or another one."""
+        if not identity.checkpoint_id:
+            return None
+        if noted is not None:
+            return table_gone(self.table, noted.table_uuid)
+        directory = KnownDirectory(None, identity.checkpoint_id, None, note.others, self.calls)
+        return uncovered(self.table, None, directory)
+
+    def _unnamed(
+        self, table: Table, noted: Noted | None, identity: CheckpointIdentity, session: SparkSession
+    ) -> dict[str, str]:
+        """What the commits of a stream without a name say of its source. Raises LineageError where another stream without a
+        name has written the same before."""
+        files = files_read(session, identity.job_id)
+        if noted is None and not identity.checkpoint_id and self.mode not in OVERWRITES:
+            require_unread(table.metadata, self.branch, identity, files)
+        return files_summary(files)
 
     def _new_run(
         self,
@@ -381,6 +426,7 @@ class IcebergSink:
             "max_continuous_empty_commits": self.max_continuous_empty_commits,
             "queue": self._queue(table),
             "command": note.command,
+            "calls": self.calls,
             "evolution": evolution,
         }
         if self.mode not in UPSERT_MODES:
@@ -451,20 +497,3 @@ class IcebergSink:
         if self.mode not in UPSERT_MODES:
             return columns
         return key_schema(columns, self.key, self.row_kind, self.table)
-
-
-def _check_mode(mode: str, **upserts: Any) -> None:
-    if mode not in MODES:
-        raise unknown_value("mode", mode, MODES)
-    if mode in UPSERT_MODES:
-        if mode == CHANGELOG and upserts["row_kind"] is None:
-            raise InvalidOptionError(
-                "mode 'changelog' needs to know which changes delete: name the column in row_kind, or use mode 'upsert' "
-                "for a stream of new versions of rows"
-            )
-        return
-    given = [name for name, value in upserts.items() if value]
-    if given:
-        raise InvalidOptionError(
-            f"{', '.join(given)} belongs to the modes upsert and changelog, not to '{mode}'"
-        )

@@ -13,9 +13,9 @@ from pyspark.sql import DataFrame
 from streamlake import clock, ids
 from streamlake.checkpoint.committable import Committable
 from streamlake.checkpoint.delta_manifests import write_delta_manifests
-from streamlake.checkpoint.identity import CheckpointIdentity
+from streamlake.checkpoint.identity import CheckpointIdentity, offsets_digest
 from streamlake.checkpoint.store import CommittableStore
-from streamlake.checkpoint.table_note import NO_CHECKPOINT, Noted
+from streamlake.checkpoint.table_note import NO_CHECKPOINT, Calls, Noted
 from streamlake.commit.committer import OVERWRITES, Committer
 from streamlake.commit.findings import (
     marks_lost,
@@ -87,8 +87,10 @@ class SinkRun:
         queue: CommitQueue | None = None,
         command: RecoverCommand | None = None,
         evolution: EvolutionOptions | None = None,
+        calls: Calls = Calls.EVERY,
     ) -> None:
         self.table = table
+        self._calls = calls
         self.follower = SchemaFollower(table, evolution or EvolutionOptions(), self._settle)
         self.queue = queue
         self.run_id = run_id
@@ -97,12 +99,14 @@ class SinkRun:
         self.committer = Committer(table, branch, command)
         self.store = CommittableStore(table.io, table.locations, job_id, branch)
         self._note = note
-        self._noted = Noted(table.uuid, committed=False)
+        self._noted = Noted(table.uuid, committed=False, calls=calls)
         self._noted_at = clock.monotonic()
         self._max_continuous_empty_commits = max_continuous_empty_commits
         self.rejects: Rejects | None = None
         self.rejected = 0
         self.newest: Newest = {}
+        self.summary: Mapping[str, str] = {}
+        """Of the query as a whole; in each of its commits."""
         self._empty = 0
         self._recovered = False
         self._staged: list[CheckpointIdentity] = []
@@ -116,7 +120,8 @@ class SinkRun:
     ) -> None:
         """Compare the table with what the checkpoint directory noted about it and has in its offset log (`logged`), and
         note it. Raises LineageError."""
-        directory = KnownDirectory(noted, identity.checkpoint_id, logged)
+        others, calls = self._note.others, self._calls
+        directory = KnownDirectory(noted, identity.checkpoint_id, logged, others, calls)
         if noted is not None and noted.table_uuid != self._noted.table_uuid:
             marker = None
         else:
@@ -126,8 +131,7 @@ class SinkRun:
             raise self.committer.error(finding, identity.pipeline)
         known = Noted(self.table.uuid, committed=False) if noted is None else noted
         self._require_staged(known, marker, identity)
-        if known.staged_id is not None and known.staged_id >= identity.checkpoint_id:
-            known = replace(known, staged_id=None)  # Spark runs it again
+        known = _bound(known, identity, self._calls)
         passed = marker is not None and marker.checkpoint_id < identity.checkpoint_id
         self._noted = (
             _with_checkpoint(known, marker.checkpoint_id) if marker is not None and passed else known
@@ -199,9 +203,17 @@ class SinkRun:
         """Spark is about to be told that a checkpoint is done which is only staged."""
         committed = self.committer.last_checkpoint_id
         noted = self._noted if committed is None else _with_checkpoint(self._noted, committed)
-        self._noted = replace(noted, staged_id=identity.checkpoint_id)
+        digest = identity.offsets_digest
+        self._noted = replace(noted, staged_id=identity.checkpoint_id, staged_digest=digest)
         self._write_note()
         self._last_staged = identity.checkpoint_id
+
+    def note_passed(self, identity: CheckpointIdentity) -> None:
+        """Spark is about to take a checkpoint for done that has nothing for the table, and leaves no trace in it."""
+        if self._calls is not Calls.QUERY:
+            digest = identity.offsets_digest
+            self._noted = replace(self._noted, passed_id=identity.checkpoint_id, passed_digest=digest)
+            self._write_note()
 
     def named(self, identity: CheckpointIdentity) -> CheckpointIdentity:
         """The identity under the name that this checkpoint directory has for its pipeline."""
@@ -390,7 +402,7 @@ class SinkRun:
         }
         if self.queue is not None:
             extra[FOLLOWS] = self._last_staged
-        summary = {**watermark_summary(self.newest), **committable.summary}
+        summary = {**self.summary, **watermark_summary(self.newest), **committable.summary}
         if self.rejected and REJECTED_RECORDS not in summary:
             summary = {**summary, REJECTED_RECORDS: str(self.rejected)}
         staged = committable = replace(committable, extra=extra, summary=summary)
@@ -423,6 +435,16 @@ class SinkRun:
 
 def _staged_ahead(found: Iterable[Committable]) -> Iterator[CheckpointIdentity]:
     return (committable.identity for committable in found if FOLLOWS in committable.extra)
+
+
+def _bound(noted: Noted, identity: CheckpointIdentity, calls: Calls) -> Noted:
+    """The note of a query that starts with a checkpoint: what was done before it is agreed on, and Spark runs it again."""
+    before = identity.checkpoint_id - 1
+    if noted.staged_id is not None and noted.staged_id > before:
+        noted = replace(noted, staged_id=None, staged_digest=None)
+    if noted.passed_id is None or noted.passed_id != before:
+        noted = replace(noted, passed_id=before, passed_digest=offsets_digest(identity.start_offsets))
+    return replace(noted, calls=calls)
 
 
 def _with_checkpoint(noted: Noted, checkpoint_id: int) -> Noted:

@@ -18,9 +18,20 @@ from pyspark.sql import DataFrame, SparkSession
 
 from streamlake import clock
 from streamlake.checkpoint.identity import CheckpointIdentity
+from streamlake.checkpoint.table_note import Calls
+from streamlake.commit.lineage import lineage_error
 from streamlake.commit.receipt import CommitReceipt
 from streamlake.errors import InvalidOptionError, StreamlakeError
 from streamlake.options import suggestion
+from streamlake.pipeline.bound_directory import directory_at
+from streamlake.pipeline.bound_tables import (
+    BOUND_PATH,
+    BoundTables,
+    bound_to,
+    tables_finding,
+    template_command,
+)
+from streamlake.pipeline.checkpoint_file import CheckpointFile
 from streamlake.pipeline.checkpoint_step import Step
 from streamlake.pipeline.direct_offsets import DirectOffsets
 from streamlake.pipeline.direct_query import DirectQuery, direct_stream
@@ -28,7 +39,7 @@ from streamlake.pipeline.direct_tables import DirectTable, write_direct
 from streamlake.pipeline.interruption import short_interruptions
 from streamlake.pipeline.parallel import Ending, in_parallel
 from streamlake.pipeline.quarantine import Quarantined, missed_ranges, quarantined
-from streamlake.pipeline.query_identity import checkpoint_identity
+from streamlake.pipeline.query_identity import checkpoint_identity, query_run
 from streamlake.pipeline.row_names import RouteFunction, RowRoute, imported_route
 from streamlake.pipeline.row_tables import RowTableOptions, RowTables
 from streamlake.pipeline.set_aside import SetAside
@@ -40,6 +51,7 @@ from streamlake.pipeline.task_errors import FINAL_ERRORS
 from streamlake.pipeline.upsert_options import unknown_value
 from streamlake.pipeline.while_idle import WhileIdle
 from streamlake.source.kafka_source import KafkaSource
+from streamlake.spec.snapshot import MAIN_BRANCH
 
 _LOG = logging.getLogger(__name__)
 
@@ -148,6 +160,7 @@ class IcebergTables:
         self._is_first = True
         self._aside = None
         self._rows = None
+        self._require_own_tables(str(checkpoint_location), names)
         if names.by_row:
             self._rows = self._row_tables(source, names)
         elif source.topics is not None:
@@ -194,6 +207,8 @@ class IcebergTables:
                 offsets.confirm(identity)
                 step = Step.of(identity)
                 aside = self._aside = self._aside or SetAside.of(frame, identity)
+                if self._is_first:
+                    self._bind(frame, identity)
                 if self._rows is not None:
                     ended = self._rows.write(frame, identity, offsets, step, aside, is_first=self._is_first)
                     self._is_first = False
@@ -316,7 +331,31 @@ class IcebergTables:
 
     def _sink(self, name: str) -> IcebergSink:
         own = {"mode": self._mode, **self._settings, **self._own_settings.get(name, {})}
-        return IcebergSink(name, self._catalog, own.pop("mode"), **own)
+        sink = IcebergSink(name, self._catalog, own.pop("mode"), **own)
+        sink.calls = Calls.QUERY
+        return sink
+
+    @property
+    def _bound(self) -> BoundTables:
+        """What a checkpoint directory keeps of the tables."""
+        branch = str(self._settings.get("branch", MAIN_BRANCH))
+        return BoundTables(self.table, branch, self._default_table)
+
+    def _require_own_tables(self, location: str, names: TableNames) -> None:
+        """Raises LineageError where the directory has read records for other tables."""
+        directory = directory_at(SparkSession.builder.getOrCreate(), location)
+        bound = self._bound
+        found = None if directory is None else tables_finding(directory, bound, names, self._catalog)
+        if found is not None and directory is not None:
+            command = template_command(self.table, bound.branch, self._catalog, directory.location)
+            raise lineage_error(found, command)
+
+    def _bind(self, frame: DataFrame, identity: CheckpointIdentity) -> None:
+        """Keep the tables' template in the checkpoint directory."""
+        file = CheckpointFile(frame.sparkSession, query_run(frame, identity.job_id).checkpoint, BOUND_PATH)
+        content = bound_to(file.read(), self._bound)
+        if content is not None:
+            file.write(content)
 
     def _require_own_tables_used(self, topics: Sequence[str]) -> None:
         """Where all topics are known, so are all tables: one that is described but never written is a slip of the pen."""

@@ -77,6 +77,9 @@ class Note:
     def read(self) -> Noted | None:
         return self._directory.note
 
+    def others(self) -> list[str]:
+        return []
+
     def write(self, noted: Noted) -> None:
         self._io.step(lambda: setattr(self._directory, "note", noted))
 

@@ -56,6 +56,9 @@ class FileNote:
     def read(self) -> Noted | None:
         return self._directory.note(self._table, self._branch)
 
+    def others(self) -> list[str]:
+        return self._directory.other_tables(self._table, self._branch)
+
     def write(self, noted: Noted) -> None:
         self._directory.write_note(noted, self._table, self._branch)
 

@@ -108,6 +108,8 @@ class World:
         """Rows of it that an operator's action took."""
         self.blind: set[int] = set()
         """Those of which the table's history no longer tells that they were taken."""
+        self.undone: set[int] = set()
+        """Rows that a rollback took before Spark heard of their commit."""
         self.suspect = False
         """Whether an operator did what may have to be refused."""
         self.rivals = False
@@ -314,6 +316,16 @@ class World:
         self.suspect = self.suspect or at != self.at
         self.at = at
 
+    def elsewhere(self, rows: int) -> None:
+        """Another table is written from the present directory, for a checkpoint: this one misses it."""
+        directory = self.directory
+        if directory.committed < len(directory.ends):
+            return
+        self.suspect = True
+        self.restart()
+        directory.plan(rows)
+        directory.committed += 1
+
     def lose_directory(self) -> None:
         self.suspect = True
         self.directories.append(Directory(f"job-{len(self.directories)}"))
@@ -335,7 +347,9 @@ class World:
 
     def _move_head(self, snapshot_id: int) -> None:
         self.suspect = True
+        before = self.live().keys()
         self._change(lambda base: with_ref(base, MAIN_BRANCH, SnapshotRef(snapshot_id, "branch")))
+        self.undone |= before - self.live().keys()
         self._note_what_is_taken()
         metadata = self.metadata
         self._before_rollback = {s.snapshot_id for s in metadata.ancestors(metadata.current_snapshot_id)}
@@ -357,7 +371,7 @@ class World:
         cut = max((at for at, entry in enumerate(log) if entry.snapshot_id in gone), default=-1) + 1
         self._change(lambda base: dataclasses.replace(base, snapshots=kept, snapshot_log=log[cut:]))
         if unreferenced and self._before_rollback.isdisjoint(s.snapshot_id for s in chain[:keep]):
-            self.blind |= self.taken
+            self.blind |= self.taken | (self.undone - self.live().keys())
         for path in before - {path for s in kept for path in self._files_of(table, s)}:
             self.files.content.pop(path, None)
 
@@ -443,7 +457,8 @@ class World:
         return live
 
     def check(self) -> None:
-        missing = self.due(self.done) - self.taken - self.live().keys() - self.staged()
+        known = self.live().keys() | self.staged()
+        missing = self.due(self.done) - self.taken - self.blind - known
         assert not missing, f"the rows {sorted(missing)} are lost"
 
     def staged(self) -> set[int]:

@@ -42,6 +42,17 @@ def rolled_back_to_a_history_that_has_lost_its_beginning(world: World) -> None:
 
 
 @case
+def rolled_back_and_expired_before_spark_heard_of_the_commit(world: World) -> None:
+    """The one thing that nobody can know, see `blind`: the history is merely short."""
+    world.append_foreign()
+    world.checkpoint(1, fault=Fault(4, "die-after"))
+    world.roll_back(1)
+    world.append_foreign()
+    world.expire(1)
+    world.checkpoint(0)
+
+
+@case
 def dropped_and_created_while_a_driver_runs(world: World) -> None:
     world.checkpoint(1)
     world.recreate()
@@ -58,6 +69,26 @@ def dropped_and_created_before_an_empty_checkpoint(world: World) -> None:
     world.catch_up()
     world.checkpoint(1)
     world.catch_up()
+    assert world.checkpoint(1) == "refused"
+
+
+@case
+def another_table_was_written_from_the_directory(world: World) -> None:
+    """Nobody goes on behind the hole; where nothing was read meanwhile, there is none."""
+    world.checkpoint(1)
+    world.catch_up()
+    world.elsewhere(0)
+    assert world.checkpoint(1) in ("committed", "staged")
+    world.catch_up()
+    world.elsewhere(1)
+    assert world.checkpoint(1) == "refused"
+    world.restart()
+    assert world.checkpoint(1) == "refused"
+
+
+@case
+def another_table_was_written_from_the_directory_first(world: World) -> None:
+    world.elsewhere(2)
     assert world.checkpoint(1) == "refused"
 
 

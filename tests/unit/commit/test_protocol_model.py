@@ -104,6 +104,10 @@ class Protocol(RuleBasedStateMachine):
             "recreate": self.world.recreate,
         }[what]()
 
+    @rule(rows=st.integers(0, 5))
+    def directory_of_another_table(self, rows: int) -> None:
+        self.world.elsewhere(rows)
+
     @rule(what=st.sampled_from(["copy", "switch 0", "switch 1", "lose"]))
     def operator_and_directory(self, what: str) -> None:
         {

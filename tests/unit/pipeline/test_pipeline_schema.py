@@ -20,7 +20,7 @@ from streamlake.errors import InvalidOptionError
 from streamlake.pipeline import pipeline_file
 from streamlake.pipeline.evolution import LEVELS
 from streamlake.pipeline.pipeline_file import AVRO_SCHEMA_FILE, FILE_FORMATS, parse_pipeline
-from streamlake.pipeline.sink import MODES
+from streamlake.pipeline.sink_modes import MODES
 from streamlake.records import SEQUENCE
 from streamlake.source import source_options
 from streamlake.source.kafka_source import FORMATS, METADATA_TYPES

@@ -11,13 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from streamlake.catalog.open import open_table
+from streamlake.catalog.open import create, open_table
+from streamlake.checkpoint.identity import offsets_digest
 from streamlake.cli.main import main
 from streamlake.commit.committer import Committer
 from streamlake.commit.receipt import Outcome
 from streamlake.errors import FencedError, LineageError
 from streamlake.pipeline.lineage_check import lineage_findings
 from streamlake.pipeline.sink_run import SinkRun
+from streamlake.spec.ddl import parse_ddl
 from streamlake.spec.table_metadata import TableMetadata
 from streamlake.table.append_files import AppendFiles
 from streamlake.table.manage_refs import ManageRefs
@@ -27,7 +29,7 @@ from streamlake.table.update_properties import UpdateProperties
 from streamlake.tables import load_table
 from tests.helpers.batch_write import write_files
 from tests.helpers.invariants import check_table, live_data_files
-from tests.helpers.local_stream import LocalStream, Record
+from tests.helpers.local_stream import DDL, LocalStream, Record
 
 MODES = ("append", "upsert")
 
@@ -663,7 +665,7 @@ def test_a_driver_that_still_runs_is_fenced_by_the_recovery(
 def test_a_recovery_that_was_cut_short_is_done_again(
     stream: LocalStream, kept: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from streamlake.pipeline.recovery import Plan
+    from streamlake.pipeline.recovery_plan import Plan
 
     stream.start(4)
     words = ["recover", stream.location, "--pipeline", "p", "--checkpoint-location", str(stream.path)]
@@ -672,3 +674,98 @@ def test_a_recovery_that_was_cut_short_is_done_again(
         assert streamlake(*words, "--rewind-to=1", "--yes") == 0
     assert streamlake(*words, "--rewind-to=1", "--yes") == 0
     finish(stream, expected(stream.mode, records(10)))
+
+
+# A directory that was used for another table
+
+
+def elsewhere(stream: LocalStream, checkpoints: int, capsys: pytest.CaptureFixture[str]) -> LocalStream:
+    """The directory is bound to another table, by a person, and goes on there."""
+    other = LocalStream(stream.path.parent, stream.source, mode=stream.mode, location=f"{stream.location}-2")
+    create(other.location, parse_ddl(DDL))
+    streamlake(
+        "recover",
+        other.location,
+        "--pipeline",
+        "p",
+        "--checkpoint-location",
+        str(stream.path),
+        "--adopt",
+        "--yes",
+    )
+    capsys.readouterr()
+    other.start(checkpoints)
+    return other
+
+
+def test_a_directory_is_not_used_for_another_table(
+    stream: LocalStream, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stream.start(3)
+    other = LocalStream(stream.path.parent, stream.source, mode=stream.mode, location=f"{stream.location}-2")
+    create(other.location, parse_ddl(DDL))
+    message = refused(other)
+    assert f"without {other.location}: it has written {stream.location}" in message
+    assert findings(other) == ["other-table"]
+    assert findings(stream) == []
+    recover(other, message, "--rewind-to=-1", capsys)
+    finish(other, expected(stream.mode, records(10)))
+
+
+def test_a_directory_goes_on_into_another_table(
+    stream: LocalStream, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stream.start(3)
+    other = elsewhere(stream, 0, capsys)
+    finish(other, expected(stream.mode, records(10)[6:]))
+
+
+def test_what_went_into_another_table_is_written_again(
+    stream: LocalStream, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stream.start(2)
+    elsewhere(stream, 2, capsys)
+    message = refused(stream)
+    assert "has done checkpoints 2 to 3 without" in message
+    assert findings(stream) == ["gap"]
+    recover(stream, message, "--rewind-to=1", capsys)
+    finish(stream, expected(stream.mode, records(10)))
+
+
+def test_what_went_into_another_table_stays_out(
+    stream: LocalStream, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stream.start(2)
+    elsewhere(stream, 2, capsys)
+    recover(stream, refused(stream), "--adopt", capsys)
+    finish(stream, expected(stream.mode, records(4), records(10)[8:]))
+
+
+def test_no_other_way_out_approves_of_a_gap(stream: LocalStream, capsys: pytest.CaptureFixture[str]) -> None:
+    stream.start(2)
+    elsewhere(stream, 2, capsys)
+    words = [
+        "recover",
+        stream.location,
+        "--pipeline",
+        "p",
+        "--checkpoint-location",
+        str(stream.path),
+        "--yes",
+    ]
+    for way in ("--rollback-table", "--rewind-to=2"):
+        streamlake(*words, way)
+        assert findings(stream) == ["gap"]
+    capsys.readouterr()
+    recover(stream, refused(stream), "--rewind-to=1", capsys)
+    finish(stream, expected(stream.mode, records(10)))
+
+
+def test_a_commit_names_its_first_offsets(stream: LocalStream) -> None:
+    """Each begins where the one before ends."""
+    stream.start()
+    summaries = [snapshot.summary for snapshot in open_table(stream.location).snapshots]
+    firsts = [summary["streamlake.first-offsets-digest"] for summary in summaries]
+    lasts = [summary["streamlake.offsets-digest"] for summary in summaries]
+    assert firsts[1:] == lasts[:-1]
+    assert firsts[0] == offsets_digest(())

@@ -1,0 +1,130 @@
+"""Streams without a name that would write the same rows again: an unnamed pipeline is known by its checkpoint directory alone,
+so a new directory is a new stream, which reads its source from the beginning.
+
+Asked once, at the first micro-batch of a new directory. Only offsets that can be compared are: those of Kafka, and those of
+one directory of files. Invariant: streams whose offsets cannot be compared are never taken for one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from streamlake.checkpoint.identity import CheckpointIdentity
+from streamlake.commit.history import marker_of
+from streamlake.commit.marker import PROPERTY_PREFIX, Told, told_by_name
+from streamlake.commit.offset_summary import END_OFFSETS, committed_offsets, source_offsets
+from streamlake.errors import DataInvalidError, LineageError
+from streamlake.source.offsets import Partition, flatten
+from streamlake.spec.snapshot import Snapshot
+from streamlake.spec.table_metadata import TableMetadata
+
+FILES_READ = "streamlake.files-read"
+"""In the snapshots of an unnamed pipeline: the directories of files that its query reads, as a JSON list."""
+_COUNTER, _FILES = "logOffset", "files"
+_SHOWN = 3
+
+
+def require_unread(
+    metadata: TableMetadata, branch: str, identity: CheckpointIdentity, files_read: Sequence[str]
+) -> None:
+    """Raises LineageError where another unnamed pipeline has committed what the first checkpoint of this one has read.
+    `files_read` are the directories of files that the query reads."""
+    for told in _unnamed(metadata, branch):
+        if told.marker.job_id == identity.job_id:
+            continue
+        own = [each for each in metadata.snapshots if marker_of(each, told.marker.job_id) is not None]
+        what = _read_twice(identity, files_read, own)
+        if what is not None:
+            raise LineageError(
+                f"{metadata.location} holds rows of a stream without a name (job {told.marker.job_id}, checkpoint "
+                f"{told.marker.checkpoint_id}) which has read {what} already. This stream has no name either, and its checkpoint "
+                f"directory is new (job {identity.job_id}): it would write these rows again. Nothing was written. To go on with the "
+                "stream, start it with its own checkpoint directory. To write the rows again on purpose, or because these are two "
+                "streams, give this one a name: pipeline='...' (`name:` in a pipeline file)"
+            )
+
+
+def has_unnamed(metadata: TableMetadata, branch: str) -> bool:
+    """Whether a stream without a name has committed to a branch."""
+    return any(True for _ in _unnamed(metadata, branch))
+
+
+def files_summary(files_read: Sequence[str]) -> dict[str, str]:
+    """The summary entry of an unnamed pipeline's commit."""
+    return {FILES_READ: json.dumps(list(files_read))} if files_read else {}
+
+
+def is_unnamed(pipeline: str, job_id: str) -> bool:
+    """Whether a pipeline has the name that a stream gets which was given none: its table, and its job."""
+    return pipeline.endswith(f":{job_id}")
+
+
+def _unnamed(metadata: TableMetadata, branch: str) -> Iterator[Told]:
+    for name in metadata.properties:
+        if not name.startswith(PROPERTY_PREFIX):
+            continue
+        told = None
+        with contextlib.suppress(DataInvalidError):
+            told = told_by_name(metadata, name)
+        if told is None or told.branch != branch:
+            continue
+        if is_unnamed(name.removesuffix(f"@{branch}"), told.marker.job_id):
+            yield told
+
+
+def _read_twice(
+    identity: CheckpointIdentity, files_read: Sequence[str], snapshots: Sequence[Snapshot]
+) -> str | None:
+    """What both have read, in words; None where that is nothing, or cannot be known."""
+    if not snapshots:
+        return None
+    newest = max(snapshots, key=lambda each: each.sequence_number).summary
+    ours = source_offsets(identity.end_offsets)
+    theirs = committed_offsets(newest)
+    if ours is not None and theirs is not None:
+        return _shown(part for part, first in ours.first.items() if first < theirs.get(part, 0))
+    their_texts = _texts(newest)
+    if len(their_texts) != len(identity.end_offsets):
+        return None
+    for own, other in zip(identity.end_offsets, their_texts, strict=True):
+        ends, reached = _kafka(own), _kafka(other)
+        found = _shown(part for part, end in ends.items() if 0 < end <= reached.get(part, 0))
+        if found is not None:
+            return found
+    both = [name for name in files_read if name in _listed(newest.get(FILES_READ))]
+    if both:
+        return f"files of {', '.join(both[:_SHOWN])}"
+    same = any(_texts(each.summary) == list(identity.end_offsets) for each in snapshots)
+    return "the same files" if same and any(_is_of_files(text) for text in identity.end_offsets) else None
+
+
+def _shown(parts: Iterator[Partition] | Any) -> str | None:
+    names = [f"{topic}-{partition}" for topic, partition in sorted(parts)]
+    if not names:
+        return None
+    more = len(names) - _SHOWN
+    return f"records of {', '.join(names[:_SHOWN])}" + (f" and {more} more partitions" if more > 0 else "")
+
+
+def _kafka(text: str) -> dict[Partition, int]:
+    """The offsets of Spark's own Kafka source; none for another one's."""
+    with contextlib.suppress(ValueError, TypeError, AttributeError):
+        return flatten(json.loads(text))
+    return {}
+
+
+def _is_of_files(text: str) -> bool:
+    return f'"{_COUNTER}"' in text and f'"{_FILES}"' in text
+
+
+def _texts(summary: Mapping[str, str]) -> list[str]:
+    return _listed(summary.get(END_OFFSETS))
+
+
+def _listed(text: str | None) -> list[str]:
+    with contextlib.suppress(ValueError, TypeError):
+        return [str(each) for each in json.loads(text or "[]")]
+    return []

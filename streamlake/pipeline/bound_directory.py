@@ -1,0 +1,119 @@
+"""A checkpoint directory against the table of its query before the query starts, also where there is nothing to do.
+
+Place in the flow: `IcebergSink.start`, before Spark is asked for anything. The first micro-batch of a run compares the two
+again, with what its driver knows then. Invariant: nothing is written here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol, cast
+
+from pyspark.sql import SparkSession
+
+from streamlake.checkpoint.spark_directory import SparkDirectory
+from streamlake.checkpoint.table_note import Calls
+from streamlake.commit.findings import of_many, other_table, table_gone
+from streamlake.commit.lineage import CatalogOption, Finding, RecoverCommand, lineage_error
+from streamlake.errors import InvalidOptionError, MissingFileError, TableNotFoundError
+from streamlake.pipeline.bound_tables import BoundTables
+from streamlake.pipeline.checkpoint_file import HadoopFiles
+from streamlake.pipeline.lineage_check import lineage_findings
+from streamlake.storage.file_info import FileInfo
+from streamlake.storage.file_io import FileIO, file_io_for, scheme_of
+from streamlake.storage.locations import table_location
+from streamlake.table.table import Table
+
+
+class BoundSink(Protocol):
+    """What is asked of a sink."""
+
+    @property
+    def table(self) -> str: ...
+
+    @property
+    def catalog(self) -> CatalogOption: ...
+
+    @property
+    def branch(self) -> str: ...
+
+    @property
+    def pipeline(self) -> str | None: ...
+
+    @property
+    def create(self) -> bool: ...
+
+
+def directory_at(session: SparkSession, location: str) -> SparkDirectory | None:
+    """The checkpoint directory of a query; None when none has been started there. Raises InvalidOptionError without one."""
+    if not location or location == str(None):
+        raise InvalidOptionError(
+            "no checkpoint_location is given: without a checkpoint directory that stays, each start reads the source from its "
+            "beginning and writes all rows again"
+        )
+    jvm: Any = session._jvm
+    path = jvm.org.apache.hadoop.fs.Path(location)
+    files = HadoopFiles(session, path)
+    full = str(files.system.makeQualified(path).toString())
+    try:
+        if scheme_of(full) in ("", "file"):
+            where = table_location(location)
+            return SparkDirectory(where, file_io_for(where))
+        return SparkDirectory(full, cast(FileIO, _HadoopReads(files)))
+    except InvalidOptionError:
+        return None
+
+
+def require_own_table(directory: SparkDirectory | None, sink: BoundSink, opened: Callable[[], Table]) -> None:
+    """Raises LineageError where the directory and the sink's table disagree, TableNotFoundError where there is no table and none
+    may be created."""
+    if directory is None or not directory.next_checkpoint:
+        return
+    found, command = own_findings(directory, sink, opened)
+    if found:
+        raise lineage_error(found[0], command)
+
+
+def own_findings(
+    directory: SparkDirectory, sink: BoundSink, opened: Callable[[], Table], calls: Calls = Calls.EVERY
+) -> tuple[tuple[Finding, ...], RecoverCommand]:
+    """Every disagreement between a directory and the table of a sink, and the command of their ways out. Raises
+    TableNotFoundError where there is no table and none may be created, and what `lineage_findings` raises."""
+    named = table_location(sink.table) if sink.catalog is None else sink.table
+    noted = directory.note(named, sink.branch)
+    own = sink.pipeline or f"{sink.table}:{directory.job_id}"
+    own = own if noted is None else noted.pipelines.get(own, own)
+    command = RecoverCommand(named, own, sink.branch, sink.catalog, directory.location)
+    done = directory.next_checkpoint - 1
+    many = BoundTables.of(directory) if calls is Calls.EVERY else None
+    if many is not None and done >= 0:
+        return (of_many(named, done, str(many)),), command
+    try:
+        table = opened()
+    except TableNotFoundError:
+        if done < 0 or calls is not Calls.EVERY:
+            return (), command
+        if noted is not None:
+            return (table_gone(sink.table, noted.table_uuid),), command
+        if not sink.create:
+            raise
+        return (other_table(named, done, directory.other_tables(named, sink.branch)),), command
+    found = lineage_findings(table, sink.branch, own, directory, noted, named=named, calls=calls)
+    return found, command
+
+
+class _HadoopReads:
+    """The reading part of a FileIO, by Spark's own file systems."""
+
+    def __init__(self, files: HadoopFiles) -> None:
+        self._files = files
+
+    def read_bytes(self, path: str) -> bytes:
+        text = self._files.read(self._files.path(path))
+        if text is None:
+            raise MissingFileError(f"{path} is not there")
+        return text.encode()
+
+    def list_prefix(self, path: str) -> Iterator[FileInfo]:
+        for name in self._files.names(path):
+            yield FileInfo(f"{path}/{name}", 0, 0)
