@@ -15,6 +15,7 @@ from streamlake.options import check_option_names
 
 REJECT, ALLOW = "reject", "allow"
 FULL_UPDATES = "change_streams_update_full"
+CAPTURE_MODE = "debezium.capture-mode"
 
 _CHOICES: dict[str, tuple[str, ...] | None] = {
     "debezium.time-precision-mode": (
@@ -28,7 +29,7 @@ _CHOICES: dict[str, tuple[str, ...] | None] = {
     "debezium.decimal-handling-mode": ("precise", "string", "double"),
     "debezium.binary-handling-mode": ("bytes", "base64", "hex"),
     "debezium.unavailable-value-placeholder": None,
-    "debezium.capture-mode": (
+    CAPTURE_MODE: (
         "change_streams",
         FULL_UPDATES,
         "change_streams_with_pre_image",

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from streamlake.decode.missing_documents import lacks_documents
 from streamlake.decode.nulled_values import nulled_columns
 from streamlake.errors import DecodeError, StreamlakeError
 from streamlake.pipeline.check_points import Points
@@ -106,6 +107,13 @@ def check_records(
             continue
         return
     _warn_of_nulls(patient, values, points)
+    if lacks_documents(patient.format, values, patient.settings.decode):
+        points.error(
+            RECORDS,
+            "no update among the newest records has its document, so none of them would change the table. Set the connector's "
+            "capture.mode to change_streams_update_full; if documents are deleted so soon that this is right, set the source "
+            "option debezium.capture-mode=change_streams_update_full",
+        )
     if read:
         points.right(RECORDS, f"the newest {read:,} records can be read and decode ({source.format})")
     else:

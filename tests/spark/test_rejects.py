@@ -322,3 +322,24 @@ def test_numbers_that_a_decimal_has_no_room_for_are_rejects(stream: KafkaStream)
     found = load_table(stream.location).scan().to_arrow().sort_by("id").to_pylist()
     assert found == [{"id": id, "a": rows[id][0], "b": rows[id][1]} for id in (0, 3)]
     assert [row["offset"] for row in rejects(stream)] == [1, 2, 4]
+
+
+def test_records_that_would_end_a_worker_are_rejects(stream: KafkaStream):
+    """Too deep for a reader that looks for new columns, too wide, and a date that no column holds."""
+    deep = b'{"id": 1, "x": ' + b"[" * 30_000 + b"]" * 30_000 + b"}"
+    wide = b'{"f0": 0, ' + b", ".join(b'"f%d": 1' % number for number in range(60_000)) + b"}"
+    late = b'{"id": 2, "day": "+999999999-01-01"}'
+    create_table(stream.location, "id long, name string, day date", properties={})
+    stream.broker.produce(
+        stream.topic, [value(0), deep, value(1), wide, late, *map(value, range(2, 50))], partition=0
+    )
+    settings: dict[str, Any] = {"pipeline": "numbers", "schema_evolution": "add"}
+    with pytest.raises(DecodeError, match=r"offset 1\b.*nested too deeply"):
+        stream.run(stream.sink(**settings), schema=None)
+    stream.run(stream.sink(on_error="reject", **settings), schema=None)
+    assert stream.ids() == list(range(50))
+    assert [(row["offset"], row["value"] in (deep, wide, late)) for row in rejects(stream)] == [
+        (1, True),
+        (3, True),
+        (4, True),
+    ]

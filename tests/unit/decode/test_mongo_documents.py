@@ -9,6 +9,7 @@ import uuid
 import pytest
 
 from streamlake.decode.envelopes import open_decoder
+from streamlake.decode.missing_documents import lacks_documents
 from streamlake.errors import DecodeError, InvalidOptionError
 from streamlake.records import RowKind
 from streamlake.spec.ddl import parse_ddl
@@ -141,3 +142,21 @@ def test_keys_that_are_uuids(count):
     found = open_decoder("debezium-json", table, ["_id"], {}).decode(raw_batch(records))
     assert found.rows.column("_id").to_pylist() == [ID.bytes] * (count + 1)
     assert found.rows.column("_row_kind")[count].as_py() == RowKind.DELETE
+
+
+@pytest.mark.parametrize(
+    ("updates", "options", "lacking"),
+    [
+        ([None, None], {}, True),
+        ([None, {"_id": 1}], {}, False),
+        ([], {}, False),
+        ([None], {"debezium.capture-mode": "change_streams_update_full"}, False),
+    ],
+)
+def test_check_sees_a_connector_that_sends_no_documents(updates, options, lacking):
+    records = [event({"_id": 0}), *(event(document, op="u") for document in updates), event(None, op="d")]
+    values = [json.dumps(record["value"]).encode() for record in records]
+    assert lacks_documents("debezium-json", values, options) is lacking
+    assert not lacks_documents("debezium-unwrapped-json", values, options)
+    other = [value.replace(b"mongodb", b"postgresql") for value in values]
+    assert not lacks_documents("debezium-json", other, options)
