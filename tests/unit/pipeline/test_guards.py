@@ -167,7 +167,12 @@ def check_restart_under_the_same_job_id(home: Path) -> None:
     class Query(LocalStream):
         def identity(self, checkpoint_id: int) -> CheckpointIdentity:
             local = {"sql.streaming.queryId": self.directory.job_id, "sql.streaming.runId": self.run_id}
-            log = SimpleNamespace(get=lambda at: _Entry(self.directory.end_offsets(at) if at >= 0 else None))
+            log = SimpleNamespace(
+                get=lambda at: _Entry(self.directory.end_offsets(at) if at >= 0 else None),
+                metadataPath=lambda: SimpleNamespace(
+                    getParent=lambda: SimpleNamespace(toString=lambda: str(self.path))
+                ),
+            )
             context = SimpleNamespace(getLocalProperty=local.get)
             frame: Any = SimpleNamespace(sparkSession=SimpleNamespace(sparkContext=context))
             with Patch.context() as patch:
