@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from streamlake import clock
 from streamlake.checkpoint.committable import Committable
 from streamlake.checkpoint.identity import CheckpointIdentity
-from streamlake.checkpoint.table_note import Noted
+from streamlake.checkpoint.table_note import Calls, Noted
 from streamlake.commit.lineage import RecoverCommand
 from streamlake.commit.receipt import CommitReceipt, Outcome
 from streamlake.errors import (
@@ -95,6 +95,7 @@ class UpsertRun(SinkRun):
         queue: CommitQueue | None = None,
         command: RecoverCommand | None = None,
         evolution: EvolutionOptions | None = None,
+        calls: Calls = Calls.EVERY,
     ) -> None:
         super().__init__(
             table,
@@ -107,6 +108,7 @@ class UpsertRun(SinkRun):
             queue=queue,
             command=command,
             evolution=evolution,
+            calls=calls,
         )
         self._session = session
         self._options = options
