@@ -41,6 +41,11 @@ class CommittableStore:
         self._io.delete(self.path(identity.checkpoint_id))
         failpoint("committable-removed")
 
+    def withdraw(self, identity: CheckpointIdentity) -> None:
+        """Forget a Committable that must never be committed. A loss of power may undo a deletion: it is emptied first."""
+        self._io.write_bytes(self.path(identity.checkpoint_id), b"")
+        self.remove(identity)
+
     def path(self, checkpoint_id: int) -> str:
         """Where the Committable of a checkpoint is."""
         return self._locations.committable(self._owner, checkpoint_id)
@@ -53,5 +58,5 @@ def staged_by_all_jobs(io: FileIO, locations: TableLocations) -> Iterator[Commit
 
 def _staged(io: FileIO, directory: str) -> Iterator[Committable]:
     for info in io.list_prefix(directory):
-        if info.path.endswith(".json"):
+        if info.path.endswith(".json") and info.size:  # an empty one is withdrawn
             yield committable_from_bytes(io.read_bytes(info.path), info.path)

@@ -19,6 +19,7 @@ from streamlake.errors import InvalidOptionError, MissingFileError, TableNotFoun
 from streamlake.pipeline.bound_tables import BoundTables
 from streamlake.pipeline.checkpoint_file import HadoopFiles
 from streamlake.pipeline.lineage_check import lineage_findings
+from streamlake.pipeline.power_loss import remove_what_power_took
 from streamlake.storage.file_info import FileInfo
 from streamlake.storage.file_io import FileIO, file_io_for, scheme_of
 from streamlake.storage.locations import table_location
@@ -45,12 +46,14 @@ class BoundSink(Protocol):
 
 
 def directory_at(session: SparkSession, location: str) -> SparkDirectory | None:
-    """The checkpoint directory of a query; None when none has been started there. Raises InvalidOptionError without one."""
+    """The checkpoint directory of a query that is to start, rid of what a loss of power left of Spark's entries; None when none
+    has been started there. Raises InvalidOptionError without one."""
     if not location or location == str(None):
         raise InvalidOptionError(
             "no checkpoint_location is given: without a checkpoint directory that stays, each start reads the source from its "
             "beginning and writes all rows again"
         )
+    remove_what_power_took(session, location)
     jvm: Any = session._jvm
     path = jvm.org.apache.hadoop.fs.Path(location)
     files = HadoopFiles(session, path)

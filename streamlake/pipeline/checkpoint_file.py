@@ -99,6 +99,7 @@ class CheckpointFile:
         self._files = HadoopFiles(session, checkpoint)
         self._path = self._files.path(path)
         self._next = self._files.path(f"{path}.next")
+        self._is_written = False
 
     def read(self) -> str | None:
         """The text; None when there is no such file."""
@@ -112,6 +113,10 @@ class CheckpointFile:
     def write(self, content: bytes) -> None:
         """Write the file in one piece, in place of an older one."""
         self._files.replace(self._path, content)
+        if not self._is_written:
+            # What an older version left is of no more use, and whoever removes the file means its content.
+            self._files.system.delete(self._next, False)
+            self._is_written = True
 
 
 def _is_whole(text: str) -> bool:

@@ -21,7 +21,6 @@ from streamlake import clock
 from streamlake.errors import InvalidOptionError, SourceError
 from streamlake.pipeline.direct_offsets import DirectOffsets
 from streamlake.pipeline.offset_log import OffsetLog
-from streamlake.pipeline.power_loss import remove_what_power_took
 from streamlake.pipeline.worker_start import start_workers
 from streamlake.source.kafka_source import KafkaSource
 
@@ -62,7 +61,6 @@ def direct_stream(
     is_bounded = any(trigger.get(name) for name in _BOUNDED)
     trigger = _ALWAYS if is_bounded else trigger
     start_workers(spark)
-    remove_what_power_took(spark, checkpoint_location)
     log = OffsetLog(spark, checkpoint_location)
     offsets = DirectOffsets(source, log, _interval_ms(spark, trigger), is_bounded)
     offsets.close()

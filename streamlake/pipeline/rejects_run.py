@@ -114,6 +114,9 @@ class RejectsRun:
         results = self._written.pop(identity.checkpoint_id, ())
         count = sum(result.rows for result in results)
         if not count:
+            if self._staged.pop(identity.checkpoint_id, None) is not None and self._run is not None:
+                # The checkpoint is written again, and its records have become rows this time.
+                self._run.forget_superseded(own_identity(identity))
             return 0
         run = self._opened()
         assert run is not None, "rejects were written to a table that is not there"
@@ -140,7 +143,7 @@ class RejectsRun:
                     self._require_fit(run, committable)
                     self._commit(committable)
                 else:
-                    run.store.remove(committable.identity)
+                    run.store.withdraw(committable.identity)
         self._recovered = True
 
     def _require_fit(self, run: SinkRun, committable: Committable) -> None:

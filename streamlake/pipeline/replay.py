@@ -43,6 +43,7 @@ from streamlake.errors import (
     LineageError,
     OutdatedValuesError,
     SchemaMismatchError,
+    StagedUnfitError,
 )
 from streamlake.pipeline.checkpoint_table import CheckpointTable
 from streamlake.pipeline.default_sequence import sequence_columns
@@ -219,8 +220,9 @@ class _Replay:
     def _recommitted(self, committable: Committable) -> bool:
         """Commit what was staged; False where it can be no more, and its records are replayed like any others."""
         try:
+            self._run.require_fit(committable)
             self._run.commit(committable, outcome=Outcome.RECOVERED)
-        except (IndexDamagedError, OutdatedValuesError):
+        except (IndexDamagedError, OutdatedValuesError, StagedUnfitError):
             return False
         return True
 

@@ -417,20 +417,20 @@ class SinkRun:
         self._forget(lambda staged: staged.checkpoint_id < identity.checkpoint_id)
 
     def forget_superseded(self, identity: CheckpointIdentity) -> None:
-        """Remove what was staged under the id of this checkpoint, which turned out to have other offsets and no rows."""
-        self._forget(
-            lambda staged: (
-                staged.checkpoint_id == identity.checkpoint_id and not staged.covers_the_same(identity)
-            )
-        )
+        """Withdraw what was staged under the id of this checkpoint, which turned out to have nothing for the table: because it
+        has other offsets now, or because others have committed meanwhile."""
+        for staged in self._taken_off(lambda each: each.checkpoint_id == identity.checkpoint_id):
+            self.store.withdraw(staged)
 
     def _forget(self, chosen: Callable[[CheckpointIdentity], bool]) -> None:
+        for staged in self._taken_off(chosen):
+            self.store.remove(staged)
+
+    def _taken_off(self, chosen: Callable[[CheckpointIdentity], bool]) -> list[CheckpointIdentity]:
         with self._staged_lock:
             old = [staged for staged in self._staged if chosen(staged)]
-        for staged in old:
-            self.store.remove(staged)
-        with self._staged_lock:
             self._staged = [staged for staged in self._staged if staged not in old]
+        return old
 
 
 def _staged_ahead(found: Iterable[Committable]) -> Iterator[CheckpointIdentity]:

@@ -9,7 +9,6 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
 from streamlake.errors import FencedError, InvalidOptionError
-from streamlake.pipeline.power_loss import remove_what_power_took
 
 _LOG_TAKEN = ("CONCURRENT_STREAM_LOG_UPDATE", "Multiple streaming jobs detected")
 """Spark's words where an entry of its offset log or commit log is there which a query was about to write."""
@@ -49,7 +48,6 @@ def start_query(
         raise InvalidOptionError(
             "the DataFrame is not a stream: read it with spark.readStream, so that there is a checkpoint to restart from"
         )
-    remove_what_power_took(frame.sparkSession, str(checkpoint_location))
     writer = frame.writeStream.foreachBatch(process).outputMode(output_mode)
     writer = writer.option("checkpointLocation", str(checkpoint_location))
     if trigger:

@@ -57,6 +57,16 @@ def test_a_directory_does_not_go_on_into_another_table(landing: Landing, other: 
     assert landing.ids() == list(range(200))
 
 
+def test_a_plan_that_a_loss_of_power_left_empty_is_made_again(landing: Landing, other: str):
+    """It stands in nobody's way, and was not committed yet."""
+    landing.land()
+    plans = Path(landing.checkpoint, "offsets")
+    (plans / "2").write_bytes(b"")
+    landing.run(landing.sink())
+    assert landing.ids() == list(range(300))
+    assert (plans / "2").read_bytes()
+
+
 def test_a_table_that_is_not_there_is_not_made_for_a_directory_that_has_come_some_way(
     landing: Landing, other: str
 ):

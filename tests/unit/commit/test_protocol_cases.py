@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from random import Random
 from unittest.mock import patch
 
 import pytest
@@ -161,6 +162,21 @@ def the_recovery_of_several_fails_and_the_same_run_tries_again(world: World) -> 
         world.checkpoint(1, fault=Fault(at, "late"))
     world.checkpoint(2)
     world.catch_up()
+
+
+@case
+def a_withdrawn_checkpoint_comes_back_with_the_power(world: World) -> None:
+    """Spark has lost its plan, plans another one without rows, and a later loss of power undoes that the staged one was
+    removed."""
+    world.checkpoint(1, 1, Fault(2, "die-after"))
+    world.lose_power(Random(0), offsets=1)
+    world.checkpoint(0)
+    world.checkpoint(0)
+    world.checkpoint(0, 1, Fault(0, "die-before"))
+    world.lose_power(Random(0))
+    world.checkpoint(0)
+    assert not world.live()
+    world.checkpoint(4)
 
 
 def of_upserts_its_rows_are_replaced_before_it_hears_of_its_commit(world: World) -> None:

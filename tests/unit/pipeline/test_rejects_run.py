@@ -14,7 +14,13 @@ from streamlake.catalog.open import open_table
 from streamlake.checkpoint.spark_directory import SparkDirectory
 from streamlake.cli.main import main
 from streamlake.commit import recovery as marks
-from streamlake.errors import InvalidOptionError, SchemaMismatchError, StreamlakeError, TooManyRejectsError
+from streamlake.errors import (
+    InvalidOptionError,
+    OutdatedValuesError,
+    SchemaMismatchError,
+    StreamlakeError,
+    TooManyRejectsError,
+)
 from streamlake.failpoints import REGISTERED, FailpointError
 from streamlake.pipeline.recovery import Recovery, without_table
 from streamlake.pipeline.rejects import require_policy, require_records
@@ -314,3 +320,23 @@ def test_a_checkpoint_of_rejects_alone_replaces_no_rows(tmp_path, restarts, mode
     ]
     assert told == ["0", "1", "2", "3"]
     check_table(open_table(str(location)), files_exist=True)
+
+
+def test_a_reject_that_is_a_row_when_the_checkpoint_is_written_again_is_none(tmp_path, monkeypatch):
+    make_table(tmp_path, DDL)
+    batches = [[{"id": 0, "v": "a"}, "{"]]
+    stream = RejectingStream(tmp_path, batches, DDL)
+    with monkeypatch.context() as patch:
+        patch.setattr(stream.run, "commit", _outdated)
+        with pytest.raises(OutdatedValuesError):
+            stream.checkpoint(0)
+    batches[0] = [{"id": 0, "v": "a"}, {"id": 1, "v": "b"}]
+    stream.checkpoint(0)
+    assert load_table(str(tmp_path)).scan().to_arrow().num_rows == 2
+    assert rejected_rows_of(tmp_path) == []
+    RejectingStream(tmp_path, batches, DDL).checkpoint(0)
+    assert rejected_rows_of(tmp_path) == []
+
+
+def _outdated(*_arguments, **_named):
+    raise OutdatedValuesError("the row has moved")

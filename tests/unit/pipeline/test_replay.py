@@ -402,6 +402,24 @@ def test_of_two_replays_with_different_records_one_fails(tmp_path, monkeypatch):
     assert left(location) == []
 
 
+def test_a_staged_replay_whose_files_are_gone_is_done_again(tmp_path):
+    location = tmp_path / "t"
+    make_table(location, "id long, v string")
+    reject(location, [record(1), record(2)])
+    failpoints.arm("before-swap=raise")
+    with pytest.raises(FailpointError):
+        replay(given(location))
+    failpoints.arm("")
+    staged = list((location / "data").rglob("*.parquet"))
+    assert staged
+    for path in staged:
+        path.unlink()
+    found = replay(given(location))
+    assert (found.recovered, found.records) == (0, 2)
+    assert rows_of(location) == [(1, "a"), (2, "a")]
+    assert left(location) == []
+
+
 def test_a_replay_whose_plan_another_one_holds_does_nothing(tmp_path, monkeypatch):
     location = tmp_path / "t"
     make_table(location, "id long, v string")
