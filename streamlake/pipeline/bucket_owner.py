@@ -47,12 +47,14 @@ class Intended:
 
 
 class BucketOwner:
-    """`shuffle` is one of SHUFFLES; `buckets` is how many there should be at least; `table` is named in messages."""
+    """`shuffle` is one of SHUFFLES; `buckets` is how many there should be at least; `table` is named in messages.
+    `keeps`: an index that has entries keeps its buckets, however many are asked for."""
 
-    def __init__(self, shuffle: str, buckets: int, table: str) -> None:
+    def __init__(self, shuffle: str, buckets: int, table: str, *, keeps: bool = False) -> None:
         self._shuffle = shuffle
         self._buckets = buckets
         self._table = table
+        self._keeps = keeps
         self._next_guess = 0
         self._guess_wait = 1
         self._told = False
@@ -63,10 +65,11 @@ class BucketOwner:
         """The buckets that the index should have; `fields` are the key's. Raises InvalidOptionError where there has to be no
         shuffle, and cannot be none."""
         now, intended = state.bucketing, self.intended
+        wanted = self._wanted(state)
         if intended is None or self._shuffle == ALWAYS or not intended.partitions:
             return now
-        best = fitting_buckets(intended.partitions.values(), self._buckets)
-        if best < self._buckets and self._shuffle == AUTO:
+        best = fitting_buckets(intended.partitions.values(), wanted)
+        if best < wanted and self._shuffle == AUTO:
             return now
         fits = all(count % now.count == 0 for count in intended.partitions.values())
         if fits and now.count >= best and (now.message_key is not None or now.count == 1):
@@ -84,6 +87,21 @@ class BucketOwner:
         if best == 1:
             return Bucketing(1)
         return self._guessed(intended, fields, best) or now
+
+    def _wanted(self, state: IndexState) -> int:
+        """How many buckets there should be at least."""
+        now = state.bucketing.count
+        if not (self._keeps and state.runs) or now == self._buckets:
+            return self._buckets
+        if not self._told:
+            self._told = True
+            _LOG.warning(
+                "%s: write_parallelism=%d is for an index that is built anew; the key index has %d buckets, and so many tasks write",
+                self._table,
+                self._buckets,
+                now,
+            )
+        return now
 
     def owns(self, bucketing: Bucketing, shuffled_until: tuple[int, int]) -> bool:
         """Whether the micro-batch is to be written without a shuffle."""

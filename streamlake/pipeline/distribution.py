@@ -23,9 +23,8 @@ from streamlake.spec.schema import Schema
 from streamlake.spec.sort_order import SortField, SortOrder
 from streamlake.spec.transforms import Bucket, Day, Hour, Identity, Month, Transform, Truncate, Void, Year
 from streamlake.spec.types import DateType, DecimalType, IcebergType, IntegerType, LongType, StringType
+from streamlake.write.options import DISTRIBUTION_MODE, DISTRIBUTION_MODES
 
-DISTRIBUTION_MODE = "write.distribution-mode"
-MODES = ("none", "hash", "range")
 _HELPER_PREFIX = "__streamlake_"
 
 
@@ -33,7 +32,7 @@ def distribution_mode(properties: Mapping[str, str], spec: PartitionSpec, order:
     """The mode of a table. Raises InvalidOptionError for a value that is none of the three."""
     default = "range" if order.fields else "none" if spec.is_unpartitioned else "hash"
     mode = properties.get(DISTRIBUTION_MODE, default).lower()
-    if mode not in MODES:
+    if mode not in DISTRIBUTION_MODES:
         raise InvalidOptionError(
             f"the table property {DISTRIBUTION_MODE} is '{mode}'; it can be none, hash or range"
         )
@@ -41,12 +40,19 @@ def distribution_mode(properties: Mapping[str, str], spec: PartitionSpec, order:
 
 
 def distribute(
-    frame: DataFrame, schema: Schema, spec: PartitionSpec, order: SortOrder, properties: Mapping[str, str]
+    frame: DataFrame,
+    schema: Schema,
+    spec: PartitionSpec,
+    order: SortOrder,
+    properties: Mapping[str, str],
+    tasks: int | None = None,
 ) -> DataFrame:
-    """The frame with its rows brought to where the mode wants them; the columns stay the same."""
+    """The frame with its rows brought to where the mode wants them; the columns stay the same. `tasks`: in so many partitions,
+    by a shuffle in the mode none as well."""
     mode = distribution_mode(properties, spec, order)
+    count = () if tasks is None else (tasks,)
     if mode == "none" or (mode == "hash" and spec.is_unpartitioned):
-        return frame
+        return frame if tasks is None else frame.repartition(tasks)
     columns = list(frame.columns)
     terms = [
         _Term(schema, part.source_id, part.transform)
@@ -55,15 +61,19 @@ def distribute(
     ]
     if mode == "hash":
         prepared, keys = _with_keys(frame, terms)
-        return prepared.repartition(*keys).select(*map(quoted, columns))
+        return prepared.repartition(*count, *keys).select(*map(quoted, columns))
     sort_terms = [_Term(schema, part.source_id, part.transform) for part in order.fields]
     prepared, keys = _with_keys(frame, terms + sort_terms)
     ordered = keys[: len(terms)] + [
         _directed(key, part) for key, part in zip(keys[len(terms) :], order.fields, strict=True)
     ]
     if not ordered:
-        return frame
-    return prepared.repartitionByRange(*ordered).sortWithinPartitions(*ordered).select(*map(quoted, columns))
+        return frame if tasks is None else frame.repartition(tasks)
+    return (
+        prepared.repartitionByRange(*count, *ordered)
+        .sortWithinPartitions(*ordered)
+        .select(*map(quoted, columns))
+    )
 
 
 def _directed(key: Column, part: SortField) -> Column:

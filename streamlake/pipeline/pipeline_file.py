@@ -20,6 +20,7 @@ from streamlake.options import ShownFields, check_option_names, unknown_option
 from streamlake.pipeline.environment import substituted
 from streamlake.pipeline.table_names import is_template
 from streamlake.source.kafka_source import FORMATS
+from streamlake.write.job_options import check_write_options
 
 FILE_FORMATS = ("parquet", "json", "csv", "orc", "text")
 AVRO_SCHEMA_FILE = "avro.schema-file"
@@ -224,7 +225,15 @@ def _table_readers(sink: _Section) -> dict[str, Callable[[str], Any]]:
         "rename-columns": sink.mapping,
         "on-error": sink.text,
         "max-rejects": sink.integer,
+        "write-options": lambda key: _write_options(sink, key),
+        "write-parallelism": sink.integer,
     }
+
+
+def _write_options(sink: _Section, key: str) -> dict[str, str]:
+    options = sink.mapping(key)
+    check_write_options(options, sink.at(key))
+    return options
 
 
 def _sink(sink: _Section) -> SinkSettings:

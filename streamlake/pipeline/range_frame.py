@@ -6,7 +6,7 @@ before theirs, which would cost a Python worker per core. Invariant: a replay ge
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from streamlake.pipeline.intake import Batches
 from streamlake.records import OFFSET_RANGES
-from streamlake.source.offsets import OffsetRange, grouped
+from streamlake.source.offsets import OffsetRange, at_most, grouped
 
 Task = Callable[[Batches], Batches]
 
@@ -28,13 +28,20 @@ class RangeFrame:
     ) -> None:
         self.session = session
         self.ranges = tuple(ranges)
-        tasks = max(session.sparkContext.defaultParallelism, min_partitions or 1, 1)
-        self._groups = tuple(tuple(group) for group in grouped(ranges, tasks))
+        self._tasks = max(session.sparkContext.defaultParallelism, min_partitions or 1, 1)
+        self._groups = tuple(tuple(group) for group in grouped(ranges, self._tasks))
+
+    def groups(
+        self, of: Callable[[str], int | None], limits: Mapping[int, int]
+    ) -> Sequence[Sequence[OffsetRange]]:
+        """The ranges that each task is given. Those of a table that has a limit are in no more groups than that; `of` says which
+        table a topic is of."""
+        return limited(self.ranges, self._tasks, of, limits) if limits else self._groups
 
     def together(self, groups: Sequence[Sequence[OffsetRange]], most: int, task: Task, ddl: str) -> DataFrame:
         """The same as `tasks`, of one batch for each of these groups, in at most `most` tasks."""
         count = len(groups)
-        numbers = self.session.range(0, count, 1, min(count, most))
+        numbers = self.session.range(0, count, 1, max(min(count, most), 1))
         return numbers.mapInArrow(_OfGroups(task, tuple(map(tuple, groups))), ddl)
 
     def tasks(self, task: Task, ddl: str) -> DataFrame:
@@ -42,6 +49,22 @@ class RangeFrame:
         count = len(self._groups)
         numbers = self.session.range(0, count, 1, max(count, 1))
         return numbers.mapInArrow(_OfGroups(task, self._groups), ddl)
+
+
+def limited(
+    ranges: Sequence[OffsetRange], tasks: int, of: Callable[[str], int | None], limits: Mapping[int, int]
+) -> list[list[OffsetRange]]:
+    """The ranges of each table in `limits` in no more groups than it says, those of all others as for so many tasks."""
+    by_table: dict[int, list[OffsetRange]] = {}
+    others = []
+    for piece in ranges:
+        table = of(piece.topic)
+        if table is None or table not in limits:
+            others.append(piece)
+        else:
+            by_table.setdefault(table, []).append(piece)
+    few = [group for table, own in by_table.items() for group in at_most(own, limits[table])]
+    return [*few, *grouped(others, tasks)]
 
 
 @dataclass(frozen=True)

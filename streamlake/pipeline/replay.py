@@ -66,6 +66,7 @@ from streamlake.source.kafka_source import KafkaSource
 from streamlake.spec.snapshot import MAIN_BRANCH
 from streamlake.table.options import RetryOptions
 from streamlake.table.table import Table
+from streamlake.write.job_options import JobOptions
 from streamlake.write.result import WriteResult
 from streamlake.write.target import WriteTarget
 from streamlake.write.task import write_rows
@@ -94,6 +95,7 @@ class ReplayedTable:
     row_kind: str | None = None
     delete_mode: str = POSITION
     branch: str = MAIN_BRANCH
+    write_options: Mapping[str, str] = field(default_factory=dict)
     routes: Sequence[RowRoute] = ()
     keeps_unrouted: bool = False
     has_default: bool = False
@@ -396,6 +398,7 @@ class _Replay:
             "branch": given.branch,
             "mode": given.mode,
             "max_continuous_empty_commits": 1,
+            "job": JobOptions.of(given.write_options, None),
         }
         no_note = cast(CheckpointTable, None)  # there is no checkpoint directory
         if given.mode == "append":

@@ -18,7 +18,7 @@ from streamlake.pipeline.row_names import RowRoute, imported_route, unrouted_nam
 from streamlake.pipeline.table_names import ROUTE, TableNames
 from streamlake.source.kafka_source import KafkaSource
 
-_TAKEN = ("catalog", "mode", "key", "sequence_by", "row_kind", "delete_mode", "branch")
+_TAKEN = ("catalog", "mode", "key", "sequence_by", "row_kind", "delete_mode", "branch", "write_options")
 
 
 def replayed_tables(pipeline: Pipeline, path: str, table: str | None = None) -> list[ReplayedTable]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -26,7 +25,6 @@ from streamlake.errors import (
     TableNotFoundError,
 )
 from streamlake.failpoints import failpoint
-from streamlake.options import shown
 from streamlake.pipeline.bound_directory import directory_at, require_own_table
 from streamlake.pipeline.checkpoint_table import CheckpointTable
 from streamlake.pipeline.commit_queue import CommitQueue, queue_limit
@@ -53,6 +51,7 @@ from streamlake.pipeline.sink_modes import UPSERT_MODES, check_mode
 from streamlake.pipeline.sink_run import SinkRun
 from streamlake.pipeline.start import start_query
 from streamlake.pipeline.turns import turn
+from streamlake.pipeline.unused_properties import tell_unused
 from streamlake.pipeline.upsert_options import (
     UpsertOptions,
     identifier_columns,
@@ -69,10 +68,10 @@ from streamlake.spec.snapshot import MAIN_BRANCH
 from streamlake.storage.locations import table_location
 from streamlake.table.table import Table
 from streamlake.tables import create_table, table_schema
+from streamlake.write.job_options import JobOptions
 from streamlake.write.upsert_target import EQUALITY, POSITION, UPSERT
 
 RECEIPTS_KEPT = 200
-_LOG = logging.getLogger(__name__)
 
 
 class IcebergSink:
@@ -89,7 +88,7 @@ class IcebergSink:
     become rows: "fail" stops the stream, "reject" writes them to the table's rejects, at most `max_rejects` per checkpoint
     (None: any number). `schema_evolution` ("none", "add", "full"; None: the table's property `streamlake.schema-evolution`,
     else "none") says how far the table's schema follows the stream's, `rename_columns` gives columns of the table other
-    names once. A function for `foreachBatch` that calls the sink for some micro-batches only, or from a later one on, says so by
+    names once. `write_options` and `write_parallelism`: see JobOptions. A function for `foreachBatch` that calls the sink for some micro-batches only, or from a later one on, says so by
     `may_join`: otherwise a table that lacks what the query has read before is refused. Raises InvalidOptionError for arguments
     that contradict each other.
     """
@@ -117,6 +116,8 @@ class IcebergSink:
         rename_columns: Mapping[str, str] | None = None,
         on_error: str = FAIL,
         max_rejects: int | None = None,
+        write_options: Mapping[str, Any] | None = None,
+        write_parallelism: int | None = None,
         may_join: bool = False,
         on_commit: Callable[[CommitReceipt], None] | None = None,
     ) -> None:
@@ -157,6 +158,7 @@ class IcebergSink:
         self.rename_columns = dict(rename_columns or {})
         self.on_error = on_error
         self.max_rejects = max_rejects
+        self.job = JobOptions.of(write_options, write_parallelism)
         self.calls = Calls.QUERY if may_join else Calls.FUNCTION
         """For which checkpoints of its query the table is called."""
         self._on_commit = on_commit
@@ -416,6 +418,7 @@ class IcebergSink:
         identity: CheckpointIdentity,
         session: SparkSession,
     ) -> SinkRun:
+        self.job.check(table.properties)
         evolution = EvolutionOptions.of(self.schema_evolution, self.rename_columns, table.properties)
         renamed(table, evolution)
         settings: dict[str, Any] = {
@@ -428,6 +431,7 @@ class IcebergSink:
             "command": note.command,
             "calls": self.calls,
             "evolution": evolution,
+            "job": self.job,
         }
         if self.mode not in UPSERT_MODES:
             return SinkRun(table, note, **settings)
@@ -438,6 +442,7 @@ class IcebergSink:
             row_kind=self.row_kind,
             delete_mode=self.delete_mode,
             parallelism=max(session.sparkContext.defaultParallelism, 1),
+            write_parallelism=self.job.parallelism,
         )
         return UpsertRun(table, note, session, options, **settings)
 
@@ -456,8 +461,9 @@ class IcebergSink:
             if not create:
                 raise
         else:
-            self._tell_unused(table)
+            tell_unused(table, self.properties)
             return table
+        self.job.check(self.properties)
         # Another job may create it in between: then this one writes to that table.
         with contextlib.suppress(TableAlreadyExistsError):
             create_table(
@@ -471,21 +477,6 @@ class IcebergSink:
             )
             failpoint("table-created")
         return open_table(self.table, self.catalog)
-
-    def _tell_unused(self, table: Table) -> None:
-        """Properties are for a table that is created: say which ones an existing table has otherwise."""
-        unused = [
-            f"{name}={value} (the table has {table.properties.get(name, 'none, so the default')})"
-            for name, value in sorted(shown(self.properties).items())
-            if table.properties.get(name) != str(self.properties[name])
-        ]
-        if unused:
-            _LOG.warning(
-                "%s exists, so these properties of the sink change nothing: %s. Set them on the table itself, for example by "
-                "ALTER TABLE ... SET TBLPROPERTIES, or leave them out",
-                table.location,
-                ", ".join(unused),
-            )
 
     @property
     def _default_format_version(self) -> int:

@@ -25,6 +25,7 @@ from streamlake.storage.locations import table_location
 from streamlake.storage.write_access import require_writable
 from streamlake.table.table import Table
 from streamlake.write.conversion import is_convertible
+from streamlake.write.job_options import JobOptions
 from streamlake.write.options import WriteOptions
 from streamlake.write.upsert_target import CHANGELOG, POSITION, UPSERT
 
@@ -57,6 +58,8 @@ class SinkPlan:
     pipeline: str | None = None
     schema_evolution: str | None = None
     on_error: str = "fail"
+    write_options: Mapping[str, str] | None = None
+    write_parallelism: int | None = None
 
     @staticmethod
     def of(table: str, arguments: Mapping[str, Any], pipeline: str | None) -> SinkPlan:
@@ -104,6 +107,7 @@ def check_table(plan: SinkPlan, table: Table, stream: Schema | None, points: Poi
     )
     with points.errors(TABLE):
         WriteOptions.from_properties(table.properties)
+        JobOptions.of(plan.write_options, plan.write_parallelism).check(table.properties)
         require_writable(table.locations.metadata_directory, table.properties)
     if plan.branch != MAIN_BRANCH and plan.branch not in table.refs:
         points.warning(TABLE, f"there is no branch '{plan.branch}' yet; it will begin where main is")
@@ -119,6 +123,7 @@ def check_creation(plan: SinkPlan, stream: Schema, points: Points) -> None:
         schema = key_schema(stream, plan.key, plan.row_kind, plan.table) if plan.is_keyed else stream
         properties = dict(plan.properties or {})
         WriteOptions.from_properties(properties)
+        JobOptions.of(plan.write_options, plan.write_parallelism).check(properties)
         spec = parse_partition_by(plan.partition_by, schema)
         order = parse_sort_by(plan.sort_by, schema)
         version = plan.format_version

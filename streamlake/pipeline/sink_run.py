@@ -53,6 +53,7 @@ from streamlake.spec.manifest import ManifestFile
 from streamlake.spec.schema import Schema
 from streamlake.table.table import Table
 from streamlake.tables import table_schema
+from streamlake.write.job_options import AS_THE_TABLE, JobOptions
 from streamlake.write.result import WriteResult
 from streamlake.write.target import WriteTarget
 from streamlake.write.task import Task, write_task
@@ -71,7 +72,8 @@ class SinkRun:
     A restarted query gets another one, in the same process too: it starts from what is durable. With a `queue`,
     checkpoints are committed by its thread; once there is something in it, only that thread moves the table. `rejects`
     (None: records that cannot become rows are errors) is set before the first checkpoint, `rejected` is how many the one
-    that is being staged has, `newest` how far each partition has come in it.
+    that is being staged has, `newest` how far each partition has come in it. `job`: how its files are written, where that is not
+    for the table to say.
     """
 
     def __init__(
@@ -88,8 +90,10 @@ class SinkRun:
         command: RecoverCommand | None = None,
         evolution: EvolutionOptions | None = None,
         calls: Calls = Calls.EVERY,
+        job: JobOptions = AS_THE_TABLE,
     ) -> None:
         self.table = table
+        self.job = job
         self._calls = calls
         self.follower = SchemaFollower(table, evolution or EvolutionOptions(), self._settle)
         self.queue = queue
@@ -301,11 +305,14 @@ class SinkRun:
             raise error
 
     def _written(self, frame: DataFrame, identity: CheckpointIdentity) -> list[WriteResult]:
-        metadata = self.table.metadata
+        metadata, job = self.table.metadata, self.job
         task = write_task(self._write_target(identity), task_ids)
         check_columns(frame.columns, self.table)
         bound_by_rows(frame.sparkSession)
-        frame = distribute(frame, metadata.schema, metadata.spec, metadata.sort_order, metadata.properties)
+        properties = {**metadata.properties, **job.overrides(metadata.properties)}
+        frame = distribute(
+            frame, metadata.schema, metadata.spec, metadata.sort_order, properties, job.parallelism
+        )
         return self._outcomes(frame, task)
 
     def _write_target(self, identity: CheckpointIdentity) -> WriteTarget:
@@ -316,6 +323,7 @@ class SinkRun:
             job_id=identity.job_id,
             checkpoint_id=identity.checkpoint_id,
             operation_uuid=ids.new_uuid(),
+            properties=self.job.overrides(self.table.properties),
         )
 
     def _outcomes(self, frame: DataFrame, task: Task) -> list[WriteResult]:

@@ -30,7 +30,7 @@ from streamlake.errors import (
 from streamlake.pipeline.arrow_batches import bound_by_parcels
 from streamlake.pipeline.direct_reader import RangeReader
 from streamlake.pipeline.evolution import MAX_CHANGES
-from streamlake.pipeline.intake import ANY_TOPIC, Intake, KeyRoute
+from streamlake.pipeline.intake import ANY_TOPIC, Intake, KeyRoute, intake_of
 from streamlake.pipeline.key_routing import repartition_by_bucket
 from streamlake.pipeline.newest_times import merged
 from streamlake.pipeline.owned_ranges import intended, ranges_by_bucket
@@ -225,6 +225,8 @@ class _Job:
     slots: list[tuple[int, int]] = field(default_factory=list)
     owned: dict[int, UpsertTarget] = field(default_factory=dict)
     newest: dict[int, list[bytes | None]] = field(default_factory=dict)
+    limits: dict[int, int] = field(default_factory=dict)
+    """How many tasks may append, by the numbers of tables and families; of a family's tables the largest that one has."""
 
     def add(self, number: int, write: TableWrite, target: WriteTarget | UpsertTarget) -> None:
         route = self._route(number, target, write)
@@ -237,6 +239,9 @@ class _Job:
             self.upserts[number] = target
         else:
             self.appends[number] = target
+            if (most := write.run.job.parallelism) is not None:
+                told_by = self.routed.told_by(number)
+                self.limits[told_by] = max(most, self.limits.get(told_by, 0))
         rules = slot = None
         if write.run.rejects is not None:
             rules, slot = self._rejecting(number, write, write.run.rejects, target)
@@ -302,9 +307,16 @@ class _Job:
         intakes.update(self.routed.appending())
         if not intakes:
             return ()
-        return collected(
-            self.frame.tasks(AppendTask(intakes, {**self.appends, **self.rejects}, task_ids), OUTCOMES_DDL)
-        )
+
+        def of(topic: str) -> int | None:
+            intake = intake_of(intakes, topic)
+            if isinstance(intake, RoutedIntake):
+                return intake.family
+            return None if intake is None else intake.table
+
+        task = AppendTask(intakes, {**self.appends, **self.rejects}, task_ids)
+        groups = self.frame.groups(of, self.limits)
+        return collected(self.frame.together(groups, len(groups), task, OUTCOMES_DDL))
 
     def _owned(self) -> Sequence[tuple[Any, ...]]:
         intakes = {topic: each for topic, each in self.intakes.items() if each.table in self.owned}

@@ -34,7 +34,7 @@ _WEEK_MS = 7 * 24 * 3600 * 1000
 @dataclass(frozen=True)
 class UpsertOptions:
     """How changes go into one table. `row_kind` is the frame's column with row kinds, None: it has none. `buckets`
-    is the number of tasks for an index that does not exist yet, `unset_values` what becomes of changes that leave out a value
+    is the number of tasks for an index that does not exist yet, and with `keeps_buckets` for no other, `unset_values` what becomes of changes that leave out a value
     which is nowhere to be found; `shuffle` says whether changes from Kafka are shuffled by key, see BucketOwner."""
 
     key: UpsertKey
@@ -45,6 +45,7 @@ class UpsertOptions:
     whole_row: bool
     unset_values: str = FAIL
     shuffle: str = AUTO
+    keeps_buckets: bool = False
 
     @staticmethod
     def of(
@@ -55,8 +56,11 @@ class UpsertOptions:
         row_kind: str | None,
         delete_mode: str,
         parallelism: int,
+        write_parallelism: int | None = None,
     ) -> UpsertOptions:
-        """Raises InvalidOptionError, SchemaMismatchError for a key column that is not there, and
+        """`write_parallelism` is what the sink asks for, `parallelism` what there is otherwise, where the table says nothing.
+
+        Raises InvalidOptionError, SchemaMismatchError for a key column that is not there, and
         FeatureUnsupportedError for a table that has no deletes."""
         if table.format_version < 2:
             raise FeatureUnsupportedError(
@@ -88,6 +92,7 @@ class UpsertOptions:
         unset = properties.get(UNSET_VALUES, FAIL)
         if unset not in UNSET_POLICIES:
             raise unknown_value(f"the table property {UNSET_VALUES}", unset, UNSET_POLICIES)
+        buckets = int_property(properties, BUCKETS, parallelism, minimum=1)
         shuffle = properties.get(SHUFFLE, AUTO)
         if shuffle not in SHUFFLES:
             raise unknown_value(f"the table property {SHUFFLE}", shuffle, SHUFFLES)
@@ -101,11 +106,12 @@ class UpsertOptions:
             key=UpsertKey.of(table.schema, names, sequence_by, table.location),
             delete_mode=delete_mode,
             row_kind=row_kind,
-            buckets=int_property(properties, BUCKETS, parallelism, minimum=1),
+            buckets=write_parallelism or buckets,
             tombstone_retention_ms=int_property(properties, TOMBSTONE_RETENTION, _WEEK_MS, minimum=0),
             whole_row=rows == _WHOLE_ROW,
             unset_values=unset,
             shuffle=shuffle,
+            keeps_buckets=write_parallelism is not None,
         )
 
     def equality_spec(self, table: Table) -> PartitionSpec:

@@ -54,6 +54,7 @@ from streamlake.pipeline.upgraded_deletes import outdated, own_deletes
 from streamlake.pipeline.upsert_options import UpsertOptions
 from streamlake.table.options import RetryOptions
 from streamlake.table.table import Table
+from streamlake.write.job_options import AS_THE_TABLE, JobOptions
 from streamlake.write.merged_deletes import MergedDeletes, merge_deletes
 from streamlake.write.moved_rows import write_moved_rows
 from streamlake.write.output_files import OutputFiles
@@ -96,6 +97,7 @@ class UpsertRun(SinkRun):
         command: RecoverCommand | None = None,
         evolution: EvolutionOptions | None = None,
         calls: Calls = Calls.EVERY,
+        job: JobOptions = AS_THE_TABLE,
     ) -> None:
         super().__init__(
             table,
@@ -109,11 +111,14 @@ class UpsertRun(SinkRun):
             command=command,
             evolution=evolution,
             calls=calls,
+            job=job,
         )
         self._session = session
         self._options = options
         self._index = TableIndex(table, branch, options.key, Bucketing(options.buckets))
-        self.owner = BucketOwner(options.shuffle, options.buckets, table.location)
+        self.owner = BucketOwner(
+            options.shuffle, options.buckets, table.location, keeps=options.keeps_buckets
+        )
         self._changed: Changed | None = None
         self._superseded: set[str] = set()
         self._indexed: Indexed | None = None

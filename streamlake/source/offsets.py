@@ -150,6 +150,21 @@ def split(ranges: Iterable[OffsetRange], min_partitions: int | None) -> list[Off
     return pieces
 
 
+def at_most(ranges: Sequence[OffsetRange], tasks: int) -> list[list[OffsetRange]]:
+    """The ranges in their order, in no more than so many groups of about the same number of records; fewer where there are fewer
+    ranges."""
+    if len(ranges) <= tasks:
+        return [[piece] for piece in ranges]
+    total = max(sum(piece.size for piece in ranges), 1)
+    groups: dict[int, list[OffsetRange]] = {}
+    before = 0
+    for piece in ranges:
+        # By its middle: a large range does not draw its neighbours into one task with it.
+        groups.setdefault(min((2 * before + piece.size) * tasks // (2 * total), tasks - 1), []).append(piece)
+        before += piece.size
+    return list(groups.values())
+
+
 def grouped(ranges: Sequence[OffsetRange], tasks: int, worthwhile: int = 250_000) -> list[list[OffsetRange]]:
     """The ranges in their order, in groups that are worth a task each: a task costs as much as some ten thousand records.
 

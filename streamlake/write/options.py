@@ -17,6 +17,8 @@ from streamlake.storage.durability import FSYNC
 FILE_FORMAT = "write.format.default"
 TARGET_FILE_SIZE = "write.target-file-size-bytes"
 DELETE_FILE_FORMAT = "write.delete.format.default"
+DISTRIBUTION_MODE = "write.distribution-mode"
+DISTRIBUTION_MODES = ("none", "hash", "range")
 DELETE_TARGET_FILE_SIZE = "write.delete.target-file-size-bytes"
 DELETE_GRANULARITY = "write.delete.granularity"
 PER_FILE, PER_PARTITION = "file", "partition"

@@ -25,7 +25,7 @@ from streamlake.pipeline import direct_reader, table_writes
 from streamlake.pipeline.checkpoint_step import Step
 from streamlake.pipeline.known_tables import tables_from_text
 from streamlake.pipeline.met_tables import MetTables
-from streamlake.pipeline.range_frame import _batch
+from streamlake.pipeline.range_frame import _batch, limited
 from streamlake.pipeline.rejects_run import RejectsRun
 from streamlake.pipeline.row_names import RowRoute
 from streamlake.pipeline.row_tables import RowEndings, RowTableOptions, RowTables
@@ -76,9 +76,23 @@ class LocalRanges:
     def __init__(self, ranges: Sequence[OffsetRange]) -> None:
         self.ranges = ranges
 
-    def tasks(self, task: Callable[[Any], Iterator[pa.RecordBatch]], ddl: str) -> LocalFrame:
-        made = [task(iter([_batch([piece])])) for piece in self.ranges]
+    def groups(
+        self, of: Callable[[str], int | None], limits: Mapping[int, int]
+    ) -> Sequence[Sequence[OffsetRange]]:
+        return limited(self.ranges, len(self.ranges), of, limits)
+
+    def together(
+        self,
+        groups: Sequence[Sequence[OffsetRange]],
+        most: int,
+        task: Callable[[Any], Iterator[pa.RecordBatch]],
+        ddl: str,
+    ) -> LocalFrame:
+        made = [task(iter([_batch(group)])) for group in groups]
         return LocalFrame(list(itertools.chain.from_iterable(made)))
+
+    def tasks(self, task: Callable[[Any], Iterator[pa.RecordBatch]], ddl: str) -> LocalFrame:
+        return self.together([[piece] for piece in self.ranges], len(self.ranges), task, ddl)
 
 
 def _by_slot(parcels: LocalFrame, slots: int) -> LocalFrame:

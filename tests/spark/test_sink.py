@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
@@ -153,6 +154,43 @@ def test_distribution_modes(landing: Landing, distribution: str):
     landing.run(sink)
     assert landing.ids() == list(range(2_000))
     check_table(open_table(landing.location), files_exist=True)
+
+
+@pytest.mark.parametrize(
+    ("distribution", "partition_by"),
+    [("none", ()), ("hash", ()), ("hash", ("bucket(64, id)",)), ("range", ())],
+)
+def test_so_many_tasks_write(landing: Landing, distribution: str, partition_by: tuple[str, ...]):
+    """And by the job's own options, whatever the table's properties are."""
+    landing.land(3_000)
+    sink = landing.sink(
+        partition_by=partition_by,
+        sort_by=["id"] if distribution == "range" else (),
+        properties={"write.distribution-mode": "none", "write.parquet.compression-codec": "zstd"},
+        write_options={"distribution-mode": distribution, "compression-codec": "gzip"},
+        write_parallelism=5,
+    )
+    landing.run(sink)
+    assert landing.ids() == list(range(3_000))
+    files = list(Path(landing.location, "data").rglob("*.parquet"))
+    assert len({path.name.split("-")[0] for path in files}) == 5
+    codecs = {pq.ParquetFile(path).metadata.row_group(0).column(0).compression for path in files}
+    assert codecs == {"GZIP"}
+    properties = open_table(landing.location).properties
+    assert properties["write.parquet.compression-codec"] == "zstd"
+    assert properties["write.distribution-mode"] == "none"
+
+
+def test_upserts_in_so_many_tasks(landing: Landing):
+    """An index that is built gets so many buckets, and keeps them under a sink that asks for others."""
+    known: set[Path] = set()
+    for wanted in (5, 2):
+        landing.land(300)
+        landing.run(landing.sink(mode="upsert", key=["id"], pipeline="p", write_parallelism=wanted))
+        files = set(Path(landing.location, "data").rglob("*.parquet"))
+        assert len({path.name.split("-")[0] for path in files - known}) == 5
+        known = files
+    assert landing.ids() == list(range(600))
 
 
 def test_hash_distribution_writes_one_file_per_partition(landing: Landing):

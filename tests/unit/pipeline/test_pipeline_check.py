@@ -329,6 +329,18 @@ class TestCheckpoint:
         assert open_table(str(world.table)).metadata.properties == table.metadata.properties
 
 
+def test_write_options(world: World) -> None:
+    """They are compared with the table that is there, or is to be made."""
+    given = "create: true, write-options: {write-format: avro, compression-codec: gzip, compression-level: "
+    assert not world.errors(sink=f"{given}9}}, write-parallelism: 2")
+    assert "the highest level of gzip" in world.errors(sink=f"{given}12}}")["table"]
+    assert "'write-format'" in world.errors(sink="create: true, write-options: {write-formt: avro}")["file"]
+    world.make_table(properties={"write.format.default": "orc"})
+    assert not world.errors(sink=f"{given}9}}")
+    found = world.errors(sink="write-options: {compression-level: 9}")["table"]
+    assert "compression-level means nothing to orc files" in found
+
+
 class TestRegistry:
     SOURCE = (
         "format: confluent-avro\n    options: {{schema-registry.url: '{url}', schema-registry.retries: 0}}"

@@ -98,6 +98,15 @@ def given(location, **arguments):
     return ReplayedTable(**{"table": str(location), "source": source(), "pipeline": "p", **arguments})
 
 
+def test_write_options_of_the_pipeline_count(tmp_path):
+    location = tmp_path / "t"
+    make_table(location, "id long, v string")
+    reject(location, [record(1)])
+    replay(given(location, write_options={"write-format": "avro"}))
+    assert rows_of(location) == [(1, "a")]
+    assert [path.suffix for path in (location / "data").iterdir() if "crc" not in path.name] == [".avro"]
+
+
 def test_after_a_fix_the_rejects_are_empty(tmp_path):
     location = tmp_path / "t"
     make_table(location, "id long, v string")

@@ -51,6 +51,18 @@ def test_tables_are_made_as_their_rows_come(made: Make) -> None:
     assert stream.snapshots("e_b") == 2, "tables without rows get no snapshot"
 
 
+def test_how_the_job_writes_counts_for_all_tables(made: Make) -> None:
+    """But for those that have their own."""
+    own = {"e_b": {"write_options": {"write-format": "orc"}}}
+    stream = made(write_options={"write-format": "avro"}, write_parallelism=1, tables=own)
+    stream.take(row(1, "a"), row(2, "b"))
+    stream.take(row(3, "a"), row(4, "b"))
+    assert (stream.ids("e_a"), stream.ids("e_b")) == ([1, 3], [2, 4])
+    for name, suffix in (("e_a", ".avro"), ("e_b", ".orc")):
+        files = [path for path in (stream.home / name / "data").rglob("*") if path.suffix != ".crc"]
+        assert {path.suffix for path in files} == {suffix}
+
+
 def test_a_crash_between_commits_leaves_what_is_missing(made: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = made()
     stream.take(row(1, "a"), row(2, "b"))
