@@ -29,13 +29,14 @@ _LOG = logging.getLogger(__name__)
 _TIMEOUT_SECONDS = 10.0
 _ATTEMPTS = 3
 _WAIT_SECONDS = 0.5
+_ASKED_AGAIN_SECONDS = 10.0
 _MOST_BYTES = 1 << 20
 _LIFETIME_SECONDS = 300.0
 _USED_SHARE = 0.8
 """Of a token's lifetime: it is to be good still when the broker looks at it."""
 _IN_THE_OPEN = "the secret for SASL/OAUTHBEARER is sent without TLS, where others can read it; use https"
 _lock = threading.Lock()
-_kept: dict[OAuthTokens, tuple[str, float]] = {}
+_kept: dict[OAuthTokens, tuple[str, float, float]] = {}
 _problems: dict[OAuthTokens, str] = {}
 """Why the last attempt gave no token: clients tell of a connection that was not made, and not of this."""
 
@@ -83,10 +84,21 @@ class OAuthTokens(ShownFields, AbstractTokenProvider):  # type: ignore[misc]
         with _lock:
             if self not in _kept and urlsplit(self.endpoint).scheme == "http" and self not in _problems:
                 _LOG.warning(_IN_THE_OPEN)
-            token, until = _kept.get(self, ("", 0.0))
-            if clock.monotonic() >= until:
-                token, lifetime = self._asked()
-                _kept[self] = token, clock.monotonic() + _USED_SHARE * lifetime
+            token, renewed_at, good_until = _kept.get(self, ("", 0.0, 0.0))
+            if clock.monotonic() >= renewed_at:
+                try:
+                    token, lifetime = self._asked()
+                except SaslAuthenticationFailedError as error:
+                    now = clock.monotonic()
+                    if now >= good_until:
+                        raise
+                    _LOG.warning(
+                        "%s; the token that is at hand is good for %d s more", error, good_until - now
+                    )
+                    _kept[self] = token, now + _ASKED_AGAIN_SECONDS, good_until
+                else:
+                    now = clock.monotonic()
+                    _kept[self] = token, now + _USED_SHARE * lifetime, now + lifetime
             return token
 
     def extensions(self) -> dict[str, str]:

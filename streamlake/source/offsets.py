@@ -18,6 +18,8 @@ Partition = tuple[str, int]
 """(topic, partition number)."""
 
 PartitionOffsets = Mapping[Partition, int]
+NO_TOPIC_ID = "00000000-0000-0000-0000-000000000000"
+"""The id of a topic in the answer of a broker that has none for it."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,9 @@ class SourceOffsets:
         """Raises SourceError when `value` is not what `to_json` makes."""
         try:
             return SourceOffsets(
-                flatten(value["offsets"]), flatten(value.get("first", {})), dict(value.get("topic-ids", {}))
+                flatten(value["offsets"]),
+                flatten(value.get("first", {})),
+                _known_ids(value.get("topic-ids", {})),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise SourceError(
@@ -183,3 +187,8 @@ def grouped(ranges: Sequence[OffsetRange], tasks: int, worthwhile: int = 250_000
         groups[-1].append(piece)
         size += piece.size
     return groups
+
+
+def _known_ids(logged: Mapping[str, str]) -> dict[str, str]:
+    """The ids of topics in a log. What a broker without ids answers was once logged as one."""
+    return {topic: topic_id for topic, topic_id in logged.items() if topic_id != NO_TOPIC_ID}

@@ -18,9 +18,9 @@ from kafka.errors import for_code
 from kafka.protocol.metadata import MetadataRequest
 
 from streamlake.errors import SourceError
+from streamlake.source.offsets import NO_TOPIC_ID
 
 _UNKNOWN_TOPIC = 3
-_NO_ID = "00000000-0000-0000-0000-000000000000"
 _TIMEOUT_MS = 5_000
 
 
@@ -48,7 +48,7 @@ def topic_now(consumer: KafkaConsumer, partition: TopicPartition) -> TopicNow:
 
 def id_text(topic_id: Any) -> str:
     """A topic's id as it is kept; empty where the broker has given none."""
-    return "" if topic_id is None or str(topic_id) == _NO_ID else str(topic_id)
+    return "" if topic_id is None or str(topic_id) == NO_TOPIC_ID else str(topic_id)
 
 
 def refuse_topic_creation(client: Any) -> None:

@@ -121,6 +121,29 @@ def test_a_token_is_asked_for_and_kept_while_it_is_good(
     assert "s3cr" not in repr(tokens)
 
 
+def test_a_token_that_is_good_outlives_a_server_that_gives_no_other(
+    server: TokenServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1_000.0]
+    monkeypatch.setattr(clock, "monotonic", lambda: now[0])
+    monkeypatch.setattr(clock, "sleep", lambda seconds: None)
+    tokens = tokens_of(options(server.url, **{"kafka.sasl.oauthbearer.client.id": "patient"}))
+    first = tokens.token()
+    now[0] += 81
+    server.answers = [(503, b"")] * 3
+    assert tokens.token() == first
+    asked = len(server.asked)
+    assert tokens.token() == first
+    assert len(server.asked) == asked
+    now[0] += 11
+    server.answers = [(200, {"access_token": "second"})]
+    assert tokens.token() == "second"
+    now[0] += 10_000
+    server.answers = [(503, b"")] * 3
+    with pytest.raises(SaslAuthenticationFailedError):
+        tokens.token()
+
+
 def test_the_line_of_a_java_client_is_understood() -> None:
     given = {
         "kafka.sasl.mechanism": "OAUTHBEARER",

@@ -125,3 +125,14 @@ def test_many_small_ranges_share_as_few_tasks_as_run_at_once():
     ranges = [OffsetRange("t", at, 0, 100) for at in range(200)]
     assert [len(group) for group in grouped(ranges, 2)] == [100, 100]
     assert [len(group) for group in grouped(ranges, 200)] == [1] * 200
+
+
+def test_an_id_of_zeros_is_none():
+    logged = {
+        "offsets": {"t": {"0": 1}, "u": {"0": 1}},
+        "topic-ids": {
+            "t": "00000000-0000-0000-0000-000000000000",
+            "u": "5c0e0000-0000-0000-0000-000000000001",
+        },
+    }
+    assert SourceOffsets.from_json(logged).topic_ids == {"u": "5c0e0000-0000-0000-0000-000000000001"}
