@@ -30,6 +30,8 @@ from streamlake.commit.traces import holds, is_gone
 from streamlake.errors import InvalidOptionError
 from streamlake.pipeline.lineage_check import common_checkpoint, lineage_findings
 from streamlake.pipeline.recovery_plan import Plan, Step
+from streamlake.pipeline.recovery_plan import named_checkpoint as _named
+from streamlake.pipeline.recovery_plan import named_range as _range
 from streamlake.pipeline.rejects_rewinding import rejects_after
 from streamlake.spec.snapshot import Snapshot
 from streamlake.table.table import Table
@@ -182,12 +184,13 @@ class Recovery:
                 f"missing; {self._common(self.directory.last_completed + 1)}"
             )
         target = None if self._head_id() == snapshot.snapshot_id else snapshot
+        kept = [staged for staged in self._due() if staged.identity.checkpoint_id > marker.checkpoint_id]
         if self._is_at(marker):
             target = None  # what other writers have added since stays
         return Plan(
             (
-                *self._forgetting(after=marker.checkpoint_id, kept=[]),
-                self._noting(marker.checkpoint_id),
+                *self._forgetting(after=marker.checkpoint_id, kept=kept),
+                self._noting(marker.checkpoint_id, kept),
                 *self._rejects_at(marker.checkpoint_id),
                 self._moving(marker, target),
             ),
@@ -422,9 +425,10 @@ class Recovery:
         what is not in the table stays out of it (None: as noted)."""
         staged = [each.identity.checkpoint_id for each in kept]
         noted = self.noted or Noted(self.table.uuid, committed=False)
-        if passed is None and noted.passed_id is not None:
-            known = noted.covered(self._logged_digest)
-            passed = min(known, self.directory.last_completed if done is None else done)
+        lost = self._lost(checkpoint_id, staged) if passed is None else []
+        if lost or (passed is None and noted.passed_id is not None):
+            done = self.directory.last_completed if done is None else done
+            passed = min(noted.covered(self._logged_digest), done, *(each - 1 for each in lost))
         noted = replace(
             noted,
             table_uuid=self.table.uuid,
@@ -437,6 +441,13 @@ class Recovery:
         )
         text = f"note in {self.directory.location} that the table (uuid {self.table.uuid}) holds {_named(checkpoint_id)}"
         return Step(text, lambda: self.directory.write_note(noted, self._noted_table, self.branch))
+
+    def _lost(self, held: int, kept: Sequence[int]) -> list[int]:
+        """Checkpoints above `held` that Spark does not run again as they were staged, and that do not stay staged."""
+        told = None if self.noted is None else self.noted.staged_id
+        known = [staged.identity.checkpoint_id for staged in self._staged]
+        ahead = [] if told is None else [told, *(each for each in known if each < told)]
+        return [each for each in ahead if each > held and each not in kept]
 
     def _undone(self, target: Snapshot | None) -> tuple[str, ...]:
         """Commits of other writers that a move of the branch takes back."""
@@ -480,13 +491,3 @@ class Recovery:
             "committed, compacted by somebody and expired. Where its files were deleted before that, its rows are lost to the "
             "table, and the stream has to write them again from the source",
         )
-
-
-def _named(checkpoint_id: int) -> str:
-    return "no checkpoint" if checkpoint_id == NO_CHECKPOINT else f"checkpoint {checkpoint_id}"
-
-
-def _range(numbers: list[int]) -> str:
-    if len(numbers) == 1:
-        return f"checkpoint {numbers[0]}"
-    return f"checkpoints {min(numbers)} to {max(numbers)}"

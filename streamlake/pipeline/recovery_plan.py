@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from streamlake.checkpoint.table_note import NO_CHECKPOINT
+
 
 @dataclass(frozen=True)
 class Step:
@@ -24,3 +26,15 @@ class Plan:
     def carry_out(self) -> None:
         for step in self.steps:
             step.act()
+
+
+def named_checkpoint(checkpoint_id: int) -> str:
+    """A checkpoint as steps name it."""
+    return "no checkpoint" if checkpoint_id == NO_CHECKPOINT else f"checkpoint {checkpoint_id}"
+
+
+def named_range(numbers: list[int]) -> str:
+    """Several of them; there is at least one."""
+    if len(numbers) == 1:
+        return f"checkpoint {numbers[0]}"
+    return f"checkpoints {min(numbers)} to {max(numbers)}"
