@@ -227,9 +227,18 @@ def of_many(location: str, done: int, template: str) -> Finding:
     )
 
 
-def gap(location: str, held: int, done: int, others: Sequence[str], *, can_go_back: bool) -> Finding:
+def gap(
+    location: str,
+    held: int,
+    done: int,
+    others: Sequence[str],
+    *,
+    can_go_back: bool,
+    may_join: bool = False,
+) -> Finding:
     """The table has what the directory did up to checkpoint `held`; what came after it, up to `done`, went by without the
-    table."""
+    table. `may_join`: the sink is one that a function of the user's calls."""
+    joins = "; a function for foreachBatch that calls the sink of a table for some micro-batches only says so by may_join=True"
     at = f"holds its checkpoints up to {held}" if held != NO_CHECKPOINT else "holds none of its checkpoints"
     by = f"{_listed(others)}, or another sink," if others else "another table or another sink"
     ways = [rewind(held)] if can_go_back else []
@@ -243,7 +252,7 @@ def gap(location: str, held: int, done: int, others: Sequence[str], *, can_go_ba
         f"begin at other source offsets than the table's newest commit ends at, and so leave the rows of "
         f"{_checkpoints(held + 1, done)} out",
         tuple(ways),
-        "give each table a checkpoint directory of its own",
+        "give each table a checkpoint directory of its own" + (joins if may_join else ""),
     )
 
 

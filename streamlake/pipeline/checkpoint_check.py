@@ -199,7 +199,7 @@ def _compare(
         command = RecoverCommand(named, pipeline, branch, catalog, directory.location)
         note = note_from_text(json.dumps(noted[branch])) if branch in noted else None
         try:
-            found = lineage_findings(table, branch, pipeline, spark, note)
+            found = lineage_findings(table, branch, pipeline, spark, note, named=named)
         except DataInvalidError as error:
             fix = "set the property to its value in an earlier metadata file"
             findings.error("marker-damaged", table.location, str(error), fix)

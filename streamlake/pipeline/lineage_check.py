@@ -123,7 +123,8 @@ def uncovered(location: str, marker: Marker | None, directory: KnownDirectory) -
         return other_table(location, done, others)
     has_entry = directory.logged is not None and directory.logged(held) is not None
     can_go_back = held == NO_CHECKPOINT or (marker is not None and has_entry)
-    return gap(location, held, done, others, can_go_back=can_go_back)
+    may_join = calls is Calls.FUNCTION
+    return gap(location, held, done, others, can_go_back=can_go_back, may_join=may_join)
 
 
 def _ends_alike(directory: KnownDirectory, one: int, other: int) -> bool:

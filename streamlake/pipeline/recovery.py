@@ -20,7 +20,7 @@ from streamlake.checkpoint.committable import Committable
 from streamlake.checkpoint.identity import CheckpointIdentity, offsets_digest
 from streamlake.checkpoint.spark_directory import SparkDirectory
 from streamlake.checkpoint.store import CommittableStore
-from streamlake.checkpoint.table_note import NO_CHECKPOINT, Noted
+from streamlake.checkpoint.table_note import NO_CHECKPOINT, Calls, Noted
 from streamlake.commit import recovery as marks
 from streamlake.commit.findings import marks_lost, staged_gone
 from streamlake.commit.history import History, marker_of
@@ -118,7 +118,15 @@ class Recovery:
         )
 
     def fork(self) -> Plan:
-        """Make the directory's job a pipeline of its own; what is in the table stays and is another pipeline's."""
+        """Make the directory's job a pipeline of its own; what is in the table stays and is another pipeline's.
+        Raises InvalidOptionError while something is due."""
+        done = self.directory.last_completed
+        due = [each for each in (staged.identity.checkpoint_id for staged in self._due()) if each <= done]
+        if due:
+            raise InvalidOptionError(
+                f"{_range(due)} of job {self.directory.job_id} are staged for {self.table.location} and not committed, and "
+                "a fork leaves their rows out. Start the stream once as it was, under its old name, or adopt the directory"
+            )
         steps = []
         job_id = self.directory.job_id
         if self._is_known(job_id):
@@ -128,12 +136,12 @@ class Recovery:
         while f"{PROPERTY_PREFIX}{name}" in self.table.properties:
             name += "x"
         pipelines = {**({} if self.noted is None else self.noted.pipelines), self._given: name}
-        done = self.directory.last_completed
         noted = Noted(
             self.table.uuid,
             committed=False,
             pipelines=pipelines,
             passed_id=done,
+            calls=Calls.FUNCTION if self.noted is None else self.noted.calls,
             passed_digest=self._logged_digest(done),
         )
         text = (
@@ -424,7 +432,7 @@ class Recovery:
         """Note that the table holds a checkpoint. `done`: what the directory has done then (None: as it is); `passed`: up to where
         what is not in the table stays out of it (None: as noted)."""
         staged = [each.identity.checkpoint_id for each in kept]
-        noted = self.noted or Noted(self.table.uuid, committed=False)
+        noted = self.noted or Noted(self.table.uuid, committed=False, calls=Calls.FUNCTION)
         lost = self._lost(checkpoint_id, staged) if passed is None else []
         if lost or (passed is None and noted.passed_id is not None):
             done = self.directory.last_completed if done is None else done

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from streamlake.catalog.open import open_table
 from streamlake.checkpoint.store import CommittableStore
+from streamlake.checkpoint.table_note import Calls
 from streamlake.errors import InvalidOptionError, LineageError, StorageError
 from streamlake.pipeline import micro_batch
+from streamlake.pipeline.lineage_check import KnownDirectory, uncovered
 from streamlake.pipeline.recovery import Recovery
 from streamlake.table.manage_refs import ManageRefs
 from tests.helpers.local_stream import LocalStream, Record
@@ -66,3 +69,35 @@ def test_a_rollback_does_not_pass_what_is_gone(tmp_path: Path, monkeypatch: pyte
     recovery(stream).rewind(1).carry_out()
     stream.start()
     assert stream.rows() == RECORDS
+
+
+def test_a_fork_leaves_nothing_behind_that_is_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = stage_ahead(tmp_path, monkeypatch, pipeline="q")
+    with pytest.raises(InvalidOptionError, match=r"checkpoint 2 of job .* Start the stream once as it was"):
+        recovery(stream, "q").fork()
+    stream.start(1)
+    recovery(stream, "q").fork().carry_out()
+    stream.start()
+    assert stream.rows() == RECORDS
+
+
+@pytest.mark.parametrize("way", ["adopt", "fork"])
+def test_a_note_that_a_command_makes_does_not_overrule_the_sink(tmp_path: Path, way: str) -> None:
+    """The stream calls the sink of the other table for some checkpoints only, as it may."""
+    stream = LocalStream(tmp_path, RECORDS).start(2)
+    other = str(tmp_path / "other")
+    LocalStream(tmp_path, RECORDS, location=other, directory="its-own").start(1)
+    made = Recovery(open_table(other), "main", "b", stream.directory, other)
+    getattr(made, way)().carry_out()
+    stream = LocalStream(tmp_path, RECORDS)
+    if way == "adopt":
+        stream.start(1)
+    directory = stream.directory
+    noted = directory.note(other, "main")
+    known = KnownDirectory(
+        noted, directory.next_checkpoint + 1, directory.end_offsets, lambda: [stream.location], Calls.QUERY
+    )
+    assert uncovered(other, None, known) is None
+    strict = uncovered(other, None, replace(known, calls=Calls.FUNCTION))
+    assert strict is not None
+    assert "may_join=True" in strict.by_hand
