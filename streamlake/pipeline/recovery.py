@@ -398,8 +398,7 @@ class Recovery:
                 f"move branch '{self.branch}' from snapshot {self._head_id()} to snapshot {snapshot.snapshot_id} "
                 f"({_named(marker.checkpoint_id)}), and {mark}, in one commit"
             )
-        key_ids = self._key_ids()
-        target = None if snapshot is None else snapshot.snapshot_id
+        key_ids, target = self._key_ids(), None if snapshot is None else snapshot.snapshot_id
         return Step(mark, lambda: marks.move_branch(self.table, target, marker, self._history, key_ids))
 
     def _forgetting(self, *, after: int, kept: list[Committable]) -> list[Step]:
@@ -412,8 +411,8 @@ class Recovery:
         ]
         if not gone:
             return []
-        named = _range([identity.checkpoint_id for identity in gone])
-        text = f"forget what is staged for {named} of job {self.directory.job_id}, so that nobody commits it again"
+        numbers = _range([identity.checkpoint_id for identity in gone])
+        text = f"forget what is staged for {numbers} of job {self.directory.job_id}, so that nobody commits it again"
 
         def forget() -> None:
             for identity in gone:
