@@ -98,13 +98,16 @@ class CanalJson:
         counts = data.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
         others = (kinds == _OTHER) | (counts == 0) | ddl.fill_null(False).to_numpy(zero_copy_only=False)
         is_change = kinds != _OTHER
-        names = joined_names(None, [database, table]).filter(pa.array(is_change))
-        others[is_change] |= self._check.foreign(names)
+        names = joined_names(None, [database, table])
+        brings = is_change & (kinds != RowKind.DELETE)
+        others[is_change] |= self._check.foreign(
+            names.filter(pa.array(is_change)), (brings & ~others)[is_change]
+        )
         rows = data.flatten()
         if rows.null_count:
             raise NotBulkError
         parents: Array = np.repeat(np.arange(len(records)), counts)
-        others[parents[self._reader.unclear(rows) & (kinds != RowKind.DELETE)[parents]]] = True
+        others[parents[self._reader.unclear(rows) & brings[parents]]] = True
         lacking = self._reader.lacks(rows, self._reader.routes)
         others[parents[lacking & (kinds == RowKind.DELETE)[parents]]] = True
         if olds:
@@ -121,6 +124,7 @@ class CanalJson:
         of_rows = np.where(others, _OTHER, kinds)[parents]
         of_record = sequence.take(pa.array(parents, pa.int64()))
         parts = self._reader.parts(rows, of_rows, of_record, records.places[parents])
+        self._check.came(names.filter(pa.array(brings & ~others)))
         if others.any():
             parts.append(one_by_one(self, records.take(np.flatnonzero(others)), self._arrow))
         return joined(parts, self._arrow)
@@ -136,7 +140,7 @@ class CanalJson:
         sequence = _sequence(found)
         name = joined_name(None, [found.get("database"), found.get("table")])
         if type_ == "TRUNCATE":
-            if not self._check.takes(name):
+            if not self._check.empties(name):
                 return Outcome(ignored=OTHER_TABLE)
             return Outcome(truncate=(name, sequence))
         if found.get("isDdl") is True:
@@ -157,6 +161,8 @@ class CanalJson:
         changes = []
         for row, old in zip(rows, olds, strict=True):
             changes += row_changes(self._reader, _KINDS[type_], row, old, sequence, "data")
+        if type_ != "DELETE":
+            self._check.came_one(name)
         return Outcome(changes=changes)
 
     def tombstone(self, key: bytes | None) -> Outcome | None:

@@ -113,6 +113,7 @@ def shown_rows(
                 continue
             schema, key = sample.schema or schema, sample.key or key
             if sample.row is not None:
+                check.came_one(sample.table)
                 unset = {name: None for name, part in sample.row.items() if unavailable.is_shown(part)}
                 rows.append({**sample.row, **unset})
     return rows, schema, key

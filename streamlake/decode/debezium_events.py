@@ -107,7 +107,8 @@ class DebeziumEvents(DebeziumEnvelope):
             source = {}
         if not isinstance(source, dict):
             raise FieldError("'source' is no object")
-        if not self._check.takes(event_name(source)):
+        name = event_name(source)
+        if not (self._check.empties(name) if op == "t" else self._check.takes(name)):
             return Outcome(ignored=OTHER_TABLE)
         position = self._position(source.get("connector"))
         sequence = position.value(source)
@@ -119,7 +120,10 @@ class DebeziumEvents(DebeziumEnvelope):
             return Outcome(ignored=_GONE)
         if op == "r":
             sequence = read_at(sequence)
-        return Outcome(changes=self._changes(_KINDS[op], payload, connect, position, sequence, key))
+        changes = self._changes(_KINDS[op], payload, connect, position, sequence, key)
+        if op != "d":
+            self._check.came_one(name)
+        return Outcome(changes=changes)
 
     def _position(self, connector: Any) -> Position:
         """How records of a connector are ordered. Raises FieldError for another one than before.
@@ -206,7 +210,10 @@ class DebeziumEvents(DebeziumEnvelope):
         if not payloads.complete:
             others |= ~taken & reader.unclear(after)
         is_change = kinds != _OTHER
-        others[is_change] |= self._check.foreign(_names_of(source).filter(pa.array(is_change)))
+        names = _names_of(source)
+        others[is_change] |= self._check.foreign(
+            names.filter(pa.array(is_change)), (~taken & ~others)[is_change]
+        )
         moved = np.flatnonzero(~taken & ~others & has_before & (kinds == RowKind.UPDATE_AFTER))
         if len(moved):
             left, entered = reader.moved(*(_at(images, moved) for images in (before, after)))
@@ -230,6 +237,7 @@ class DebeziumEvents(DebeziumEnvelope):
                     reader, _at(after, chosen), kinds[chosen], _at(sequence, chosen), records.places[chosen]
                 )
             )
+            self._check.came(_at(names, chosen))
         if others.any():
             parts.append(one_by_one(self, records.take(np.flatnonzero(others)), self._arrow))
         return joined(parts, self._arrow)

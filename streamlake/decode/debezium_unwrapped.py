@@ -90,7 +90,8 @@ class DebeziumUnwrapped(DebeziumEnvelope):
     ) -> Outcome:
         kind = _kind(payload.get(_OP), payload.get(_DELETED))
         told = _told(payload)
-        if not self._check.takes(unwrapped_name(payload)):
+        table = unwrapped_name(payload)
+        if not self._check.takes(table):
             return Outcome(ignored=OTHER_TABLE)
         sequence = told.position.value({part: payload.get(name) for part, name in told.names.items()})
         is_read = _is_read(
@@ -103,6 +104,8 @@ class DebeziumUnwrapped(DebeziumEnvelope):
         reader = self._reader(connect, [payload])
         nulls = reader.routes if reader.is_whole(payload) else ()
         row, unset = reader.row(payload, "row", brought=kind != RowKind.DELETE, nulls=nulls)
+        if kind != RowKind.DELETE:
+            self._check.came_one(table)
         return Outcome(changes=[Change(kind, row, sequence, unset)])
 
     def tombstone(self, key: bytes | None) -> Outcome | None:
@@ -163,12 +166,14 @@ class DebeziumUnwrapped(DebeziumEnvelope):
             kinds = np.where((kinds != RowKind.DELETE) & reader.unclear(images), -1, kinds)
         kinds = np.where((kinds == RowKind.DELETE) & reader.lacks(images, reader.routes), -1, kinds)
         is_row = kinds >= 0
-        foreign = self._check.foreign(_names_in(columns, told.table, len(records)).filter(pa.array(is_row)))
+        tables = _names_in(columns, told.table, len(records))
+        foreign = self._check.foreign(tables.filter(pa.array(is_row)), kinds[is_row] != RowKind.DELETE)
         kinds[is_row] = np.where(foreign, -1, kinds[is_row])
         reads = _reads(kinds, columns[_OP], columns[told.snapshot] if told.snapshot else None)
         sequence = position.column(source)
         sequence = pc.if_else(reads, pc.bit_wise_not(sequence), sequence)
         parts = reader.parts(images, kinds, sequence, records.places)
+        self._check.came(tables.filter(pa.array((kinds >= 0) & (kinds != RowKind.DELETE))))
         others = np.flatnonzero(kinds < 0)
         if len(others):
             parts.append(one_by_one(self, records.take(others), self._arrow))

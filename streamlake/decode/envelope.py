@@ -76,7 +76,7 @@ class Changes:
     ignored: Mapping[str, int] = field(default_factory=dict)
     tombstones: int = 0
     table: str | None = None
-    """The table that the changes are of, "" where they name none; None: there were no changes."""
+    """The table that rows which came in are of, "" where they name none; None: there were none."""
 
 
 @dataclass(frozen=True)

@@ -95,13 +95,17 @@ class MaxwellJson:
         others |= (kinds != RowKind.DELETE) & reader.unclear(data)
         others |= (kinds == RowKind.DELETE) & reader.lacks(data, reader.routes)
         is_change = kinds != _OTHER
-        names = joined_names(None, [database, table]).filter(pa.array(is_change))
-        others[is_change] |= self._check.foreign(names)
+        names = joined_names(None, [database, table])
+        brings = is_change & (kinds != RowKind.DELETE)
+        others[is_change] |= self._check.foreign(
+            names.filter(pa.array(is_change)), (brings & ~others)[is_change]
+        )
         if olds:
             left, entered = reader.moved(olds[0], data)
             entered &= has_nulls(reader, records.values)
             others |= (left | entered) & (kinds == RowKind.UPDATE_AFTER)
         parts = reader.parts(data, np.where(others, _OTHER, kinds), sequence, records.places)
+        self._check.came(names.filter(pa.array(brings & ~others)))
         if others.any():
             parts.append(one_by_one(self, records.take(np.flatnonzero(others)), self._arrow))
         return joined(parts, self._arrow)
@@ -122,11 +126,14 @@ class MaxwellJson:
             return Outcome(ignored="schema change")
         if type_ not in _KINDS:
             raise FieldError(f"'type' is {type_!r}, which is no change of Maxwell")
-        if not self._check.takes(joined_name(None, [found.get("database"), found.get("table")])):
+        name = joined_name(None, [found.get("database"), found.get("table")])
+        if not self._check.takes(name):
             return Outcome(ignored=OTHER_TABLE)
         reader = self._reader([found.get("data")])
         sequence = _sequence(found)
         changes = row_changes(reader, _KINDS[type_], found.get("data"), found.get("old"), sequence, "data")
+        if _KINDS[type_] != RowKind.DELETE:
+            self._check.came_one(name)
         return Outcome(changes=changes)
 
     def tombstone(self, key: bytes | None) -> Outcome | None:

@@ -1,8 +1,9 @@
 """Source tables: which tables of which databases a decoder takes changes of.
 
 Envelopes name the table of a change. A topic is of one table unless the option `source-tables` names several: the first one that
-its records name is kept with the table that they go into, and records of another one are rejects. With the option records of
-other tables than it names are passed over and counted. Invariant: no change of another table becomes a row, or deletes one.
+its rows name is kept with the table that they go into, and records of another one are rejects. What is a reject itself, a delete and
+a truncate say nothing of the topic's table. With the option records of other tables than it names are passed over and counted.
+Invariant: where a topic's table is known, no change of another table becomes a row, or deletes one; where it is not, no truncate counts.
 
 A name is "database.table" or "database.schema.table", behind the name of the server ("server/") where the envelope has one: two
 servers may have tables of one name, and positions in their logs cannot be compared.
@@ -34,11 +35,14 @@ _WILDCARDS = frozenset("*?[")
 @dataclass(frozen=True)
 class SourceTables:
     """`wanted`: names, perhaps with wildcards (none: the one table that the topic has). `known`: what records of the topic named
-    before, "" for nothing. `truncates`: whether a truncate may be carried out, as rows of no other source are in the table."""
+    before, "" for nothing. `truncates`: whether a truncate may be carried out, as rows of no other source are in the table. `kept`:
+    whether the table that goes with a topic is kept at all, `noted`: whether rows of the topic came before, of a known table or not."""
 
     wanted: tuple[str, ...] = ()
     known: str = ""
     truncates: bool = True
+    kept: bool = False
+    noted: bool = False
 
     @property
     def is_one(self) -> bool:
@@ -56,7 +60,13 @@ class SourceTables:
             name or f"topic {other}"
             for other, name in {**dict.fromkeys((topic, *others), ""), **sources}.items()
         }
-        return SourceTables(self.wanted, sources.get(topic, ""), self.is_one and len(together) == 1)
+        return SourceTables(
+            self.wanted,
+            sources.get(topic, ""),
+            self.is_one and len(together) == 1,
+            kept=True,
+            noted=topic in sources,
+        )
 
 
 class TableCheck:
@@ -65,7 +75,7 @@ class TableCheck:
     def __init__(self, tables: SourceTables | None = None) -> None:
         self.tables = tables or SourceTables()
         self.seen: str | None = None
-        """The table of the changes so far, "" where they name none; None: there were no changes."""
+        """The table of the rows so far, "" where they name none; None: there were no rows."""
         self._first = self.tables.known
 
     @property
@@ -76,7 +86,7 @@ class TableCheck:
         """Whether a change of this table is wanted. Raises FieldError for one that must not be there."""
         if name and not self._is_wanted(name):
             return False
-        if self._is_foreign(name):
+        if self._is_foreign(name, self._first):
             raise FieldError(
                 f"it is a change of the table '{name}', and those of this topic before were of '{self._first}': name the tables "
                 f"that are wanted in the source's option {OPTION}; where the table was renamed, take the topic out of the table "
@@ -84,19 +94,43 @@ class TableCheck:
             )
         return True
 
-    def foreign(self, names: pa.StringArray) -> Array:
-        """(n,) bool: changes for which `takes` is not true, by the names of their tables."""
+    def empties(self, name: str) -> bool:
+        """Whether a truncate of this table is wanted. Raises FieldError where it must not be there, and where no row has said which
+        table the topic is of."""
+        if not self.takes(name):
+            return False
+        is_said = self._first or (not name and (self.tables.noted or self.seen is not None))
+        if self.tables.kept and self.tables.is_one and not is_said:
+            raise FieldError(
+                f"it is a truncate of the table '{name}', and no row of this topic has said yet which table the topic is of: "
+                f"where it is this one, name it in the table property {PROPERTY}; else drop the record (on_error='reject')"
+            )
+        return True
+
+    def foreign(self, names: pa.StringArray, rows: Array) -> Array:
+        """(n,) bool: changes for which `takes` is not true, by the names of their tables, once those at `rows` (n,) bool are rows."""
         found = names.dictionary_encode()
         known = [*(text or "" for text in found.dictionary.to_pylist()), ""]
         codes: Array = found.indices.fill_null(len(known) - 1).to_numpy(zero_copy_only=False)
-        present = (
-            dict.fromkeys(codes.tolist()) if len(known) > 2 else dict.fromkeys(np.unique(codes).tolist())
-        )
+        first = self._first or self._first_of(names.filter(pa.array(rows)))
         wrong: Array = np.zeros(len(known), dtype=bool)
-        for code in present:
-            name = known[code]
-            wrong[code] = bool(name and not self._is_wanted(name)) or self._is_foreign(name)
+        for code, name in enumerate(known):
+            wrong[code] = bool(name and not self._is_wanted(name)) or self._is_foreign(name, first)
+            if name and first and not wrong[code]:
+                first = max(name, first, key=len)
         return wrong[codes]
+
+    def came(self, names: pa.StringArray) -> None:
+        """Rows came in, of tables of these names, for which `takes` is true: they say which table the topic is of."""
+        if len(names):
+            for name in names.dictionary_encode().dictionary.to_pylist() or [""]:
+                self.came_one(name or "")
+
+    def came_one(self, name: str) -> None:
+        """The same for one record."""
+        self.seen = self.seen or ""
+        if name and self.tables.is_one:
+            self._first = self.seen = max(name, self._first, key=len)
 
     def unwanted(self, names: pa.StringArray) -> Array:
         """(n,) bool: those that are passed over."""
@@ -111,16 +145,14 @@ class TableCheck:
         plain = name.rpartition("/")[2]
         return not self.tables.wanted or any(fnmatchcase(plain, each) for each in self.tables.wanted)
 
-    def _is_foreign(self, name: str) -> bool:
-        """Whether it is another table than before; the first one counts."""
-        self.seen = self.seen or ""
-        if not name or not self.tables.is_one:
-            return False
-        self._first = self._first or name
-        if not _is_same(name, self._first):
-            return True
-        self._first = self.seen = max(name, self._first, key=len)
-        return False
+    def _is_foreign(self, name: str, first: str) -> bool:
+        """Whether it is another table than the first one."""
+        return bool(name and first and self.tables.is_one) and not _is_same(name, first)
+
+    def _first_of(self, names: pa.StringArray) -> str:
+        """The first of them that is wanted, "" where there is none."""
+        found = names.dictionary_encode().dictionary.to_pylist() if self.tables.is_one else ()
+        return next((name for name in found if name and self._is_wanted(name)), "")
 
 
 def _is_same(one: str, other: str) -> bool:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from streamlake.decode.change_rows import ChangeRows
 from streamlake.decode.decoded import Decoded, Decoder
+from streamlake.decode.envelope_decoder import record_error
 from streamlake.decode.new_fields import Watch
 from streamlake.decode.row_decoder import RowDecoder
 from streamlake.decode.source_tables import SourceTables, with_source
@@ -116,7 +117,9 @@ class _Asking:
 
     def decode(self, raw: pa.RecordBatch, *, keep_rejects: bool = False) -> Decoded:
         """See Decoder. Raises NewSourceError."""
-        decoded = self._decoder.decode(raw, keep_rejects=keep_rejects)
+        is_known = bool(self._sources.get(self._topic))
+        # A truncate that is refused, as nothing is known, may be carried out once the rows beside it have said the table.
+        decoded = self._decoder.decode(raw, keep_rejects=keep_rejects or not is_known)
         table = decoded.table
         if table is not None and with_source(self._sources, self._topic, table) != self._sources:
             raise NewSourceError(
@@ -124,6 +127,9 @@ class _Asking:
                 self._topic,
                 table,
             )
+        if decoded.rejects and not keep_rejects:
+            first = decoded.rejects[0]
+            raise record_error(raw, first.record, first.reason)
         return decoded
 
 

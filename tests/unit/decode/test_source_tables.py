@@ -250,6 +250,83 @@ def test_the_driver_is_asked_to_keep_what_a_topic_shows(monkeypatch: pytest.Monk
     assert reading(monkeypatch, [{"type": "table-create", "database": "shop"}], {})[0].table is None
 
 
+@every_format
+@pytest.mark.parametrize("count", [5, 40])
+def test_a_record_that_is_a_reject_says_nothing_of_the_topic(format: str, change: Any, count: int) -> None:
+    keyless = change("shop.products", 0)
+    row = keyless.get("after") or keyless.get("data") or keyless
+    del (row[0] if isinstance(row, list) else row)["id"]
+    found = decoded(format, [keyless, *(change("shop.users", at) for at in range(count))])
+    assert found.rows.column("id").to_pylist() == list(range(count))
+    assert [each.record for each in found.rejects] == [0]
+    assert found.table.endswith("shop.users")
+
+
+@every_format
+@pytest.mark.parametrize("count", [1, 40])
+def test_a_delete_says_nothing_of_the_topic(format: str, change: Any, count: int) -> None:
+    deletes = [change("shop.products", at, "d") for at in range(count)]
+    assert decoded(format, deletes).table is None
+    found = decoded(format, [*deletes, *(change("shop.users", at) for at in range(count))])
+    assert found.table.endswith("shop.users")
+    assert found.rows.column(ROW_KIND).to_pylist().count(0) == count
+
+
+def truncates(format: str, tables: SourceTables, values: list[Any]) -> Any:
+    found = decoded(format, values, tables)
+    return [each.record for each in found.truncates], [each.record for each in found.rejects], found.table
+
+
+@pytest.mark.parametrize("count", [1, 40])
+def test_a_truncate_waits_for_a_row_that_says_the_table(count: int) -> None:
+    def emptied(table: str) -> dict[str, Any]:
+        return {**canal(table, 0), "type": "TRUNCATE", "isDdl": True, "data": None}
+
+    def removed(table: str) -> dict[str, Any]:
+        return {**debezium(table, 0), "op": "t", "after": None}
+
+    for format, change, truncate in (("canal-json", canal, emptied), ("debezium-json", debezium, removed)):
+        rows = [change("shop.users", at) for at in range(count)]
+        unknown = SourceTables().of_topic("t", {})
+        other, own = truncate("shop.products"), truncate("shop.users")
+        for sources in ({}, {"t": ""}):
+            nothing = SourceTables().of_topic("t", sources)
+            assert truncates(format, nothing, [other] * count) == ([], list(range(count)), None)
+        (reject, *_) = decoded(format, [other], unknown).rejects
+        assert "shop.products'" in reject.reason
+        assert "no row of this topic has said yet" in reject.reason
+        carried_out, rejects, table = truncates(format, unknown, [other, *rows, own, other])
+        assert (carried_out, rejects) == ([count + 1], [0, count + 2])
+        assert table.endswith("shop.users")
+        known = SourceTables().of_topic("t", {"t": "shop.users"})
+        assert truncates(format, known, [own, other])[:2] == ([0], [1])
+
+
+def test_a_truncate_without_a_name_counts_for_rows_without_one() -> None:
+    row: dict[str, Any] = {"after": {"id": 1}, "op": "c", "source": {"connector": "mysql"}}
+    truncate = {"op": "t", "source": {"connector": "mysql"}}
+    unknown = SourceTables().of_topic("t", {})
+    assert truncates("debezium-json", unknown, [truncate, row, truncate]) == ([2], [0], "")
+    assert truncates("debezium-json", SourceTables().of_topic("t", {"t": ""}), [truncate])[0] == [0]
+
+
+def test_a_truncate_before_the_first_row_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    truncate = {**canal("shop.users", 0), "type": "TRUNCATE", "isDdl": True, "data": None}
+    values = [truncate, canal("shop.users", 1)]
+    raw = raw_batch([{"value": value} for value in values], topic="t")
+    monkeypatch.setattr(direct_reader, "fetch_range", lambda *_: iter([raw]))
+    reader = range_reader(KafkaSource("b:1", "t", format="canal-json", schema=COLUMNS), ["id"])
+    piece = OffsetRange("t", 0, 0, 2)
+    with pytest.raises(NewSourceError) as asked:
+        list(direct_reader.replace(reader, sources={}).decoded(piece))
+    assert asked.value.table == "shop.users"
+    (found,) = direct_reader.replace(reader, sources={"t": "shop.users"}).decoded(piece)
+    assert [each.record for each in found.truncates] == [0]
+    monkeypatch.setattr(direct_reader, "fetch_range", lambda *_: iter([raw.slice(0, 1)]))
+    with pytest.raises(DecodeError, match="no row of this topic has said yet"):
+        list(direct_reader.replace(reader, sources={}).decoded(piece))
+
+
 def test_what_is_asked_is_answered_whatever_else_ended_tasks() -> None:
     asked = [
         NewSourceError("", "t", ""),
