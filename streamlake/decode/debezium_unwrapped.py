@@ -129,16 +129,20 @@ class DebeziumUnwrapped(DebeziumEnvelope):
         if told.connector is None and payloads.connect is None:
             known = {*told.names.values(), *(name for row in shown for name in row)}
             unseen = [name for name in _PLACES if name not in known]
+        if payloads.connect is None:
+            unseen += _unseen_tables(told, shown)
         snapshot = () if told.snapshot is None else (told.snapshot,)
         reader = self._reader(payloads.connect, shown)
-        extra = [_OP, _DELETED, *names.values(), *snapshot, *unseen, *told.table]
+        of_row = {part.name for part in reader.physical.fields}
+        extra = [_OP, _DELETED, *names.values(), *snapshot, *told.table]
         source_fields = StructType(position.fields)
         fields = [
             *(part for part in reader.physical.fields if part.name not in extra),
             NestedField(0, _OP, StringType()),
             NestedField(0, _DELETED, StringType()),
             *(NestedField(0, names[part.name], part.type) for part in position.fields if part.name in names),
-            *(NestedField(0, name, StringType()) for name in (*snapshot, *unseen, *told.table)),
+            *(NestedField(0, name, StringType()) for name in (*snapshot, *told.table)),
+            *(NestedField(0, name, StringType()) for name in unseen if name not in of_row),
         ]
         arrays = payloads.read(fields, reader.watch)
         columns = {part.name: array for part, array in zip(fields, arrays, strict=True)}
@@ -180,11 +184,15 @@ class DebeziumUnwrapped(DebeziumEnvelope):
         return joined(parts, self._arrow)
 
     def _tables(self, payloads: Payloads) -> pa.StringArray:
-        told = _told({name: None for row in payloads.samples() for name in row})
-        arrays = (
-            payloads.read([NestedField(0, name, StringType()) for name in told.table]) if told.table else []
-        )
-        return _names_in(dict(zip(told.table, arrays, strict=True)), told.table, len(payloads.records))
+        shown = payloads.samples()
+        told = _told({name: None for row in shown for name in row})
+        unseen = _unseen_tables(told, shown) if payloads.connect is None else []
+        read = (*told.table, *unseen)
+        arrays = payloads.read([NestedField(0, name, StringType()) for name in read]) if read else []
+        columns = dict(zip(read, arrays, strict=True))
+        if any(columns[name].null_count < len(payloads.records) for name in unseen):
+            raise NotBulkError
+        return _names_in(columns, told.table, len(payloads.records))
 
     def _reader(self, connect: ConnectSchema | None, shown: Sequence[Mapping[str, Any]]) -> RowReader:
         if connect is None:
@@ -255,6 +263,13 @@ class _Told:
             other.connector,
             other.names,
         )
+
+
+def _unseen_tables(told: _Told, shown: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Fields that may name a table and that the shown rows do not have: other rows may."""
+    known = {*told.table, *(name for row in shown for name in row)}
+    fields = (f"{prefix}{part}" for prefix in (_SOURCE, _PLAIN) for part in ("name", *EVENT_PARTS))
+    return [name for name in fields if name not in known]
 
 
 def _names_in(columns: Mapping[str, pa.Array], table: Sequence[str], count: int) -> pa.StringArray:

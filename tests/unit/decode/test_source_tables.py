@@ -272,6 +272,27 @@ def test_a_delete_says_nothing_of_the_topic(format: str, change: Any, count: int
     assert found.rows.column(ROW_KIND).to_pylist().count(0) == count
 
 
+@pytest.mark.parametrize("columns", [COLUMNS, f"{COLUMNS}, __table string, __name int"])
+def test_tables_that_few_records_name_after_unwrapping(columns: str) -> None:
+    def decoded_of(values: list[Any], *wanted: str) -> Any:
+        tables = SourceTables(wanted)
+        decoder = open_decoder("debezium-unwrapped-json", parse_ddl(columns), ["id"], {}, tables=tables)
+        return decoder.decode(raw_batch([{"value": value} for value in values]), keep_rejects=True)
+
+    nameless = [{"id": at, "__op": "c"} for at in range(200)]
+    assert decoded_of(nameless).rows.num_rows == 200
+    few = [*nameless]
+    few[57], few[101] = ({**few[at], "__table": name} for at, name in ((57, "users"), (101, "products")))
+    other = [{**each, "__table": "users"} for each in nameless]
+    other[101] = {**nameless[101], "__source_table": "products"}
+    for values in (few, other):
+        found = decoded_of(values)
+        assert (found.rows.num_rows, [each.record for each in found.rejects]) == (199, [101])
+        assert found.table == "users"
+    found = decoded_of(other, "users")
+    assert (found.rows.num_rows, found.rejects, found.ignored) == (199, (), {OTHER_TABLE: 1})
+
+
 def truncates(format: str, tables: SourceTables, values: list[Any]) -> Any:
     found = decoded(format, values, tables)
     return [each.record for each in found.truncates], [each.record for each in found.rejects], found.table
