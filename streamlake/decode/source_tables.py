@@ -86,6 +86,11 @@ class TableCheck:
         """Whether a change of this table is wanted. Raises FieldError for one that must not be there."""
         if name and not self._is_wanted(name):
             return False
+        if self._is_unclear(name):
+            raise FieldError(
+                f"it does not say which table it is a change of, and the source's option {OPTION} names the wanted ones: let the "
+                "producer write the table (add.fields of ExtractNewRecordState), or leave the option out where the topic has one table"
+            )
         if self._is_foreign(name, self._first):
             raise FieldError(
                 f"it is a change of the table '{name}', and those of this topic before were of '{self._first}': name the tables "
@@ -115,7 +120,8 @@ class TableCheck:
         first = self._first or self._first_of(names.filter(pa.array(rows)))
         wrong: Array = np.zeros(len(known), dtype=bool)
         for code, name in enumerate(known):
-            wrong[code] = bool(name and not self._is_wanted(name)) or self._is_foreign(name, first)
+            wrong[code] = bool(name and not self._is_wanted(name)) or self._is_unclear(name)
+            wrong[code] |= self._is_foreign(name, first)
             if name and first and not wrong[code]:
                 first = max(name, first, key=len)
         return wrong[codes]
@@ -144,6 +150,10 @@ class TableCheck:
     def _is_wanted(self, name: str) -> bool:
         plain = name.rpartition("/")[2]
         return not self.tables.wanted or any(fnmatchcase(plain, each) for each in self.tables.wanted)
+
+    def _is_unclear(self, name: str) -> bool:
+        """Whether it may be a table that is not wanted."""
+        return self.is_filter and not name
 
     def _is_foreign(self, name: str, first: str) -> bool:
         """Whether it is another table than the first one."""

@@ -293,6 +293,23 @@ def test_tables_that_few_records_name_after_unwrapping(columns: str) -> None:
     assert (found.rows.num_rows, found.rejects, found.ignored) == (199, (), {OTHER_TABLE: 1})
 
 
+@every_format
+@pytest.mark.parametrize("count", [1, 40])
+def test_a_change_without_a_table_is_refused_where_tables_are_named(
+    format: str, change: Any, count: int
+) -> None:
+    values = [change("shop.users", at) for at in range(count + 1)]
+    for part in ("database", "table", "__db", "__source_table"):
+        values[count].pop(part, None)
+    if "source" in values[count]:
+        values[count]["source"] = {"connector": "mysql", "file": "b.000001", "pos": 5}
+    for wanted in (("shop.users",), ("shop.*",)):
+        found = decoded(format, values, SourceTables(wanted))
+        assert (found.rows.num_rows, [each.record for each in found.rejects]) == (count, [count])
+        assert "does not say which table" in found.rejects[0].reason
+    assert decoded(format, values).rejects == ()
+
+
 def truncates(format: str, tables: SourceTables, values: list[Any]) -> Any:
     found = decoded(format, values, tables)
     return [each.record for each in found.truncates], [each.record for each in found.rejects], found.table
