@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from decimal import ROUND_HALF_UP, Decimal, localcontext
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, ROUND_HALF_UP, Context, Decimal, localcontext
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +25,8 @@ from streamlake.formats.exact_decimals import exact_decimals
 from streamlake.spec.types import DecimalType, IcebergType, TimeType
 
 _MICRO = 1_000
+_EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
+"""Moves the point and keeps all digits; the usual one keeps 28."""
 _DIGITS = 100
 _FRACTION = re.compile(r"(\.\d{6})\d+")
 _NANO_FRACTION = re.compile(r"(\.\d{9})\d+")
@@ -144,4 +146,4 @@ class RoundedDecimal(Leaf):
         if not isinstance(found, str) or type(scale) is not int:
             return None
         data = text_values.base64_bytes(found, None)
-        return Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-scale) if data else None
+        return Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-scale, _EXACT) if data else None

@@ -11,7 +11,6 @@ import json
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from streamlake.errors import FeatureUnsupportedError
 from streamlake.formats.arrow_ids import with_field_id
 from streamlake.formats.avro_container import ParsedSchema, damaged, parse_schema
 from streamlake.formats.nested_arrays import with_children
+from streamlake.spec.values import scaled
 
 Json = Any
 Convert = Callable[[pa.Array], pa.Array]
@@ -273,7 +273,7 @@ def _decimals_of_fixed(array: pa.Array, meant: pa.DataType) -> pa.Array:
 def _decimals_of_bytes(array: pa.Array, meant: pa.DataType) -> pa.Array:
     return pa.array(
         [
-            None if raw is None else Decimal(int.from_bytes(raw, "big", signed=True)).scaleb(-meant.scale)
+            None if raw is None else scaled(int.from_bytes(raw, "big", signed=True), meant.scale)
             for raw in array.to_pylist()
         ],
         type=meant,

@@ -211,6 +211,7 @@ def test_numbers_of_avro(unscaled, scale, type_):
 @example(-(2**127), 0, (38, 0))
 @example(-(2**127), 2, (10, 2))
 @example(3402823669209384635, 0, (38, 20))
+@example(10**28 + 1, 0, (29, 0))
 def test_connects_decimals_in_bulk(unscaled, scale, type_):
     """With and without the scale beside them, exact or with digits given up."""
     column = parse_ddl("a decimal({},{})".format(*type_)).fields[0].type

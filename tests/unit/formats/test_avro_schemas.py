@@ -16,6 +16,7 @@ import pytest
 from streamlake.errors import FeatureUnsupportedError
 from streamlake.formats.arrow_schema import schema_to_arrow
 from streamlake.formats.avro_columns import encoded_rows
+from streamlake.formats.avro_file_schema import AvroFileSchema
 from streamlake.formats.avro_schemas import avro_name, decimal_size, record_schema
 from streamlake.spec.ddl import parse_ddl
 from streamlake.spec.types import GeometryType, NestedField, StructType, VariantType
@@ -102,3 +103,14 @@ def test_types_without_avro_form(type_: VariantType) -> None:
     struct = StructType((NestedField(1, "x", type_),))
     with pytest.raises(FeatureUnsupportedError, match=str(type_)):
         record_schema(struct, "t")
+
+
+@pytest.mark.parametrize("unscaled", [10**28 + 1, -(10**28) - 1, 10**38 - 1, 1 - 10**38, 0, -1])
+@pytest.mark.parametrize("scale", [0, 7, 38])
+def test_decimals_that_others_write_as_bytes_keep_all_digits(unscaled: int, scale: int) -> None:
+    stored = {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": scale}
+    schema = {"type": "record", "name": "r", "fields": [{"name": "d", "type": stored}]}
+    raw = unscaled.to_bytes(unscaled.bit_length() // 8 + 1, "big", signed=True)
+    batch = AvroFileSchema.parse(json.dumps(schema), "a.avro").batch([{"d": raw}])
+    (found,) = batch.column("d").to_pylist()
+    assert found.as_tuple() == Decimal(f"{unscaled}E-{scale}").as_tuple()
