@@ -45,15 +45,22 @@ def landing(spark: SparkSession, tmp_path: Path) -> Landing:
     return Landing(spark, tmp_path)
 
 
-def refused(landing: Landing, fault: AbstractContextManager[None], kind: type[StreamlakeError]) -> str:
-    """The message with which a checkpoint of 100 rows is refused while `fault` lasts; the table stays what it was,
-    and the next run with the same checkpoint directory brings every row once."""
+def refused(
+    landing: Landing,
+    fault: AbstractContextManager[None],
+    kind: type[StreamlakeError],
+    *,
+    at_start: bool = False,
+) -> str:
+    """The message with which a checkpoint of 100 rows is refused while `fault` lasts, `at_start` before there is a query; the
+    table stays what it was, and the next run with the same checkpoint directory brings every row once."""
     before, rows = _snapshot(landing), landing.rows
     landing.land()
     with fault, pytest.raises(kind) as raised:
         landing.run(landing.sink())
     assert type(raised.value) is kind
-    assert isinstance(raised.value.__cause__, StreamingQueryException), "what the query itself tells"
+    from_query = isinstance(raised.value.__cause__, StreamingQueryException)
+    assert from_query is not at_start, "what the query itself reports"
     assert _snapshot(landing) == before
     assert landing.ids() == list(range(rows))
     landing.run(landing.sink())
@@ -135,11 +142,11 @@ def test_the_driver_meets_a_full_disk(name: str, filled: Landing, monkeypatch: p
     write = local._write_temporary
     met = []
 
-    def full(target: str, data: bytes, *, direct: bool = False) -> str:
+    def full(target: str, data: bytes, **how: bool) -> str:
         if name in target or (name == "committable" and "/streamlake/" in target):
             met.append(target)
             raise faults.device_is_full(target)
-        return write(target, data, direct=direct)
+        return write(target, data, **how)
 
     @contextmanager
     def fault() -> Iterator[None]:
@@ -200,7 +207,8 @@ def test_a_damaged_file_of_the_table(
     path = _newest(landing, pattern)
     with faults.damaged(path, damage), pytest.raises(DataInvalidError, match=re.escape(path.name)):
         load_table(landing.location).scan().to_arrow()
-    message = refused(landing, faults.damaged(path, damage), DataInvalidError)
+    at_start = pattern.endswith(".metadata.json")
+    message = refused(landing, faults.damaged(path, damage), DataInvalidError, at_start=at_start)
     assert path.name in message
     assert "restore" in message
 
