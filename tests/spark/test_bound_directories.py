@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -204,8 +205,10 @@ def test_streams_of_different_sources_need_no_names(landing: Landing, tmp_path: 
             checkpoint_location=str(tmp_path / name),
             trigger={"processingTime": "0 seconds"},
         )
-        query.processAllAvailable()
-        query.stop()
+        try:
+            _wait_for_a_checkpoint(query)
+        finally:
+            query.stop()
     assert len(landing.ids()) >= 210
 
 
@@ -219,3 +222,12 @@ def test_a_query_without_a_checkpoint_directory_is_refused(landing: Landing):
     for location in (None, ""):
         with pytest.raises(StreamlakeError, match="checkpoint"):
             sink.start(landing.frame(), checkpoint_location=location)  # type: ignore[arg-type]
+
+
+def _wait_for_a_checkpoint(query: Any) -> None:
+    """The source has no end."""
+    give_up_at = time.monotonic() + 60
+    while query.lastProgress is None:
+        assert time.monotonic() < give_up_at, "no checkpoint within a minute"
+        assert query.isActive, query.exception()
+        time.sleep(0.1)
