@@ -26,6 +26,7 @@ from streamlake.commit.findings import (
 from streamlake.commit.history import History, committed_snapshot, marker_of
 from streamlake.commit.lineage import Finding
 from streamlake.commit.marker import OFFSETS_DIGEST, Marker
+from streamlake.spec.snapshot import MAIN_BRANCH
 from streamlake.table.table import Table
 
 LoggedOffsets = Callable[[int], tuple[str, ...] | None]
@@ -86,6 +87,9 @@ def directory_finding(
     if marker is None and noted is not None and noted.committed:
         return marks_lost(table.location)
     if marker is None:
+        done = directory.next_checkpoint_id - 1
+        if branch not in table.metadata.refs and _common(table, MAIN_BRANCH, job_id, directory) == done:
+            return None  # the branch is made of main, which holds all that was done
         return uncovered(table.location, None, directory)
     if noted is not None and noted.checkpoint_id is not None and marker.checkpoint_id < noted.checkpoint_id:
         common = _common(table, branch, job_id, directory)
