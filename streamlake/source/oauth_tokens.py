@@ -108,10 +108,6 @@ class OAuthTokens(ShownFields, AbstractTokenProvider):  # type: ignore[misc]
     def _asked(self) -> tuple[str, float]:
         """A new token, and for how many seconds it is good."""
         problem = ""
-        if urlsplit(self.endpoint).scheme == "http":
-            _LOG.warning(
-                "the secret for SASL/OAUTHBEARER is sent without TLS, where others can read it; use https"
-            )
         for attempt in range(_ATTEMPTS):
             if attempt:
                 clock.sleep(_WAIT_SECONDS * attempt)
