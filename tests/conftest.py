@@ -41,6 +41,9 @@ def spark_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def spark(spark_home: Path) -> Iterator[SparkSession]:
     """The one Spark session of the run: local[2], with Iceberg's runtime as a peer where it can be had."""
+    from pyspark import SparkContext
+
+    assert SparkContext._active_spark_context is None, "a test has started Spark without the fixture `spark`"
     try:
         runtime = jars(iceberg_runtime())
     except PartUnavailableError:

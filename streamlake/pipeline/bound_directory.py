@@ -19,6 +19,7 @@ from streamlake.errors import InvalidOptionError, MissingFileError, TableNotFoun
 from streamlake.pipeline.bound_tables import BoundTables
 from streamlake.pipeline.checkpoint_file import HadoopFiles
 from streamlake.pipeline.lineage_check import lineage_findings
+from streamlake.pipeline.offset_log import OffsetLog
 from streamlake.pipeline.power_loss import remove_what_power_took
 from streamlake.storage.file_info import FileInfo
 from streamlake.storage.file_io import FileIO, file_io_for, scheme_of
@@ -45,15 +46,21 @@ class BoundSink(Protocol):
     def create(self) -> bool: ...
 
 
-def directory_at(session: SparkSession, location: str) -> SparkDirectory | None:
+def directory_at(session: SparkSession, location: str, *, is_direct: bool = False) -> SparkDirectory | None:
     """The checkpoint directory of a query that is to start, rid of what a loss of power left of Spark's entries; None when none
-    has been started there. Raises InvalidOptionError without one."""
+    has been started there.
+
+    Raises InvalidOptionError without one. For a query that reads Kafka directly (`is_direct`) SourceError when the directory is
+    that of a query of another kind, or lacks the offsets that it must have: without them nothing can be compared.
+    """
     if not location or location == str(None):
         raise InvalidOptionError(
             "no checkpoint_location is given: without a checkpoint directory that stays, each start reads the source from its "
             "beginning and writes all rows again"
         )
     remove_what_power_took(session, location)
+    if is_direct:
+        OffsetLog(session, location).last()
     jvm: Any = session._jvm
     path = jvm.org.apache.hadoop.fs.Path(location)
     files = HadoopFiles(session, path)

@@ -196,7 +196,7 @@ class IcebergSink:
             session = SparkSession.builder.getOrCreate()
             patience = Patience(lambda: self.properties)
             require_own_table(
-                directory_at(session, checkpoint_location),
+                directory_at(session, checkpoint_location, is_direct=isinstance(source, KafkaSource)),
                 self,
                 lambda: patience.through(lambda: open_table(self.table, self.catalog)),
             )

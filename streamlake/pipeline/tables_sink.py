@@ -160,11 +160,11 @@ class IcebergTables:
         self._is_first = True
         self._aside = None
         self._rows = None
-        self._require_own_tables(str(checkpoint_location), names)
         if names.by_row:
             self._rows = self._row_tables(source, names)
         elif source.topics is not None:
             self._require_own_tables_used(tuple(source.topics))
+        self._require_own_tables(str(checkpoint_location), names)
         stream = direct_stream(SparkSession.builder.getOrCreate(), source, str(checkpoint_location), trigger)
         query = start_query(
             lambda frame, at: self._write(source, stream.offsets, frame, at),
@@ -343,7 +343,7 @@ class IcebergTables:
 
     def _require_own_tables(self, location: str, names: TableNames) -> None:
         """Raises LineageError where the directory has read records for other tables."""
-        directory = directory_at(SparkSession.builder.getOrCreate(), location)
+        directory = directory_at(SparkSession.builder.getOrCreate(), location, is_direct=True)
         bound = self._bound
         found = None if directory is None else tables_finding(directory, bound, names, self._catalog)
         if found is not None and directory is not None:
