@@ -43,6 +43,9 @@ nobody knows it."""
 MAX_RECORD_BYTES = 100 << 20
 """What the value and the key of a record may have each, by default: as much as brokers take at once."""
 
+CUT_HEADER = "__streamlake.cut"
+"""The header of a record that was too large to be held: its value, and perhaps its key, are the beginning of what the topic has."""
+
 ROW_KIND = "_row_kind"
 """The column of a change that holds its RowKind, as an int8."""
 

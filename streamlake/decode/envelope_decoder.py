@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamlake.decode.change_parts import changes_schema, joined, part_of_outcomes
-from streamlake.decode.envelope import Changes, Envelope, KeyMove, Outcome, Records, Reject
+from streamlake.decode.envelope import Array, Changes, Envelope, KeyMove, Outcome, Records, Reject
 from streamlake.decode.json_columns import blocks
 from streamlake.decode.record_limits import RecordLimits
 from streamlake.decode.source_tables import OTHER_TABLE, TableCheck
@@ -62,24 +62,26 @@ class EnvelopeDecoder:
     def _decoded(self, raw: pa.RecordBatch, keep_rejects: bool) -> Changes:
         records = Records.of(raw)
         parts: list[Changes] = []
-        large = self._limits.too_large(records.values)
-        if len(large):
-            reason = self._limits.too_large_reason
-            beyond = [Reject(int(place), reason) for place in records.places[large]]
+        large = self._limits.too_large(raw)
+        if large:
+            beyond = [Reject(place, large[place]) for place in sorted(large)]
             parts.append(part_of_outcomes([], beyond, self.schema))
-            records = records.take(np.setdiff1d(np.arange(len(records)), large))
+            records = records.take(np.flatnonzero(~np.isin(records.places, list(large))))
         records, others = self._wanted(records)
         for low, high in blocks(records.values, _BLOCK_BYTES):
             self._block(records, low, high, parts)
-        if raw.column("value").null_count:
-            parts.append(self._tombstones(raw))
+        tombstones = np.flatnonzero(raw.column("value").is_null().to_numpy(zero_copy_only=False))
+        if large:
+            tombstones = np.setdiff1d(tombstones, list(large))
+        if len(tombstones):
+            parts.append(self._tombstones(raw, tombstones))
         changes = joined(parts, self.schema)
         if changes.rejects and not keep_rejects:
             first = changes.rejects[0]
             raise record_error(raw, first.record, first.reason)
         return replace(
             changes,
-            tombstones=raw.column("value").null_count,
+            tombstones=len(tombstones),
             moves=_moves(raw, changes),
             ignored=Counter(changes.ignored) + Counter({OTHER_TABLE: others}),
             table=self._check.seen,
@@ -103,11 +105,11 @@ class EnvelopeDecoder:
             halves = (records.slice(0, middle), records.slice(middle, len(records)))
             return pa.concat_arrays([self._names(half) for half in halves])
 
-    def _tombstones(self, raw: pa.RecordBatch) -> Changes:
+    def _tombstones(self, raw: pa.RecordBatch, places: Array) -> Changes:
         outcomes: list[tuple[int, Outcome]] = []
         rejects = []
         keys = raw.column("key")
-        for place in np.flatnonzero(raw.column("value").is_null().to_numpy(zero_copy_only=False)):
+        for place in places:
             try:
                 outcome = self._envelope.tombstone(keys[int(place)].as_py())
             except ValueError as error:

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -89,18 +88,18 @@ class RecordLimits:
                 return int(rows[at])
         return None
 
-    def too_large(self, values: pa.Array) -> Any:
-        """The places of those binary values that have too many bytes."""
-        most = pc.max(pc.binary_length(values)).as_py()
-        if most is None or most <= self.max_bytes:
-            return np.empty(0, dtype=np.int64)
-        sizes = pc.fill_null(pc.binary_length(values), 0)
-        return np.flatnonzero(np.asarray(pc.greater(sizes, self.max_bytes)))
-
-    @property
-    def too_large_reason(self) -> str:
-        """Why one of those is refused."""
-        return f"it has more bytes than {PREFIX}max-bytes allows, {self.max_bytes}"
+    def too_large(self, raw: pa.RecordBatch) -> dict[int, str]:
+        """{place: why it is refused} of the records of a batch of schema RAW_RECORDS whose value or key has too many bytes."""
+        found = {}
+        for part, what in (("key", "its key"), ("value", "it")):
+            sizes = pc.binary_length(raw.column(part))
+            most = pc.max(sizes).as_py()
+            if most is None or most <= self.max_bytes:
+                continue
+            reason = f"{what} has more bytes than {PREFIX}max-bytes allows, {self.max_bytes}"
+            large = np.asarray(pc.greater(pc.fill_null(sizes, 0), self.max_bytes))
+            found.update(dict.fromkeys(np.flatnonzero(large).tolist(), reason))
+        return found
 
 
 _CURRENT: ContextVar[RecordLimits] = ContextVar("record_limits", default=RecordLimits())  # noqa: B039

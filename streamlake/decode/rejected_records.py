@@ -1,7 +1,8 @@
 """Records that were rejected, as rows of a rejects table: what came, from where, and why it did not become a row.
 
 Made on the executors beside the rows of the good records; read again, as raw records, where rejects are replayed.
-Invariant: what is stored is the whole record, so that it can be decoded as if it had just been fetched.
+Invariant: what is stored is the whole record, so that it can be decoded as if it had just been fetched; or it says that it is cut,
+and is decoded no more.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from streamlake.decode.envelope import Reject
+from streamlake.decode.envelope import Array, Reject
 from streamlake.formats.arrow_schema import schema_to_arrow
-from streamlake.records import RAW_RECORDS
+from streamlake.records import CUT_HEADER, RAW_RECORDS
 from streamlake.spec.ddl import parse_ddl
 
 REJECTS = parse_ddl(
@@ -56,6 +59,15 @@ def raw_records(rows: pa.Table) -> pa.RecordBatch:
     columns = [rows.column(field.name).combine_chunks() for field in RAW_RECORDS]
     arrays = [_typed(column, field.type) for column, field in zip(columns, RAW_RECORDS, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=RAW_RECORDS)
+
+
+def cut_records(rows: pa.Table) -> Array:
+    """(n,) bool: those rows of a rejects table that keep only the beginning of their record."""
+    found: Array = np.zeros(rows.num_rows, dtype=bool)
+    headers = rows.column("headers").combine_chunks()
+    names = headers.flatten().field("key")
+    found[pc.list_parent_indices(headers).filter(pc.equal(names, CUT_HEADER)).to_numpy()] = True
+    return found
 
 
 def _typed(array: pa.Array, type_: pa.DataType) -> pa.Array:

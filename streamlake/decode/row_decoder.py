@@ -98,8 +98,10 @@ class RowDecoder:
 
     def _rows(self, raw: pa.RecordBatch, failure: _Failure) -> _Part:
         values = raw.column("value")
-        for at in self._limits.too_large(values)[:1]:
-            raise failure(int(at), self._limits.too_large_reason)
+        large = self._limits.too_large(raw)
+        if large:
+            first = min(large)
+            raise failure(first, large[first])
         decoded = [values] if self._decoder is None else self._decoder.decode(values, failure)
         unset: dict[str, Array] = {}
         if self._partial_update and self._decoder is not None:
@@ -137,7 +139,7 @@ class _Failure:
 
     def __call__(self, at: int, reason: str) -> DecodeError:
         self.at, self.reason = at, reason
-        value = self._raw.column("value")[at].as_py()
+        value = self._raw.column("value")[at].as_py() or b""
         shown = _shown(value[:_SHOWN]) + ("..." if len(value) > _SHOWN else "")
         return DecodeError(
             f"{record_place(self._raw, at)}: {reason}. Correct the schema or the producer; the record is {shown}"

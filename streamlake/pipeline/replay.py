@@ -34,9 +34,10 @@ from streamlake.commit.marker import OFFSETS_DIGEST, Marker
 from streamlake.commit.receipt import Outcome
 from streamlake.decode.decoded import Decoded, Decoder
 from streamlake.decode.envelope import Reject
-from streamlake.decode.rejected_records import RejectStamp, raw_records
+from streamlake.decode.rejected_records import RejectStamp, cut_records, raw_records
 from streamlake.errors import (
     CommitConflictError,
+    DecodeError,
     FencedError,
     IndexDamagedError,
     InvalidOptionError,
@@ -61,7 +62,7 @@ from streamlake.pipeline.source_notes import sources_of
 from streamlake.pipeline.upsert_options import UpsertOptions, with_row_kind
 from streamlake.pipeline.upsert_run import UpsertRun
 from streamlake.read.scan import TableScan
-from streamlake.records import ROW_KIND, TRUNCATE_BELOW
+from streamlake.records import CUT_HEADER, ROW_KIND, TRUNCATE_BELOW, place_text
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.spec.snapshot import MAIN_BRANCH
 from streamlake.table.options import RetryOptions
@@ -76,6 +77,11 @@ from streamlake.write.upsert_task import write_changes
 _CHUNK_RECORDS = 32_768
 _MODES = ("append", UPSERT, CHANGELOG)
 _BUCKETS = 2
+_IS_CUT = (
+    "the rejects have only the beginning of this record, which was too large to be held, so that it is not replayed. Send what is in "
+    "the topic in smaller records, or raise record.max-bytes and read it from the topic again; then delete it from the rejects. Whoever "
+    f"puts the whole value there takes the header {CUT_HEADER} out"
+)
 
 
 @dataclass(frozen=True)
@@ -229,8 +235,8 @@ class _Replay:
         return True
 
     def _replayed(self, chosen: pa.Table, number: int, found: Replayed) -> Replayed:
+        chosen, failed = _whole(chosen)
         at = places(chosen).to_pylist()
-        failed: dict[str, tuple[str, str]] = {}
         target = self._run.target(self._identity(number, ""))
         if isinstance(target, UpsertTarget):
             target = replace(target, yields=True)
@@ -243,7 +249,7 @@ class _Replay:
         if not done:
             self._run.discard(path for result in results for path in result.paths)
             settle(self._rejects, plan)
-            return replace(found, failed=len(failed), errors=_counted(failed))
+            return _with_failed(found, failed)
         self._plans.write(plan)
         committable = self._run.stage(identity, results)
         assert committable is not None, "every checkpoint of a replay is committed"
@@ -262,14 +268,8 @@ class _Replay:
         settle(self._rejects, plan)
         self._run.store.remove(identity)
         self._plans.remove(plan)
-        return replace(
-            found,
-            records=len(done),
-            rows=receipt.rows,
-            failed=len(failed),
-            snapshot_id=receipt.snapshot_id,
-            errors=_counted(failed),
-        )
+        found = replace(found, records=len(done), rows=receipt.rows, snapshot_id=receipt.snapshot_id)
+        return _with_failed(found, failed)
 
     def _chosen(self, where: str | None, limit: int | None) -> pa.Table:
         """The rejects to replay, in the order in which they were rejected, of a partition in the order of the source."""
@@ -421,6 +421,25 @@ def _of_one_topic(chosen: pa.Table) -> Iterator[tuple[int, int]]:
     for low, high in pairwise(starts):
         for first in range(low, high, _CHUNK_RECORDS):
             yield first, min(_CHUNK_RECORDS, high - first)
+
+
+def _whole(chosen: pa.Table) -> tuple[pa.Table, dict[str, tuple[str, str]]]:
+    """The rejects that keep their whole record; and place -> why for the others, which no replay brings in."""
+    cut = cut_records(chosen)
+    if not cut.any():
+        return chosen, {}
+    lost = chosen.filter(pa.array(cut))
+    columns = (lost.column(name).to_pylist() for name in ("topic", "partition", "offset"))
+    reasons = [f"{place_text(*where)}: {_IS_CUT}" for where in zip(*columns, strict=True)]
+    failed = {
+        place: (DecodeError.__name__, reason)
+        for place, reason in zip(places(lost).to_pylist(), reasons, strict=True)
+    }
+    return chosen.filter(pa.array(~cut)), failed
+
+
+def _with_failed(found: Replayed, failed: Mapping[str, tuple[str, str]]) -> Replayed:
+    return replace(found, failed=len(failed), errors=_counted(failed))
 
 
 def _refused(

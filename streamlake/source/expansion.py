@@ -3,7 +3,7 @@
 Sits between the consumer, whose batches stay as the broker sent them, and `record_blocks`. A batch that stays small becomes one
 block; a larger one several, cut between its records, so that a task holds some of it at a time. Invariants: every record
 of the batch is in one of its blocks. One that is too large to be held is there with as many bytes of its value as show
-that it is: the decoder refuses it by its size.
+that it is, and a header that says it is cut: the decoder refuses it by its size, and what is kept of it is never taken for the whole.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from kafka import codec
 from kafka.errors import CorruptRecordError
 from kafka.record.default_records import DefaultRecordBatch
 
+from streamlake.records import CUT_HEADER
 from streamlake.source.record_blocks import RecordBlock
 
 BLOCK_BYTES = 64 << 20
@@ -136,8 +137,8 @@ class _Cut:
         return block
 
     def _shortened(self, length: int, body: int) -> bytes:
-        """The record at the beginning of the data with one byte more of its value than it may have, and without headers. Where
-        it is key or headers that are large, the value is what begins with the key."""
+        """The record at the beginning of the data with one byte more of its value than it may have, and CUT_HEADER for its headers.
+        Where it is key or headers that are large, the value is what begins with the key."""
         kept = self._most + 1 + 2 * _LONGEST_KEY
         if not self._has(body + min(length, kept)):
             raise CorruptRecordError("the batch ends within a record")
@@ -154,7 +155,9 @@ class _Cut:
                 value = data[begin : begin + self._most + 1]
         else:
             key = b"\x01"  # none
-        written = data[:fields] + key + _written(len(value)) + value + b"\x00"
+        name, said = CUT_HEADER.encode(), f"{length} bytes".encode()
+        header = _written(1) + _written(len(name)) + name + _written(len(said)) + said
+        written = data[:fields] + key + _written(len(value)) + value + header
         return _written(len(written)) + written
 
     def _skip(self, count: int) -> None:

@@ -77,7 +77,7 @@ def _chunks(
         for start, blocks in _poll_blocks(source, consumer, piece, stopped):
             if start > piece.start:
                 # Records are gone; the batch that the log begins within still has some of them.
-                yield from _batches(waiting, piece, columns)
+                yield from _batches(source, waiting, piece, columns)
                 waiting, rows, size = [], 0, 0
                 piece = replace(piece, start=start)
             for block in blocks:
@@ -85,17 +85,18 @@ def _chunks(
                 rows += block.count
                 size += len(block)
                 if rows >= chunk_records or size >= CHUNK_BYTES:
-                    yield from _batches(waiting, piece, columns)
+                    yield from _batches(source, waiting, piece, columns)
                     waiting, rows, size = [], 0, 0
-        yield from _batches(waiting, piece, columns)
+        yield from _batches(source, waiting, piece, columns)
 
 
 def _batches(
-    blocks: list[RecordBlock], piece: OffsetRange, columns: Collection[str]
+    source: KafkaSource, blocks: list[RecordBlock], piece: OffsetRange, columns: Collection[str]
 ) -> Iterator[pa.RecordBatch]:
     if not blocks:
         return
-    batch = parse_blocks(blocks, piece.topic, piece.partition, columns)
+    most = source.settings.max_record_bytes
+    batch = parse_blocks(blocks, piece.topic, piece.partition, columns, most)
     offsets = batch.column("offset").to_numpy()
     low, high = offsets.searchsorted([piece.start, piece.until])
     if high > low:

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from streamlake.errors import SourceError
 from streamlake.formats.byte_slices import slices
-from streamlake.records import HEADERS_TYPE, RAW_RECORDS
+from streamlake.records import HEADERS_TYPE, MAX_RECORD_BYTES, RAW_RECORDS
 
 _Array = Any
 _OPTIONAL_COLUMNS = ("key", "headers")
@@ -56,8 +56,10 @@ def parse_blocks(
     topic: str,
     partition: int,
     columns: Collection[str] = RAW_RECORDS.names,
+    most: int = MAX_RECORD_BYTES,
 ) -> pa.RecordBatch:
-    """All records of `blocks` as one batch of schema RAW_RECORDS; "key" and "headers" are null unless in `columns`.
+    """All records of `blocks` as one batch of schema RAW_RECORDS; "key" and "headers" are null unless in `columns`. Where a key has
+    more than `most` bytes, all keys are there, so that a record is refused whatever is made of it.
 
     Raises SourceError, which names the topic partition and the first offset, when the bytes are not records.
     """
@@ -73,7 +75,7 @@ def parse_blocks(
             f"{where}: {len(payload)} bytes of records at once are more than one batch can hold"
         )
     try:
-        return _parsed(blocks, counts, payload, ends, topic, partition, columns)
+        return _parsed(blocks, counts, payload, ends, topic, partition, columns, most)
     except (_DamagedError, IndexError) as error:
         raise SourceError(
             f"{where}: the records are damaged: {error}; compare with another replica"
@@ -88,6 +90,7 @@ def _parsed(
     topic: str,
     partition: int,
     columns: Collection[str],
+    most: int,
 ) -> pa.RecordBatch:
     data = np.frombuffer(payload, dtype=np.uint8)
     begins = _guessed_chain(data, int(counts.sum()), ends)
@@ -113,7 +116,7 @@ def _parsed(
     rows = len(offsets)
     key = (
         slices(buffer, key_start, key_end, key_length < 0, pa.binary())
-        if "key" in columns
+        if "key" in columns or int(key_length.max()) > most
         else pa.nulls(rows, pa.binary())
     )
     headers = (

@@ -138,6 +138,27 @@ def test_too_many_bytes(format, count):
     check_refused(format, bad, "it has more bytes than record.max-bytes allows, 2000", count, record__max_bytes="2000")  # fmt: skip
 
 
+@pytest.mark.parametrize("count", [0, 100])
+@pytest.mark.parametrize("format", FORMATS)
+def test_too_many_bytes_of_a_key(format, count):
+    """Of records without a value as well, where the key makes a change."""
+    write = FORMATS[format]
+    keys = [b'{"id":7}', b'{"id":7,"x":"%s"}' % (b"x" * 3_000)]
+    good, bad = ({"key": key, "value": write(GOOD)} for key in keys)
+    batch = raw_batch([*[good] * count, bad, *[good] * count])
+    decoder = opened(format, record__max_bytes="2000")
+    decoded = decoder.decode(batch, keep_rejects=True)
+    assert [reject.record for reject in decoded.rejects] == [count]
+    assert decoded.rejects[0].reason == "its key has more bytes than record.max-bytes allows, 2000"
+    assert decoded.rows.num_rows == 2 * count
+    with pytest.raises(DecodeError, match=rf"orders-3 offset {100 + count}: its key has more bytes"):
+        decoder.decode(batch)
+    if format != "json":
+        decoded = decoder.decode(raw_batch([{"key": key} for key in keys]), keep_rejects=True)
+        assert [reject.record for reject in decoded.rejects] == [1]
+        assert decoded.tombstones == 1
+
+
 def test_too_many_bytes_as_they_are():
     source = KafkaSource("localhost:1", "t", format="raw", options={"record.max-bytes": "5"})
     batch = raw_batch([{"value": value} for value in (b"12345", b"123456", None, b"")])
@@ -146,6 +167,10 @@ def test_too_many_bytes_as_they_are():
     assert [reject.record for reject in decoded.rejects] == [1]
     with pytest.raises(DecodeError, match=r"offset 101\b.*record.max-bytes"):
         row_decoder(source).decode(batch)
+    large = raw_batch([{"key": b"12345"}, {"key": b"123456"}])
+    assert [one.record for one in row_decoder(source).decode(large, keep_rejects=True).rejects] == [1]
+    with pytest.raises(DecodeError, match=r"offset 101: its key has more bytes"):
+        row_decoder(source).decode(large)
 
 
 @pytest.mark.parametrize("count", [0, 3, 100])

@@ -8,6 +8,7 @@ from typing import cast
 
 import pyarrow as pa
 import pytest
+from kafka.record.default_records import DefaultRecordBatch
 
 from streamlake import failpoints, load_table
 from streamlake.catalog.open import open_table
@@ -25,13 +26,17 @@ from streamlake.pipeline.row_names import RowRoute
 from streamlake.pipeline.sink_run import SinkRun
 from streamlake.pipeline.upsert_run import UpsertRun
 from streamlake.records import ROW_KIND, ROW_SEQUENCE
+from streamlake.source import expansion
+from streamlake.source.expansion import expanded_blocks
 from streamlake.source.kafka_source import KafkaSource
+from streamlake.source.record_blocks import parse_blocks
 from streamlake.write.task import write_rows
 from tests.helpers import foreign_writers
 from tests.helpers.invariants import check_table
 from tests.helpers.local_upserts import LocalUpserts
 from tests.helpers.tables import make_table
 from tests.unit.decode.raw_records import raw_batch
+from tests.unit.source.test_expansion import batch_of
 
 TOPIC = "orders"
 
@@ -143,6 +148,29 @@ def test_what_fails_again_stays_with_the_error_of_today(tmp_path):
     snapshots = len(open_rejects(str(location)).snapshots)
     assert replay(given(location)).failed == 2
     assert len(open_rejects(str(location)).snapshots) == snapshots, "nothing is new, so nothing is committed"
+
+
+def test_a_record_of_which_the_rejects_have_the_beginning_is_not_replayed(tmp_path, monkeypatch):
+    """Whatever record.max-bytes and the format are by then: its bytes may look like a whole record."""
+    monkeypatch.setattr(expansion, "BLOCK_BYTES", 1_000)
+    values = [b"first", b"{" * 9_000, b"last"]
+    batch = batch_of([(b"k", value) for value in values], DefaultRecordBatch.CODEC_GZIP)
+    raw = pa.concat_batches([parse_blocks([block], TOPIC, 3) for block in expanded_blocks(batch, 2_000)])
+    assert [len(value) for value in raw.column("value").to_pylist()] == [5, 2_001, 4]
+    location = tmp_path / "t"
+    make_table(location, "value binary")
+    monkeypatch.setitem(reject.__globals__, "raw_batch", lambda *_: raw)
+    reject(location, values)
+    as_it_is = given(location, source=source(None, format="raw"))
+    found = replay(as_it_is)
+    assert (found.records, found.failed, found.left) == (2, 1, 1)
+    (error,) = found.errors
+    assert error.startswith("orders-3 offset 1: the rejects have only the beginning of this record")
+    assert [(each["offset"], each["error_message"]) for each in left(location)] == [(1, error)]
+    rows = load_table(str(location)).scan().to_arrow()
+    assert sorted(rows["value"].to_pylist()) == [b"first", b"last"]
+    again = replay(as_it_is)
+    assert (again.records, again.failed, again.snapshot_id) == (0, 1, None)
 
 
 def test_of_tables_that_rows_name_each_takes_its_own(tmp_path):

@@ -18,6 +18,7 @@ from kafka.errors import CorruptRecordError
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
 from streamlake.errors import SourceError
+from streamlake.records import CUT_HEADER
 from streamlake.source import expansion
 from streamlake.source.expansion import _written, expanded_blocks
 from streamlake.source.record_blocks import parse_blocks
@@ -97,9 +98,12 @@ def test_a_record_that_is_too_large_is_cut(kind, key, value, monkeypatch):
     row = found[len(found) // 2]
     assert len(row["value"]) == 3_001
     assert row["timestamp"] is not None
+    assert [each["key"] for each in row["headers"]] == [CUT_HEADER]
+    assert int(row["headers"][0]["value"].split()[0]) > 5_000
     if value == 9_000:
         assert (row["key"], row["value"]) == (large[0], b"V" * 3_001)
     if not headers:
+        assert found[0]["headers"] == found[2]["headers"] == []
         assert [(one["key"], one["value"]) for one in (found[0], found[2])] == [(b"a", b"1"), (b"b", b"2")]
 
 
