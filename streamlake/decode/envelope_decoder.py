@@ -97,7 +97,8 @@ class EnvelopeDecoder:
     def _names(self, records: Records) -> pa.StringArray:
         """The names of the records' tables; null where a record cannot be read."""
         try:
-            return self._envelope.tables(records).cast(pa.string())
+            with self._limits.unbounded().applied():
+                return self._envelope.tables(records).cast(pa.string())
         except (NotBulkError, ValueError):
             middle = len(records) // 2
             if not middle:

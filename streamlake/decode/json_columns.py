@@ -125,11 +125,10 @@ class JsonColumns:
             values.cast(pa.string())
         except pa.ArrowInvalid as error:
             raise NotBulkError from error
-        if self._watched is not None:
-            # Arrow makes types of all that it finds, and recurses without end.
-            suspect = current_limits().suspect(values)
-            if suspect is not None:
-                raise NotBulkError from ValueError(f"too deep or too wide in row {suspect}")
+        # Arrow reads over what nobody asks for, however deep; where it makes types of it, it recurses without end.
+        suspect = current_limits().suspect(values)
+        if suspect is not None:
+            raise NotBulkError from ValueError(f"too deep or too wide in row {suspect}")
         if self._has_decimals:
             _require_no_small_numbers(values)
         joined = _joined(values)

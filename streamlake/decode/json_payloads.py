@@ -25,6 +25,7 @@ from streamlake.decode.json_options import JsonOptions
 from streamlake.decode.json_values import parse_object
 from streamlake.decode.new_fields import Watch, watching
 from streamlake.decode.payloads import Array, Path
+from streamlake.decode.record_limits import current_limits
 from streamlake.decode.samples import samples
 from streamlake.decode.text_columns import NotBulkError
 from streamlake.spec.types import NestedField
@@ -70,7 +71,9 @@ class JsonPayloads:
         self, fields: Sequence[NestedField], watch: Watch | None = None, watched: Path = ()
     ) -> list[pa.Array]:
         """See Payloads.read."""
-        return self.columns_of((tuple(fields), watch, watched)).read(self.values)
+        limits = current_limits()
+        with (limits.inside() if self.identity else limits).applied():
+            return self.columns_of((tuple(fields), watch, watched)).read(self.values)
 
 
 class JsonPayloadForm:

@@ -8,18 +8,24 @@ this thread, whatever reads it.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamlake.decode.json_marks import BACKSLASH, leads, quotation_marks
+from streamlake.decode.text_columns import bytes_and_offsets
 from streamlake.errors import InvalidOptionError
 from streamlake.options import check_option_names
 from streamlake.records import MAX_RECORD_BYTES
+
+Array = Any  # numpy array
 
 PREFIX = "record."
 _BOUNDS = {"max-bytes": (1, 1 << 30), "max-depth": (1, 200), "max-fields": (1, 1_000_000)}
@@ -28,6 +34,13 @@ _TEXTS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
 """A text, up to the end where it does not end: each letter is looked at once, whatever they are."""
 _OPEN, _CLOSE = ord("{"), ord("}")
 _CURLY = _OPEN ^ ord("[")
+_COLON = ord(":")
+_FIELD_BYTES = 4
+"""What a field of an object has, at least."""
+_BITS = 10
+_STRETCH = 1 << _BITS
+_PIECE = 1 << 20
+"""Bytes whose marks stay in a core's own cache."""
 
 
 @dataclass(frozen=True)
@@ -73,20 +86,28 @@ class RecordLimits:
 
     def suspect(self, values: pa.Array) -> int | None:
         """The first of the JSON texts, a binary array without nulls, that may be beyond the limits of depth and fields. One that
-        is nested too deeply always is."""
-        sizes = np.asarray(pc.binary_length(values))
-        rows = np.flatnonzero(sizes > 2 * self.max_depth)
-        if not len(rows):
-            return None
-        chosen = values.take(pa.array(rows))
-        bounds = np.frombuffer(chosen.buffers()[1], dtype=np.int32)[: len(chosen) + 1]
-        data = np.frombuffer(chosen.buffers()[2], dtype=np.uint8)
-        opening = np.searchsorted(np.flatnonzero((data | _CURLY) == _OPEN), bounds)
-        for at in np.flatnonzero((np.diff(opening) > self.max_depth) | (sizes[rows] > 4 * self.max_fields)):
-            text = chosen[int(at)].as_py()
-            if text.count(b":") > self.max_fields or _depth(text) > self.max_depth:
-                return int(rows[at])
-        return None
+        is beyond them always is."""
+        data, offsets = bytes_and_offsets(values)
+        sizes = np.diff(offsets)
+        found = []
+        if len(sizes) and sizes.max() > 2 * self.max_depth:
+            rows = np.flatnonzero((sizes > 2 * self.max_depth) & (_openings(data, offsets) > self.max_depth))
+            if len(rows):
+                found.append(rows[_depths(values.take(pa.array(rows))) > self.max_depth])
+        if len(sizes) and sizes.max() > _FIELD_BYTES * self.max_fields:
+            rows = np.flatnonzero(sizes > _FIELD_BYTES * self.max_fields)
+            chosen, bounds = bytes_and_offsets(values.take(pa.array(rows)))
+            colons = np.diff(np.searchsorted(np.flatnonzero(chosen == _COLON), bounds))
+            found.append(rows[colons > self.max_fields])
+        return min((int(rows[0]) for rows in found if len(rows)), default=None)
+
+    def unbounded(self) -> RecordLimits:
+        """The same for records of which only some texts are looked for, however deep and wide they are."""
+        return replace(self, max_depth=sys.maxsize, max_fields=sys.maxsize)
+
+    def inside(self) -> RecordLimits:
+        """The same for the object in a field of the record."""
+        return replace(self, max_depth=self.max_depth - 1)
 
     def too_large(self, raw: pa.RecordBatch) -> dict[int, str]:
         """{place: why it is refused} of the records of a batch of schema RAW_RECORDS whose value or key has too many bytes."""
@@ -113,6 +134,46 @@ def current_limits() -> RecordLimits:
 def without_limits(options: Mapping[str, str]) -> dict[str, str]:
     """A format's options without those of records."""
     return {name: value for name, value in options.items() if not name.startswith(PREFIX)}
+
+
+def _openings(data: Array, offsets: Array) -> Array:
+    """(n,): how many objects and arrays begin in the bytes `offsets`[i] to `offsets`[i + 1], at most: what is in the same
+    stretches of _STRETCH bytes is counted with them."""
+    counts: Array = np.zeros(-(-len(data) // _STRETCH) + 1, dtype=np.int64)
+    scratch: Array = np.empty(min(_PIECE, _STRETCH * (len(counts) - 1)), dtype=np.uint8)
+    for begin in range(0, len(data), _PIECE):
+        part = data[begin : begin + _PIECE]
+        marked = scratch[: len(part)]
+        np.bitwise_or(part, _CURLY, out=marked)
+        np.equal(marked, _OPEN, out=marked.view(np.bool_))
+        padded = -(-len(part) // _STRETCH) * _STRETCH
+        scratch[len(part) : padded] = 0
+        # Eight bytes are summed at once: a stretch has fewer words than a byte can count.
+        sums = np.add.reduce(scratch[:padded].view(np.uint64).reshape(-1, _STRETCH // 8), axis=1)
+        first = begin // _STRETCH + 1
+        counts[first : first + len(sums)] = sums.view(np.uint8).reshape(-1, 8).sum(axis=1)
+    until = np.cumsum(counts)
+    found: Array = until[(offsets[1:] + _STRETCH - 1) >> _BITS] - until[offsets[:-1] >> _BITS]
+    return found
+
+
+def _depths(values: pa.Array) -> Array:
+    """(n,): how deep objects and arrays of JSON texts are inside of each other."""
+    data, offsets = bytes_and_offsets(values)
+    marks = quotation_marks(data, leads(np.flatnonzero(data == BACKSLASH)))
+    curly = data | _CURLY
+    places = np.flatnonzero((curly == _OPEN) | (curly == _CLOSE))
+    rows: Array = np.searchsorted(offsets, places, side="right") - 1
+    before: Array = np.searchsorted(marks, offsets)
+    is_text = (np.searchsorted(marks, places) - before[rows]) % 2 == 1
+    places, rows = places[~is_text], rows[~is_text]
+    found: Array = np.zeros(len(values), dtype=np.int64)
+    if len(places):
+        steps = np.where(curly[places] == _OPEN, 1, -1)
+        levels = np.cumsum(steps)
+        firsts = np.flatnonzero(np.diff(rows, prepend=-1))
+        found[rows[firsts]] = np.maximum.reduceat(levels, firsts) - levels[firsts] + steps[firsts]
+    return found
 
 
 def _depth(text: bytes) -> int:

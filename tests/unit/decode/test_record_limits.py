@@ -11,7 +11,10 @@ import time
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from streamlake.decode import record_limits
 from streamlake.decode.json_values import parse_object
 from streamlake.decode.new_fields import Watch
 from streamlake.decode.record_limits import RecordLimits, current_limits
@@ -85,7 +88,69 @@ def nested(depth, kind):
 @pytest.mark.parametrize("format", FORMATS)
 def test_nested_too_deeply(format, depth, kind, count):
     bad = f'{{"id":1,"x":{nested(depth, kind)}}}'
-    check_refused(format, bad, "it is nested too deeply: record.max-depth is 128", count, Watch())
+    for watch in (Watch(), None):
+        check_refused(format, bad, "it is nested too deeply: record.max-depth is 128", count, watch)
+
+
+@pytest.mark.parametrize("columns", ["id long not null", "id long not null, l array<int>"])
+@pytest.mark.parametrize("bad", ['{"id":1,"x":[[{"y":"]]"}]]}', '{"id":1,"x":1,"y":2,"z":3,"l":null}'])
+def test_the_verdict_is_the_same_whatever_the_neighbours_are(bad, columns):
+    """In blocks of one shape, of several, and of records that only the exact way reads."""
+    options = {"record.max-depth": "3", "record.max-fields": "4"}
+    source = KafkaSource("localhost:1", "t", schema=columns, format="json", options=options)
+    for others in (
+        ['{"id":7}'],
+        ['{"id":7,"x":[["]]",1]]}'],
+        ['{"id":7}', '{"x":1,"id":7}'],
+        ['{"id":7e0}'],
+    ):
+        for count in (0, 1, 5, 40, 200):
+            records = [others[at % len(others)] for at in range(count)]
+            batch = raw_batch([{"value": value} for value in (*records, bad, *records)])
+            decoded = row_decoder(source).decode(batch, keep_rejects=True)
+            refused = {reject.record: reject.reason for reject in decoded.rejects}
+            assert "record.max-" in refused.pop(count)
+            assert len(refused) == (2 * count if others == ['{"id":7e0}'] else 0)
+
+
+@pytest.mark.parametrize("count", [0, 100])
+@pytest.mark.parametrize(("depth", "refused"), [(125, False), (126, True)])
+def test_what_is_around_a_payload_counts(depth, refused, count):
+    """Whether the payload is cut out of its schema, or read with it."""
+    fields = [{"field": "id", "type": "int64", "optional": False}, {"field": "l", "type": "string", "optional": True}]  # fmt: skip
+    image = {"type": "struct", "fields": fields, "optional": True, "field": "after"}
+    start = '{{"schema":{},"payload":'.format(json.dumps({"type": "struct", "fields": [image]}))
+    good, deep = (
+        f"{start}{in_debezium(row)}}}" for row in (GOOD, f'{{"id":1,"x":{nested(depth, "array")}}}')
+    )
+    batch = raw_batch([{"value": value} for value in (*[good] * count, deep, *[good] * count)])
+    decoded = opened("debezium-json").decode(batch, keep_rejects=True)
+    assert [reject.record for reject in decoded.rejects] == ([count] if refused else [])
+
+
+@pytest.mark.parametrize("format", ["debezium-json", "canal-json", "maxwell-json"])
+def test_of_tables_that_nobody_wants_records_may_be_as_deep_as_they_like(format):
+    write = FORMATS[format]
+    other = write(f'{{"id":1,"x":{nested(900, "array")}}}').replace('"t"', '"u"')
+    for count in (0, 3, 100):
+        batch = raw_batch([{"value": value} for value in (*[write(GOOD)] * count, other)])
+        name = "d.s.t" if format == "debezium-json" else "d.t"
+        decoded = opened(format, source_tables=name).decode(batch, keep_rejects=True)
+        assert (decoded.rejects, decoded.rows.num_rows) == ((), count)
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(st.recursive(st.text('[]{}\\"x:', max_size=9), lambda each: st.lists(each, max_size=4) | st.dictionaries(st.text('[{"', max_size=2), each, max_size=4), max_leaves=40), min_size=1, max_size=20), st.integers(1, 6), st.integers(1, 5))  # fmt: skip
+def test_the_suspect_is_the_first_that_is_beyond(objects, most_depth, most_fields):
+    texts = [json.dumps({"a": each, "pad": "p" * 40}).encode() for each in objects]
+    limits = RecordLimits(max_depth=most_depth, max_fields=most_fields)
+    deep = [at for at, text in enumerate(texts) if record_limits._depth(text) > most_depth]
+    found = limits.suspect(pa.array([b"", *texts], pa.binary()).slice(1))
+    wide = [at for at, text in enumerate(texts) if text.count(b":") > most_fields]
+    assert found == min([*deep, *wide], default=None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(record_limits, "_PIECE", 2_048)
+        assert limits.suspect(pa.array(texts * 50, pa.binary())) == found
 
 
 def test_depth_is_that_of_brackets_outside_of_texts():
