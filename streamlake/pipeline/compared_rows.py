@@ -8,7 +8,7 @@ values of a source are converted as the sink converts them, so what is equal her
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -199,17 +199,19 @@ class TableRows:
 
 @dataclass(frozen=True)
 class RecordRows:
-    """Reads offset ranges of Kafka: a `mapInArrow` function over batches of the schema OFFSET_RANGES."""
+    """Reads offset ranges of Kafka: a `mapInArrow` function over batches of the schema OFFSET_RANGES. `sources` is what the table
+    keeps of the tables that topics are of: it counts for every range, not what the range itself shows first."""
 
     form: RowForm
     source: KafkaSource
+    sources: Mapping[str, str]
 
     def __call__(self, batches: Batches) -> Batches:
         keep_archive_directories()
         wanted = parts_read(self.source)
         for batch in batches:
             for piece in batch.to_pylist():
-                decoder = row_decoder(self.source, self.form.key, topic=piece["topic"])
+                decoder = row_decoder(self.source, self.form.key, topic=piece["topic"], sources=self.sources)
                 for raw in fetch_range(self.source, OffsetRange(**piece), wanted):
                     decoded = decoder.decode(raw)
                     _require_whole_rows(decoded)

@@ -81,7 +81,7 @@ class RowScreen:
 
         Raises TooManyRejectsError as soon as this task alone has more than are allowed for the checkpoint.
         """
-        decoded = self._without_misfits(decoded)
+        decoded = self.fitting(decoded)
         self.rejected += len(decoded.rejects)
         if self._rules.most is not None and self.rejected > self._rules.most:
             told = [(record_place(decoded.raw, reject.record), reject.reason) for reject in decoded.rejects]
@@ -94,7 +94,8 @@ class RowScreen:
             return None
         return rejected_rows(decoded.raw, decoded.rejects, self._rules.stamp)
 
-    def _without_misfits(self, decoded: Decoded) -> Decoded:
+    def fitting(self, decoded: Decoded) -> Decoded:
+        """The same, without counting."""
         rows, removes = decoded.rows, None
         reasons: dict[int, str] = {}
         if self._rules.row_kind is not None:

@@ -30,6 +30,7 @@ from streamlake.pipeline.comparison import DIFFERENT, DUPLICATE, EXTRA, MISSING,
 from streamlake.pipeline.file_parts import file_parts
 from streamlake.pipeline.postgres_rows import PostgresRows, renderings
 from streamlake.pipeline.postgres_table import PostgresState, PostgresTable
+from streamlake.pipeline.source_notes import sources_of
 from streamlake.pipeline.topic_extent import COMMITTED, TopicExtent, topic_extent
 from streamlake.pipeline.upsert_options import identifier_columns, unknown_value, with_row_kind
 from streamlake.read.planning import FileScanTask, ScanPlanner
@@ -213,7 +214,11 @@ def _source_side(
             source = source.with_schema(with_row_kind(table.schema, form.row_kind))
         notes = _column_notes(source.table_schema.column_names, form, whole=whole)
         extent = topic_extent(source, table.metadata, snapshot, until)
-        return _record_side(session, source, extent, form), extent.name, [*notes, *extent.notes]
+        return (
+            _record_side(session, source, extent, form, sources_of(table)),
+            extent.name,
+            [*notes, *extent.notes],
+        )
     if isinstance(source, PostgresState):
         return _postgres_side(session, table, source, form, whole=whole)
     if isinstance(source, (Table, LoadedTable)):
@@ -289,13 +294,19 @@ def _column_notes(names: Sequence[str], form: RowForm, *, whole: bool) -> list[s
     ]
 
 
-def _record_side(session: SparkSession, source: KafkaSource, extent: TopicExtent, form: RowForm) -> DataFrame:
+def _record_side(
+    session: SparkSession,
+    source: KafkaSource,
+    extent: TopicExtent,
+    form: RowForm,
+    sources: Mapping[str, str],
+) -> DataFrame:
     pieces = split(list(extent.ranges), session.sparkContext.defaultParallelism)
     rows = [(piece.topic, piece.partition, piece.start, piece.until) for piece in pieces]
     frame = session.createDataFrame(rows, _RANGES)
     if len(rows) > 1:
         frame = frame.repartition(len(rows), F.col("topic"), F.col("partition"), F.col("start"))
-    return frame.mapInArrow(RecordRows(form, source), SIDE_SCHEMA)
+    return frame.mapInArrow(RecordRows(form, source, sources), SIDE_SCHEMA)
 
 
 def _table_side(session: SparkSession, table: Table, snapshot: Snapshot | None, form: RowForm) -> DataFrame:

@@ -16,14 +16,16 @@ from streamlake import KafkaSource
 from streamlake.catalog.open import open_table
 from streamlake.commit.marker import PIPELINE
 from streamlake.commit.offset_summary import offsets_summary
-from streamlake.errors import InvalidOptionError, SchemaMismatchError, SourceError
+from streamlake.errors import DecodeError, InvalidOptionError, SchemaMismatchError, SourceError
 from streamlake.formats.row_bytes import decode_row
+from streamlake.pipeline import compared_rows
 from streamlake.pipeline import topic_extent as extents
-from streamlake.pipeline.compared_rows import RowForm, TableRows, row_form
+from streamlake.pipeline.compared_rows import RecordRows, RowForm, TableRows, row_form
 from streamlake.pipeline.postgres_table import PostgresColumn
 from streamlake.pipeline.postgres_values import rendering
 from streamlake.pipeline.topic_extent import topic_extent
 from streamlake.read.planning import ScanPlanner
+from streamlake.records import ROW_KIND
 from streamlake.source.cluster import Topics
 from streamlake.source.offsets import OffsetRange, SourceOffsets
 from streamlake.spec.expressions import TRUE
@@ -32,6 +34,7 @@ from streamlake.table.table import Table
 from tests.helpers.batch_write import append
 from tests.helpers.row_deltas import row_delta
 from tests.helpers.tables import make_table
+from tests.unit.decode.raw_records import raw_batch
 
 
 @pytest.fixture
@@ -220,3 +223,27 @@ def test_numbers_of_32_bits_in_doubles_are_compared_as_these(tmp_path: Path):
     assert form.of_table(rows.to_batches()[0]).column(1)[0].as_py() == values[0]
     values = replace(form, singles=frozenset()).of_source(rows).column(1).to_pylist()
     assert len(set(values)) == 3
+
+
+def test_which_table_a_topic_is_of_is_not_what_a_range_shows_first(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A range of nothing but another table's changes has no rows of this one."""
+    source = KafkaSource("h:1", "t", schema="id long, v string, n int", format="debezium-json")
+    name = {"connector": "postgresql", "db": "shop", "table": "products", "lsn": 5}
+    row = {"id": 1, "v": "a", "n": 1}
+    raw = raw_batch([{"value": {"before": None, "after": row, "op": "c", "source": name}}], topic="t")
+    monkeypatch.setattr(compared_rows, "fetch_range", lambda *_: iter([raw]))
+    piece = pa.RecordBatch.from_pylist(
+        [{"topic": "t", "partition": 3, "start": 100, "until": 101}],
+    )
+    form = row_form(table, key=["id"], row_kind=ROW_KIND)
+
+    def rows(kept: dict[str, str]) -> int:
+        return sum(batch.num_rows for batch in RecordRows(form, source, kept)(iter([piece])))
+
+    assert rows({"t": "shop.products"}) == rows({}) == 1
+    with pytest.raises(
+        DecodeError, match=r"t-3 offset 100: it is a change of the table 'shop.products'.*'shop.orders'"
+    ):
+        rows({"t": "shop.orders"})

@@ -10,10 +10,13 @@ import pyarrow as pa
 import pytest
 
 from streamlake.decode.rejected_records import REJECTS, RejectStamp, raw_records
-from streamlake.errors import TooManyRejectsError
-from streamlake.pipeline.direct_reader import row_decoder
+from streamlake.errors import NewSourceError, TooManyRejectsError
+from streamlake.pipeline import direct_reader
+from streamlake.pipeline.direct_reader import RangeReader, row_decoder
 from streamlake.pipeline.record_screen import RecordScreen, RejectRules
+from streamlake.records import ROW_KIND
 from streamlake.source.kafka_source import KafkaSource
+from streamlake.source.offsets import OffsetRange
 from streamlake.spec.ddl import parse_ddl
 from tests.unit.decode.raw_records import raw_batch
 
@@ -138,3 +141,36 @@ def test_rules_cross_to_executors():
     rules = RejectRules("t", parse_ddl("id long"), STAMP, most=5)
     assert pickle.loads(pickle.dumps(rules)) == rules
     assert json.dumps(rules.stamp.pipeline) == '"orders"'
+
+
+def change(id, table, op="c", v="a"):
+    row = {"id": id, "v": v}
+    source = {"connector": "postgresql", "db": "shop", "table": table, "lsn": 5}
+    images = {"before": row, "after": None} if op == "d" else {"before": None, "after": row}
+    return {"value": {**images, "op": op, "source": source}}
+
+
+def asked(monkeypatch, *records):
+    """The table that a task asks to keep for its topic; else how many rows and which rejects there are."""
+    raw = raw_batch(records, topic="t")
+    monkeypatch.setattr(direct_reader, "fetch_range", lambda *_: iter([raw]))
+    source = KafkaSource("h:1", "t", schema="id long, v string", format="debezium-json")
+    reader = RangeReader(source, ("id",), sources={})
+    schema = parse_ddl("id long, v string not null")
+    rules = RejectRules("lake/orders", schema, STAMP, key=("id",), row_kind=ROW_KIND)
+    try:
+        ((rows, rejected),) = reader.screened(OffsetRange("t", 3, 100, 100 + len(records)), rules)
+    except NewSourceError as error:
+        return error.table
+    return rows.num_rows, [] if rejected is None else rejected.column("offset").to_pylist()
+
+
+@pytest.mark.parametrize("count", [1, 20])
+def test_records_that_do_not_fit_do_not_say_which_table_a_topic_is_of(count, monkeypatch):
+    """Neither to the table nor to the records behind them."""
+    misfits = [change(number, "products", v=None) for number in range(count)]
+    assert asked(monkeypatch, *misfits) == (0, list(range(100, 100 + count)))
+    assert asked(monkeypatch, *misfits, change(1, "orders")) == "shop.orders"
+    assert asked(monkeypatch, change(1, "orders"), *misfits) == "shop.orders"
+    gone = change(7, "orders", op="d")
+    assert asked(monkeypatch, gone, *misfits, gone) == (2, list(range(101, 101 + count)))
