@@ -18,7 +18,7 @@ from streamlake.commit.history import History, committed_snapshot
 from streamlake.commit.lineage import Finding, RecoverCommand, lineage_error
 from streamlake.commit.marker import Marker, key_summary, marker_property, marker_summary, next_fence
 from streamlake.commit.receipt import CommitReceipt, Outcome
-from streamlake.commit.staged_fit import spec_misfit
+from streamlake.commit.staged_fit import misfit
 from streamlake.errors import FencedError, LineageError, StagedUnfitError
 from streamlake.formats.manifests import read_manifest
 from streamlake.spec.data_file import DataFile
@@ -238,7 +238,7 @@ class Committer:
         raise _AlreadyCommitted
 
     def _require_fit(self, metadata: TableMetadata, committable: Committable) -> None:
-        reason = spec_misfit(metadata, committable)
+        reason = misfit(metadata, committable)
         if reason is not None:
             raise StagedUnfitError(
                 f"{committable.identity} is staged for {metadata.location} and does not fit it any more: {reason}. Nothing of it "

@@ -1,4 +1,5 @@
-"""Whether a staged checkpoint still fits its table: its partition specs are there as they were, and so are its files.
+"""Whether a staged checkpoint still fits its table: its partition specs are there as they were, so are its files, and where it
+truncates, the table still has rows of one source only.
 
 Asked before a commit. Others may have changed the table in between: expired metadata takes unused partition specs with it,
 and an orphan removal may take files that no snapshot has yet. Invariant: what no longer fits is never committed; Spark
@@ -12,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from streamlake.checkpoint.committable import Committable
+from streamlake.decode.source_tables import PROPERTY, kept_sources
 from streamlake.errors import MissingFileError
 from streamlake.formats.manifests import read_manifest
 from streamlake.spec.manifest import ManifestFile
@@ -21,6 +23,8 @@ from streamlake.table.table import Table
 
 STAGED_SPECS = "specs"
 """In a Committable's `extra`: the partition specs of its manifests, as in table metadata."""
+TRUNCATED = "truncated-below"
+"""In a Committable's `extra`: the place of its last truncate in the database's log."""
 _THREADS = 16
 
 
@@ -30,6 +34,26 @@ def staged_specs(metadata: TableMetadata, manifests: Iterable[ManifestFile]) -> 
         spec_to_json(metadata.spec_by_id(spec_id))
         for spec_id in sorted({manifest.partition_spec_id for manifest in manifests})
     ]
+
+
+def misfit(metadata: TableMetadata, committable: Committable) -> str | None:
+    """Why a staged checkpoint does not fit a table with this metadata; None: it does, if its files are there."""
+    return spec_misfit(metadata, committable) or source_misfit(metadata, committable)
+
+
+def source_misfit(metadata: TableMetadata, committable: Committable) -> str | None:
+    """Why the truncate of a staged checkpoint may delete what is not its own; None: it has none, or may not. Another pipeline may
+    have brought a second source into the table since the truncate was read."""
+    if committable.extra.get(TRUNCATED) is None:
+        return None
+    sources = kept_sources(metadata.properties, metadata.location)
+    names = sorted({name or f"topic {topic}" for topic, name in sources.items()})
+    if len(names) < 2:
+        return None
+    return (
+        f"it truncates the table, which has changes of {' and '.join(names)} by now (table property {PROPERTY}), and their logs "
+        "cannot be compared"
+    )
 
 
 def spec_misfit(metadata: TableMetadata, committable: Committable) -> str | None:

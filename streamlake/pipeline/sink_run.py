@@ -27,7 +27,7 @@ from streamlake.commit.findings import (
 from streamlake.commit.lineage import Finding, RecoverCommand
 from streamlake.commit.marker import Marker
 from streamlake.commit.receipt import CommitReceipt, Outcome
-from streamlake.commit.staged_fit import STAGED_SPECS, missing_file, spec_misfit, staged_specs
+from streamlake.commit.staged_fit import STAGED_SPECS, misfit, missing_file, staged_specs
 from streamlake.commit.traces import STAGED_AT, holds, is_gone
 from streamlake.errors import SchemaMismatchError, StagedUnfitError, StorageError, StreamlakeError
 from streamlake.failpoints import failpoint
@@ -172,7 +172,7 @@ class SinkRun:
         """What a predecessor staged must have all of its files. Raises StagedUnfitError."""
 
         def check() -> None:
-            reason = spec_misfit(self.table.metadata, committable)
+            reason = misfit(self.table.metadata, committable)
             path = None if reason else missing_file(self.table, committable)
             if reason is None and path is not None:
                 reason = f"{path} is no longer there; an orphan removal may have deleted it"

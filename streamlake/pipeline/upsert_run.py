@@ -23,6 +23,7 @@ from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.checkpoint.table_note import Calls, Noted
 from streamlake.commit.lineage import RecoverCommand
 from streamlake.commit.receipt import CommitReceipt, Outcome
+from streamlake.commit.staged_fit import TRUNCATED
 from streamlake.errors import (
     CommitConflictError,
     FormatUpgradedError,
@@ -70,7 +71,6 @@ Array = Any  # numpy array
 
 _RUNS = "index-runs"
 _REWRITTEN = "rewritten"
-_TRUNCATED = "truncated-below"
 _MESSAGE_KEY = "message-key"
 _TOOK_MOVED = "took-moved"
 
@@ -390,7 +390,7 @@ class UpsertRun(SinkRun):
                     **committable.extra,
                     _RUNS: [asdict(ref) for ref in changed.own_runs],
                     _REWRITTEN: [file.file_path for file in changed.rewritten],
-                    _TRUNCATED: changed.truncated_below,
+                    TRUNCATED: changed.truncated_below,
                     _MESSAGE_KEY: changed.state.message_key,
                     _TOOK_MOVED: changed.took_moved,
                 },
@@ -427,7 +427,7 @@ class UpsertRun(SinkRun):
         target = self._write_target(committable.identity)
         here = self.patience.through(lambda: own_deletes(target, of_files, late=found.late))
         changed = self._deleting(
-            Changed(written, here, (), None, truncated_below=committable.extra.get(_TRUNCATED)),
+            Changed(written, here, (), None, truncated_below=committable.extra.get(TRUNCATED)),
             found.deleted,
             indexed.state,
             found.runs,
@@ -484,7 +484,7 @@ class UpsertRun(SinkRun):
 
     def _resolved(self, committable: Committable, own_runs: Sequence[RunRef], indexed: Indexed) -> Resolved:
         target = self._seeing(self._plain_target(committable.identity), indexed)
-        resolver = Resolver.of(self.table, target, indexed, committable, committable.extra.get(_TRUNCATED))
+        resolver = Resolver.of(self.table, target, indexed, committable, committable.extra.get(TRUNCATED))
         return self.patience.through(lambda: resolver.resolved(own_runs))
 
     def _supersede(self, paths: Iterable[str]) -> None:
