@@ -16,7 +16,14 @@ from streamlake.checkpoint.table_note import NO_CHECKPOINT
 from streamlake.commit.findings import checkpoint_older, diverged, table_older, table_replaced
 from streamlake.commit.history import History, committed_snapshot
 from streamlake.commit.lineage import Finding, RecoverCommand, lineage_error
-from streamlake.commit.marker import Marker, key_summary, marker_property, marker_summary, next_fence
+from streamlake.commit.marker import (
+    INDEX_STATE,
+    Marker,
+    key_summary,
+    marker_property,
+    marker_summary,
+    next_fence,
+)
 from streamlake.commit.receipt import CommitReceipt, Outcome
 from streamlake.commit.staged_fit import misfit
 from streamlake.errors import FencedError, LineageError, StagedUnfitError
@@ -31,7 +38,6 @@ from streamlake.table.replace_partitions import ReplacePartitions
 from streamlake.table.row_delta import RowDelta
 from streamlake.table.table import Table
 
-INDEX_STATE = "streamlake.index-state"
 ROW_DELTA_MODES = ("upsert", "changelog")
 OVERWRITES = ("overwrite", "dynamic-overwrite")
 _ANOTHER_DRIVER = (

@@ -25,6 +25,7 @@ OFFSETS_DIGEST = "streamlake.offsets-digest"
 FIRST_DIGEST = "streamlake.first-offsets-digest"
 KEY_IDS = "streamlake.key-ids"
 SEQUENCE_IDS = "streamlake.sequence-ids"
+INDEX_STATE = "streamlake.index-state"
 PROPERTY_PREFIX = "streamlake.pipeline."
 
 
@@ -59,7 +60,8 @@ class Fence:
 @dataclass(frozen=True)
 class Told:
     """A pipeline's property: the table property's `name`, the branch it is of, and what it tells. `sequence_number` is
-    that of the snapshot which holds the checkpoint (None: not told), `index_state` the path of its key index, if any."""
+    that of the snapshot which holds the checkpoint (None: not told), `index_state` the path of its key index, if any, and
+    `index_number` the sequence number of the snapshot that this is the index of."""
 
     name: str
     branch: str
@@ -68,6 +70,7 @@ class Told:
     key_ids: tuple[int, ...]
     sequence_number: int | None = None
     index_state: str | None = None
+    index_number: int | None = None
 
 
 def property_name(pipeline: str, branch: str) -> str:
@@ -103,8 +106,10 @@ def marker_property(
     key_ids: Sequence[int] = (),
     sequence_number: int | None = None,
     index_state: str | None = None,
+    index_number: int | None = None,
 ) -> dict[str, str]:
-    """The table property of the same commit, whose snapshot has this sequence number and names this key index."""
+    """The table property of the same commit, whose snapshot has this sequence number and names this key index, unless
+    `index_number` is that of an older snapshot which does."""
     value: dict[str, str | int | list[int]] = {
         "job-id": marker.job_id,
         "checkpoint-id": marker.checkpoint_id,
@@ -116,6 +121,8 @@ def marker_property(
         value["sequence-number"] = sequence_number
     if index_state is not None:
         value["index-state"] = index_state
+    if index_number is not None:
+        value["index-sequence-number"] = index_number
     if key_ids:
         value["key-ids"] = list(key_ids)
     if branch != MAIN_BRANCH:
@@ -131,6 +138,7 @@ def told_by_name(metadata: TableMetadata, name: str) -> Told | None:
     try:
         obj = json.loads(text)
         number = obj.get("sequence-number")
+        index_number = obj.get("index-sequence-number", number)
         return Told(
             name,
             str(obj.get("branch", MAIN_BRANCH)),
@@ -139,6 +147,7 @@ def told_by_name(metadata: TableMetadata, name: str) -> Told | None:
             tuple(int(field_id) for field_id in obj.get("key-ids", ())),
             None if number is None else int(number),
             obj.get("index-state"),
+            None if index_number is None else int(index_number),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataInvalidError(

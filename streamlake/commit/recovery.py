@@ -1,18 +1,21 @@
 """Putting a table's marks right after a person has chosen how: the only commits that are made for nobody's rows.
 
 Used by `streamlake recover`. Every change is one commit that sets the pipeline's property and takes its fence, so a
-driver that still runs is told to stop. Invariant: a change is made onto exactly the history that its plan was made for;
-where the table has moved on, nothing is done.
+driver that still runs is told to stop. Invariants: a change is made onto exactly the history that its plan was made for;
+where the table has moved on, nothing is done. The property goes on naming the key index of what the branch holds, so that
+it is found when the snapshots that name it have expired.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.commit.history import History
 from streamlake.commit.marker import (
+    INDEX_STATE,
+    KEY_IDS,
     Fence,
     Marker,
     key_summary,
@@ -21,6 +24,7 @@ from streamlake.commit.marker import (
     next_fence,
     property_name,
     told_of_job,
+    told_on_branch,
 )
 from streamlake.errors import ConflictValidationError
 from streamlake.spec.snapshot import Snapshot, SnapshotRef
@@ -39,10 +43,26 @@ def adopt(table: Table, identity: CheckpointIdentity, planned: History, key_ids:
     operation.set_summary(marker_summary(identity))
     operation.set_summary(key_summary(key_ids, ()))
     fence = next_fence(table.metadata)
-    operation.set_properties(
-        marker_property(identity.pipeline, planned.branch, Marker.of(identity), fence, key_ids)
-    )
-    operation.add_check(lambda base: _require(base, planned))
+
+    def check(base: TableMetadata) -> None:
+        _require(base, planned)
+        head = base.head(planned.branch)
+        index = _kept_index(base, None if head is None else head.snapshot_id, planned, key_ids)
+        number = base.last_sequence_number + 1
+        operation.set_properties(
+            marker_property(
+                identity.pipeline,
+                planned.branch,
+                Marker.of(identity),
+                fence,
+                key_ids,
+                number,
+                index.state,
+                index.sequence_number,
+            )
+        )
+
+    operation.add_check(check)
     return operation.commit()
 
 
@@ -65,7 +85,19 @@ def _moved(
     fence: Fence,
     key_ids: Sequence[int],
 ) -> TableMetadata:
-    wanted = marker_property(planned.pipeline, planned.branch, marker, fence, key_ids)
+    head = base.head(planned.branch)
+    at = snapshot_id if snapshot_id is not None or head is None else head.snapshot_id
+    index = _kept_index(base, at, planned, key_ids)
+    wanted = marker_property(
+        planned.pipeline,
+        planned.branch,
+        marker,
+        fence,
+        key_ids,
+        _number_of(base, marker, planned),
+        index.state,
+        index.sequence_number,
+    )
     if wanted.items() <= base.properties.items():
         return base
     _require(base, planned)
@@ -79,6 +111,47 @@ def _moved(
         ref = base.refs.get(planned.branch, SnapshotRef(snapshot_id, "branch"))
         base = with_ref(base, planned.branch, replace(ref, snapshot_id=snapshot_id))
     return with_properties(base, wanted, others)
+
+
+@dataclass(frozen=True)
+class _Index:
+    """A state of the key index, and the sequence number of the snapshot that it is of; None for both: there is none."""
+
+    state: str | None = None
+    sequence_number: int | None = None
+
+
+def _kept_index(
+    base: TableMetadata, snapshot_id: int | None, planned: History, key_ids: Sequence[int]
+) -> _Index:
+    """The newest index over the key that a snapshot or one before it names; where these have expired, the one that a property
+    of the branch names, unless it is of a snapshot that the branch is known to have left."""
+    key = tuple(key_ids)
+    if snapshot_id is None or not key:
+        return _Index()
+    columns = key_summary(key, ())[KEY_IDS]
+    for each in base.ancestors(snapshot_id):
+        if INDEX_STATE in each.summary and each.summary.get(KEY_IDS) == columns:
+            return _Index(each.summary[INDEX_STATE], each.sequence_number)
+    newest = base.snapshots_by_id[snapshot_id].sequence_number
+    left = {each.sequence_number for each in base.snapshots}
+    told = [planned.named, planned.told, *told_on_branch(base, planned.branch)]
+    found = [
+        _Index(each.index_state, each.index_number)
+        for each in told
+        if each is not None and each.index_state is not None and each.key_ids == key
+        if each.index_number is not None and each.index_number <= newest and each.index_number not in left
+    ]
+    return max(found, key=lambda each: each.sequence_number or 0, default=_Index())
+
+
+def _number_of(base: TableMetadata, marker: Marker, planned: History) -> int | None:
+    """The sequence number of the snapshot that holds a checkpoint; None where nobody knows it."""
+    for snapshot in base.snapshots:
+        if snapshot.snapshot_id == marker.snapshot_id:
+            return snapshot.sequence_number
+    told = planned.told
+    return told.sequence_number if told is not None and told.marker == marker else None
 
 
 def _forget_other_names(table: Table, planned: History) -> None:

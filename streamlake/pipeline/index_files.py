@@ -64,6 +64,13 @@ class IndexFiles:
         self._remember(path, state)
         return state
 
+    def states(self) -> list[str]:
+        """The paths of all states that are there, whoever wrote them; none where the storage does not tell."""
+        with contextlib.suppress(StreamlakeError):
+            listed = self._table.io.list_prefix(self._table.locations.index_directory)
+            return [info.path for info in listed if info.path.endswith(".json")]
+        return []
+
     def adopt(self, path: str) -> None:
         """Take a state for this stream's own, to be deleted with its runs as soon as nothing needs them."""
         self._own[path] = None

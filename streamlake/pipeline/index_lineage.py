@@ -30,9 +30,9 @@ class ToldState:
 def told_states(metadata: TableMetadata, branch: str) -> list[ToldState]:
     """The states that the properties of a branch's pipelines name, the newest first."""
     found = [
-        ToldState(told.index_state, told.sequence_number, told.key_ids)
+        ToldState(told.index_state, told.index_number, told.key_ids)
         for told in told_on_branch(metadata, branch)
-        if told.index_state is not None and told.sequence_number is not None
+        if told.index_state is not None and told.index_number is not None
     ]
     return sorted(found, key=lambda each: -each.sequence_number)
 

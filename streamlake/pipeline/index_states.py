@@ -11,8 +11,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from streamlake.commit.committer import INDEX_STATE
-from streamlake.commit.marker import KEY_IDS, SEQUENCE_IDS
+from streamlake.commit.marker import INDEX_STATE, KEY_IDS, SEQUENCE_IDS
 from streamlake.spec.snapshot import MAIN_BRANCH, Snapshot
 from streamlake.spec.table_metadata import TableMetadata
 from streamlake.table.metadata_changes import branch_head

@@ -7,6 +7,7 @@ every live row of the head that a key can find is in the index, so the index is 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,8 @@ from dataclasses import dataclass, field, replace
 from pyspark.sql import SparkSession
 
 from streamlake import clock
-from streamlake.errors import IndexDamagedError, MissingFileError
+from streamlake.commit.marker import told_on_branch
+from streamlake.errors import IndexDamagedError, MissingFileError, StreamlakeError
 from streamlake.failpoints import failpoint
 from streamlake.index.bucketing import Bucketing
 from streamlake.index.entries import Entries
@@ -88,9 +90,7 @@ class TableIndex:
                 return self._in_buckets(self.refresh(session), bucketing, session)
             self._bucketing = bucketing
         if not self._started:
-            self._started = True
             self._told = self._rebuilt_property()
-            self.files.start()
         now_told = self._rebuilt_property()
         told = now_told if now_told != self._told else None
         if rebuild or told:
@@ -115,6 +115,10 @@ class TableIndex:
         indexed = Indexed(head_id, replace(known, base_snapshot_id=head_id), live, by_key)
         self.advance(indexed)
         self._told = now_told  # not before: a refresh that failed is tried again
+        if not self._started:
+            # Not before: what a predecessor left without an owner tells that there was an index.
+            self._started = True
+            self.files.start()
         return indexed
 
     def _in_buckets(self, indexed: Indexed, bucketing: Bucketing, session: SparkSession | None) -> Indexed:
@@ -216,7 +220,17 @@ class TableIndex:
                     return state
         if told:
             self.warn_built_anew("its history has no index any more that is over the same columns and types")
+        elif tasks and told_on_branch(metadata, self._branch) and self._was_indexed():
+            self.warn_built_anew("neither its history nor a property of a pipeline names its index any more")
         return self._empty()
+
+    def _was_indexed(self) -> bool:
+        """Whether there are files of an index over the same columns; one that nobody names may know too much to be used."""
+        for path in self.files.states():
+            with contextlib.suppress(StreamlakeError):
+                if self.loaded(path) is not None:
+                    return True
+        return False
 
     def _rebuilt_property(self) -> str | None:
         return self._table.properties.get(property_name(self._branch))

@@ -14,7 +14,7 @@ from streamlake import load_table
 from streamlake.catalog.open import open_table
 from streamlake.cli import index
 from streamlake.cli import main as cli
-from streamlake.commit.committer import INDEX_STATE
+from streamlake.commit.marker import INDEX_STATE
 from streamlake.errors import IndexDamagedError, InvalidOptionError, SchemaMismatchError
 from streamlake.index.state import IndexState
 from streamlake.pipeline.index_files import load_state

@@ -11,7 +11,8 @@ from streamlake.catalog.open import open_table
 from streamlake.checkpoint.committable import Committable, committable_from_bytes, committable_to_bytes
 from streamlake.checkpoint.delta_manifests import write_delta_manifests
 from streamlake.checkpoint.identity import CheckpointIdentity
-from streamlake.commit.committer import INDEX_STATE, Committer
+from streamlake.commit.committer import Committer
+from streamlake.commit.marker import INDEX_STATE
 from streamlake.commit.receipt import Outcome
 from streamlake.errors import ConflictValidationError, HeadMovedError
 from streamlake.ids import new_uuid

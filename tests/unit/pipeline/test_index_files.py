@@ -15,7 +15,7 @@ import pytest
 from streamlake import load_table
 from streamlake.catalog.open import open_table
 from streamlake.checkpoint.committable import Committable
-from streamlake.commit.committer import INDEX_STATE
+from streamlake.commit.marker import INDEX_STATE
 from streamlake.commit.receipt import Outcome
 from streamlake.errors import StorageError
 from streamlake.pipeline import index_files

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,17 @@ import pytest
 
 from streamlake import clock, load_table
 from streamlake.catalog.open import open_table
+from streamlake.checkpoint.spark_directory import SparkDirectory
 from streamlake.errors import InvalidOptionError
 from streamlake.formats.arrow_schema import arrow_type
+from streamlake.pipeline.recovery import Recovery
 from streamlake.records import ROW_KIND, ROW_SEQUENCE, RowKind
 from streamlake.spec.ddl import parse_ddl
 from streamlake.spec.table_metadata import TableMetadata
 from streamlake.table.manage_refs import ManageRefs
 from streamlake.table.metadata_changes import changed
 from streamlake.table.metadata_update import commit_metadata
+from streamlake.table.update_properties import UpdateProperties
 from streamlake.table.update_schema import UpdateSchema
 from tests.helpers import foreign_writers
 from tests.helpers.invariants import check_table
@@ -109,6 +113,115 @@ def test_in_a_table_that_was_set_back_and_expired_rows_are_where_they_are(
         stream.restart()
     stream.checkpoint(changes((1, "third", 30)))
     assert live(stream) == [(1, "third"), (2, "kept"), (100, "other")]
+
+
+PROPERTY = "streamlake.pipeline.pipeline"
+
+
+def recovery(stream: LocalUpserts, checkpoints: int, job_id: str = "job") -> Recovery:
+    """Plans for the stream and a checkpoint directory that has done so many checkpoints."""
+    home = Path(stream.location) / "checkpoint"
+    for log in ("offsets", "commits"):
+        (home / log).mkdir(parents=True)
+    (home / "metadata").write_text(json.dumps({"id": job_id}))
+    for number in range(checkpoints):
+        (home / "offsets" / str(number)).write_text(f"v1\n{{}}\n{number}")
+        (home / "commits" / str(number)).write_text("v1\n{}")
+    return Recovery(
+        open_table(stream.location), "main", "pipeline", SparkDirectory(str(home)), stream.location
+    )
+
+
+def of_job(stream: LocalUpserts, job_id: str, checkpoint_id: int) -> LocalUpserts:
+    """The next driver of the stream."""
+    after = LocalUpserts(stream.location, key=["id"], sequence_by=[ROW_SEQUENCE], job_id=job_id)
+    after.checkpoint_id = checkpoint_id
+    return after
+
+
+@pytest.mark.parametrize("since", ["nothing", "others"])
+@pytest.mark.parametrize("expired", [False, True])
+@pytest.mark.parametrize("way", ["adopt", "adopt-another-job", "rewind", "rollback", "rollback-in-place"])
+def test_a_recovery_keeps_the_index(
+    tmp_path: Path, way: str, expired: bool, since: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The snapshots that name it expire before or after the recovery, and only the property is left."""
+    stream = stream_of(tmp_path)
+    stream.checkpoint(changes((1, "new", 100), (2, "x", 90), (3, "x", 90)))
+    stream.checkpoint(changes((2, None, 100)))
+    at, job_id = 2, "job"
+    others = []
+
+    def foreign(key: int) -> None:
+        append_other(stream, key)
+        others.append((key, "other"))
+
+    if expired and way == "adopt-another-job":
+        foreign(99)
+        expire(stream)
+    if way.startswith("adopt"):
+        job_id = "job" if way == "adopt" else "job-2"
+        if way == "adopt":
+            UpdateProperties(open_table(stream.location)).remove(PROPERTY).commit()
+        recovery(stream, at, job_id).adopt().carry_out()
+    elif way == "rewind":
+        stream.checkpoint(changes((1, "newer", 110), (2, "back", 110), (9, "x", 110)))
+        recovery(stream, 3).rewind(1).carry_out()
+    else:
+        if way == "rollback":
+            stream.checkpoint(changes((1, "newer", 110), (2, "back", 110), (9, "x", 110)))
+        older = json.dumps(
+            {**json.loads(open_table(stream.location).properties[PROPERTY]), "checkpoint-id": 0}
+        )
+        if way == "rollback-in-place":
+            UpdateProperties(open_table(stream.location)).set(PROPERTY, older).commit()
+        recovery(stream, at).rollback().carry_out()
+    for key in (100, 101) if since == "others" else ():
+        foreign(key)
+    if expired:
+        expire(stream)
+    after = of_job(stream, job_id, at)
+    receipt = after.checkpoint(changes((1, "late", 50), (2, "late", 50), (3, "next", 105)))
+    assert receipt is not None
+    assert receipt.counters["late"] == 2
+    assert live(after) == [(1, "new"), (3, "next"), *sorted(others)]
+    assert not caplog.records
+    after.restart()
+    after.checkpoint(changes((1, "again", 60), (2, "again", 60), (3, "late", 60)))
+    assert live(after) == [(1, "new"), (3, "next"), *sorted(others)]
+
+
+@pytest.mark.parametrize("way", ["adopt", "rewind"])
+def test_an_index_that_a_recovery_cannot_keep_says_what_it_forgets(
+    tmp_path: Path, way: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing tells of the index any more: its snapshots and the property are gone, or the table is at a checkpoint before it."""
+    if way == "adopt":
+        stream = stream_of(tmp_path)
+        stream.checkpoint(changes((1, "new", 100), (2, "x", 90)))
+        stream.checkpoint(changes((2, None, 100)))
+        UpdateProperties(open_table(stream.location)).remove(PROPERTY).commit()
+        append_other(stream, 100)
+        expire(stream)
+        recovery(stream, 2).adopt().carry_out()
+    else:
+        make_table(tmp_path, "id long, v string", (), 3)
+        before = LocalUpserts(str(tmp_path), key=["id"], delete_mode="equality")
+        before.checkpoint(changes((1, "first", 10)).drop_columns([ROW_SEQUENCE]))
+        stream = of_job(before, "job", 1)
+        stream.checkpoint(changes((1, "new", 100), (2, "x", 90)))
+        assert not caplog.records
+        recovery(stream, 2).rewind(0).carry_out()
+    after = of_job(stream, "job", 2 if way == "adopt" else 1)
+    after.checkpoint(changes((3, "next", 105)))
+    told = [each.getMessage() for each in caplog.records]
+    assert len(told) == 1
+    assert f"the key index of file://{tmp_path} is built anew" in told[0] or str(tmp_path) in told[0]
+    assert "names its index any more" in told[0]
+    assert "An older change that comes again is not late then" in told[0]
+    after.restart()
+    after.checkpoint(changes((4, "next", 106)))
+    assert len(caplog.records) == 1
 
 
 def test_an_index_that_is_lost_says_what_it_forgets(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from streamlake import load_table
 from streamlake.catalog.open import create, open_table
-from streamlake.commit.committer import INDEX_STATE
+from streamlake.commit.marker import INDEX_STATE
 from streamlake.commit.receipt import Outcome
 from streamlake.errors import (
     FeatureUnsupportedError,

@@ -11,7 +11,7 @@ import pytest
 
 from streamlake import load_table
 from streamlake.catalog.open import open_table
-from streamlake.commit.committer import INDEX_STATE
+from streamlake.commit.marker import INDEX_STATE
 from streamlake.commit.receipt import Outcome
 from streamlake.index.bucketing import Bucketing
 from streamlake.index.message_key import KeyPart, MessageKey
