@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from streamlake.checkpoint.identity import CheckpointIdentity, offsets_digest
 from streamlake.checkpoint.spark_directory import SparkDirectory
+from streamlake.checkpoint.store import CommittableStore
 from streamlake.checkpoint.table_note import NO_CHECKPOINT, Calls, Noted
 from streamlake.commit.findings import (
     checkpoint_older,
@@ -20,12 +21,14 @@ from streamlake.commit.findings import (
     gap,
     marks_lost,
     other_table,
+    staged_lost,
     table_older,
     table_replaced,
 )
 from streamlake.commit.history import History, committed_snapshot, marker_of
 from streamlake.commit.lineage import Finding
 from streamlake.commit.marker import OFFSETS_DIGEST, Marker
+from streamlake.pipeline.staged_ahead import lost_staged
 from streamlake.spec.snapshot import MAIN_BRANCH
 from streamlake.table.table import Table
 
@@ -174,6 +177,11 @@ def lineage_findings(
     if own is None or (noted is not None and noted.table_uuid != table.uuid):
         between = directory_finding(table, branch, directory.job_id, marker, known)
         found += [] if between is None else [between]
+    if not found:
+        store = CommittableStore(table.io, table.locations, directory.job_id, branch)
+        held = NO_CHECKPOINT if marker is None else marker.checkpoint_id
+        lost = lost_staged(noted, held, next_id, store.pending, known.digest_of)
+        found += [] if lost is None else [staged_lost(table.location, lost, marker)]
     if not found and marker is not None and marker.checkpoint_id >= next_id:
         older = _ahead(table, branch, marker, directory, pipeline, next_id)
         found += [] if older is None else [older]

@@ -22,7 +22,7 @@ from streamlake.checkpoint.spark_directory import SparkDirectory
 from streamlake.checkpoint.store import CommittableStore
 from streamlake.checkpoint.table_note import NO_CHECKPOINT, Calls, Noted
 from streamlake.commit import recovery as marks
-from streamlake.commit.lineage import Kind
+from streamlake.commit.lineage import Kind, Way
 from streamlake.commit.marker import JOB_ID, PROPERTY_PREFIX, Marker
 from streamlake.errors import InvalidOptionError
 from streamlake.pipeline.recovery_plan import Plan, Step
@@ -103,13 +103,21 @@ class Recovery:
 
     def fork(self) -> Plan:
         """Make the directory's job a pipeline of its own; what is in the table stays and is another pipeline's.
-        Raises InvalidOptionError while something is due."""
+        Raises InvalidOptionError while something is due, or is lost."""
         done = self.directory.last_completed
         due = [each for each in (staged.identity.checkpoint_id for staged in self._at.due()) if each <= done]
         if due:
             raise InvalidOptionError(
                 f"{_range(due)} of job {self.directory.job_id} are staged for {self.table.location} and not committed, and "
                 "a fork leaves their rows out. Start the stream once as it was, under its old name, or adopt the directory"
+            )
+        held = self._at.floor()
+        lost = self._at.lost(held, ())
+        if lost:
+            raise InvalidOptionError(
+                f"{_range(lost)} of job {self.directory.job_id}, which Spark takes for done, are neither in {self.table.location} nor "
+                "staged for it any more, and a fork leaves their rows out. Put their files back from a copy of the table's "
+                f"metadata folder, use {Way.REWIND.value}={held} to have the stream write them again, or adopt the directory"
             )
         steps = []
         job_id = self.directory.job_id

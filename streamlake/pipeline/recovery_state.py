@@ -232,8 +232,8 @@ class RecoveryState:
         return ()
 
     def lost(self, held: int, kept: Sequence[int]) -> list[int]:
-        """Checkpoints above `held` that Spark does not run again as they were staged, and that do not stay staged."""
+        """Checkpoints above `held` that Spark does not run again as they were staged, and that do not stay staged; ascending."""
         told = None if self.noted is None else self.noted.staged_id
         known = [staged.identity.checkpoint_id for staged in self.staged]
         ahead = [] if told is None else [told, *(each for each in known if each < told)]
-        return [each for each in ahead if each > held and each not in kept]
+        return sorted({each for each in ahead if each > held and each not in kept})

@@ -41,6 +41,7 @@ from streamlake.pipeline.newest_times import Newest, watermark_summary
 from streamlake.pipeline.patience import Patience
 from streamlake.pipeline.rejects import REJECTED_RECORDS, Rejects
 from streamlake.pipeline.source_notes import keep_sources
+from streamlake.pipeline.staged_ahead import FOLLOWS, lost_staged
 from streamlake.pipeline.task_outcome import (
     OUTCOME_SCHEMA,
     collected,
@@ -62,8 +63,6 @@ from streamlake.write.upsert_target import UpsertTarget
 
 _LOG = logging.getLogger(__name__)
 _NOTE_EVERY_S = 10.0
-FOLLOWS = "follows"
-"""In a Committable of a run that writes ahead: the checkpoint that is committed before it."""
 
 
 class SinkRun:
@@ -134,7 +133,7 @@ class SinkRun:
         if finding is not None:
             raise self.committer.error(finding, identity.pipeline)
         known = Noted(self.table.uuid, committed=False) if noted is None else noted
-        self._require_staged(known, marker, identity)
+        self._require_staged(directory, marker, identity)
         known = _bound(known, identity, self._calls)
         passed = marker is not None and marker.checkpoint_id < identity.checkpoint_id
         self._noted = (
@@ -144,16 +143,18 @@ class SinkRun:
             self._write_note()
             failpoint("checkpoint-noted")
 
-    def _require_staged(self, noted: Noted, marker: Marker | None, identity: CheckpointIdentity) -> None:
+    def _require_staged(
+        self, directory: KnownDirectory, marker: Marker | None, identity: CheckpointIdentity
+    ) -> None:
         """What Spark was told to be done while it was only staged must be there: Spark does not run it again."""
-        staged_id = noted.staged_id
         held = NO_CHECKPOINT if marker is None else marker.checkpoint_id
-        if staged_id is None or not held < staged_id < identity.checkpoint_id:
-            return
-        pending = self.patience.through(self.store.pending)
-        if all(staged.identity.checkpoint_id != staged_id for staged in pending):
-            finding = staged_lost(self.table.location, staged_id, marker)
-            raise self.committer.error(finding, identity.pipeline)
+
+        def pending() -> list[Committable]:
+            return self.patience.through(self.store.pending)
+
+        lost = lost_staged(directory.noted, held, identity.checkpoint_id, pending, directory.digest_of)
+        if lost is not None:
+            raise self.committer.error(staged_lost(self.table.location, lost, marker), identity.pipeline)
 
     def require_predecessor(self, committable: Committable, marker: Marker | None) -> None:
         """Of several staged checkpoints none may be missing; and where the table has no mark of the job, it may not hold

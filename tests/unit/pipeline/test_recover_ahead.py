@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,8 +13,13 @@ from streamlake.checkpoint.store import CommittableStore
 from streamlake.checkpoint.table_note import Calls
 from streamlake.errors import InvalidOptionError, LineageError, StorageError
 from streamlake.pipeline import micro_batch
+from streamlake.pipeline.bound_directory import require_own_table
+from streamlake.pipeline.check_points import Points
+from streamlake.pipeline.commit_queue import CommitQueue
+from streamlake.pipeline.directory_check import check_lineage
 from streamlake.pipeline.lineage_check import KnownDirectory, uncovered
 from streamlake.pipeline.recovery import Recovery
+from streamlake.pipeline.sink_check import SinkPlan
 from streamlake.table.manage_refs import ManageRefs
 from tests.helpers.local_stream import LocalStream, Record
 
@@ -24,15 +30,42 @@ def _dying(*_: object) -> None:
     raise StorageError("the driver dies")
 
 
-def stage_ahead(home: Path, monkeypatch: pytest.MonkeyPatch, pipeline: str = "p") -> LocalStream:
-    """Checkpoints 0 and 1 are committed; 2 is staged, Spark takes it for done, and the driver dies."""
+def stage_ahead(
+    home: Path, monkeypatch: pytest.MonkeyPatch, pipeline: str = "p", *, last: int = 2
+) -> LocalStream:
+    """Checkpoints 0 and 1 are committed; those from 2 on are staged, Spark takes them for done, and the driver dies."""
     LocalStream(home, RECORDS, pipeline=pipeline).start(2)
+    stage(LocalStream(home, RECORDS, pipeline=pipeline, ahead=3), last - 1, monkeypatch)
+    return LocalStream(home, RECORDS, pipeline=pipeline)
+
+
+def stage(ahead: LocalStream, checkpoints: int, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(micro_batch, "_commit", _dying)
-        ahead = LocalStream(home, RECORDS, pipeline=pipeline, ahead=3).start(1)
+        patched.setattr(CommitQueue, "_check", lambda queue: None)
+        ahead.start(checkpoints)
         assert isinstance(ahead.finish(), StorageError)
-    assert ahead.directory.completed == [0, 1, 2]
-    return LocalStream(home, RECORDS, pipeline=pipeline)
+    assert ahead.directory.completed == list(range(2 + checkpoints))
+
+
+def delete_staged(stream: LocalStream, checkpoint_id: int) -> None:
+    """As somebody does it by hand."""
+    table = open_table(stream.location)
+    Path(CommittableStore(table.io, table.locations, stream.directory.job_id).path(checkpoint_id)).unlink()
+
+
+def refused(stream: LocalStream, told: str) -> None:
+    """By the start of a query that has nothing to do, by `check`, and by the first micro-batch."""
+    plan = SinkPlan.of(stream.location, {}, stream.pipeline)
+    with pytest.raises(LineageError, match=told):
+        require_own_table(stream.directory, plan, lambda: open_table(stream.location))
+    points = Points()
+    check_lineage(plan, open_table(stream.location), stream.directory, str(stream.path), points)
+    [point] = points.found
+    assert re.search(told, point.told)
+    assert "streamlake recover" in point.told
+    with pytest.raises(LineageError, match=told):
+        stream.start()
 
 
 def roll_back(stream: LocalStream) -> None:
@@ -77,6 +110,39 @@ def test_a_fork_leaves_nothing_behind_that_is_due(tmp_path: Path, monkeypatch: p
         recovery(stream, "q").fork()
     stream.start(1)
     recovery(stream, "q").fork().carry_out()
+    stream.start()
+    assert stream.rows() == RECORDS
+
+
+@pytest.mark.parametrize(("last", "gone"), [(2, 2), (3, 2), (3, 3)])
+def test_what_was_staged_and_is_gone_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: int, gone: int
+) -> None:
+    stream = stage_ahead(tmp_path, monkeypatch, last=last)
+    delete_staged(stream, gone)
+    refused(stream, rf"checkpoint {gone} was staged .* what was staged is gone")
+    with pytest.raises(InvalidOptionError, match=r"a fork leaves their rows out"):
+        recovery(stream).fork()
+    recovery(stream).rewind(1).carry_out()
+    stream.start()
+    assert stream.rows() == RECORDS
+
+
+def test_what_a_copy_of_the_directory_staged_is_not_the_directorys_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody has deleted what was staged, and a copy of the directory has staged another checkpoint under its id."""
+    LocalStream(tmp_path, RECORDS).start(2)
+    copy = LocalStream(tmp_path, RECORDS).copied("copy")
+    copy.step, copy.ahead = 3, 3
+    stage(LocalStream(tmp_path, RECORDS, ahead=3), 1, monkeypatch)
+    stream = LocalStream(tmp_path, RECORDS)
+    delete_staged(stream, 2)
+    stage(copy, 1, monkeypatch)
+    refused(stream, r"checkpoint 2 was staged .* what was staged is gone")
+    with pytest.raises(InvalidOptionError, match=r"a fork leaves their rows out"):
+        recovery(stream).fork()
+    recovery(stream).rewind(1).carry_out()
     stream.start()
     assert stream.rows() == RECORDS
 
