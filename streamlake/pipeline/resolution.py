@@ -39,7 +39,8 @@ from streamlake.index.lookup import Found, KeyIndex
 from streamlake.index.run import open_run, write_run
 from streamlake.index.run_format import ADVICE
 from streamlake.index.run_writer import RunRef, RunWriter
-from streamlake.pipeline.table_index import Indexed, live_tasks
+from streamlake.pipeline.indexed import Indexed
+from streamlake.pipeline.table_index import live_tasks
 from streamlake.storage.file_io import FileIO
 from streamlake.table.table import Table
 from streamlake.write.deleted_positions import DeletedPositions

@@ -20,8 +20,8 @@ from streamlake.formats.lineage_columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW
 from streamlake.index.bucketing import Bucketing
 from streamlake.index.entries import RunFile
 from streamlake.index.run_writer import RunRef
+from streamlake.pipeline.indexed import Indexed
 from streamlake.pipeline.indexed_rows import IndexedRows
-from streamlake.pipeline.table_index import Indexed, live_tasks
 from streamlake.pipeline.task_outcome import run_parts, task_ids
 from streamlake.read.planning import FileScanTask
 from streamlake.spec.data_file import DataFile
@@ -103,11 +103,11 @@ def rewritten(
     deleted: Mapping[str, Array],
     indexed: Indexed,
 ) -> Rewritten:
-    """Write the data files in `deleted` (path -> ascending positions that go) again, without these rows."""
+    """Write the data files in `deleted` (path -> ascending positions that go) again, without these rows and without those
+    that other writers have deleted. Nothing of the table is planned for that."""
     if not deleted:
         return Rewritten()
-    head = None if indexed.snapshot_id is None else table.metadata.snapshot(indexed.snapshot_id)
-    tasks = live_tasks(table, head)
+    tasks = indexed.tasks(table.specs, deleted)
     workers = 1 if session is None else max(session.sparkContext.defaultParallelism, 1)
     paths = sorted(deleted, key=lambda path: -tasks[path].data_file.file_size_in_bytes)
     numbers = count(bucketing.count)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
@@ -27,32 +27,18 @@ from streamlake.index.state import IndexState
 from streamlake.pipeline.index_files import IndexFiles
 from streamlake.pipeline.index_lineage import is_cut_after, is_past, told_states, warn_built_anew
 from streamlake.pipeline.index_states import columns_text, named_states, property_name
+from streamlake.pipeline.indexed import Indexed
 from streamlake.pipeline.indexed_rows import IndexedRows
-from streamlake.pipeline.key_deletes import by_equality_alone
 from streamlake.pipeline.widened_index import widened
 from streamlake.read.planning import FileScanTask, ScanPlanner
-from streamlake.spec.data_file import DataFile, FileContent
 from streamlake.spec.expressions import TRUE
 from streamlake.spec.snapshot import Snapshot
 from streamlake.spec.table_metadata import TableMetadata
 from streamlake.table.metadata_changes import branch_head
-from streamlake.table.partition_keys import PartitionKey, partition_key
 from streamlake.table.table import Table
-from streamlake.write.live_file import LiveFile
 from streamlake.write.upsert_key import UpsertKey
 
 _LOG = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Indexed:
-    """The index of one snapshot (None: the branch has none yet), with the snapshot's live data files by path, and those of them
-    that equality deletes apply to."""
-
-    snapshot_id: int | None
-    state: IndexState
-    live_files: Mapping[str, LiveFile]
-    equality_deleted: Mapping[str, FileScanTask] = field(default_factory=dict)
 
 
 class TableIndex:
@@ -110,9 +96,7 @@ class TableIndex:
             known = known.with_runs(runs)
             failpoint("after-indexing")
             self._rows_indexed += sum(task.data_file.record_count for task in added)
-        live = {path: _live_file(task) for path, task in tasks.items()}
-        by_key = {path: by_equality_alone(task) for path, task in tasks.items() if task.equality_deletes}
-        indexed = Indexed(head_id, replace(known, base_snapshot_id=head_id), live, by_key)
+        indexed = Indexed.planned(head_id, replace(known, base_snapshot_id=head_id), tasks)
         self.advance(indexed)
         self._told = now_told  # not before: a refresh that failed is tried again
         if not self._started:
@@ -267,58 +251,3 @@ def live_tasks(table: Table, snapshot: Snapshot | None) -> dict[str, FileScanTas
     planner = ScanPlanner(table.io, table.specs, TRUE)
     tasks = () if snapshot is None else planner.tasks(table.manifests(snapshot))
     return {task.data_file.file_path: task for task in tasks}
-
-
-def _live_file(task: FileScanTask) -> LiveFile:
-    return LiveFile(
-        task.data_file,
-        tuple(file for file in task.delete_files if file.content == FileContent.POSITION_DELETES),
-    )
-
-
-def advanced(
-    live_files: Mapping[str, LiveFile],
-    removed: tuple[DataFile, ...],
-    data_files: tuple[DataFile, ...],
-    delete_files: tuple[DataFile, ...],
-) -> dict[str, LiveFile]:
-    """The live data files after a commit that adds and removes these files."""
-    gone = {file.identity for file in removed}
-    after = {path: live for path, live in live_files.items() if live.data_file.identity not in gone}
-    after.update({file.file_path: LiveFile(_plain(file)) for file in data_files})
-    added: dict[str, list[DataFile]] = {file.deletes_from or "": [] for file in removed}
-    shared = _shared_deletes(delete_files)
-    for path, live in after.items() if shared else ():
-        of_partition = shared.get(partition_key(live.data_file.spec_id, live.data_file.partition))
-        if of_partition is not None:
-            added.setdefault(path, []).extend(of_partition)
-    for file in delete_files:
-        added.setdefault(file.deletes_from or "", []).append(file)
-    for path in added.keys() & after.keys():
-        live = after[path]
-        kept = (each for each in live.delete_files if each.identity not in gone)
-        after[path] = LiveFile(live.data_file, (*kept, *added[path]))
-    return after
-
-
-def _shared_deletes(delete_files: Iterable[DataFile]) -> dict[PartitionKey, list[DataFile]]:
-    """Delete files by position that may be for any data file of their partition."""
-    found: dict[PartitionKey, list[DataFile]] = {}
-    for file in delete_files:
-        if file.content == FileContent.POSITION_DELETES and file.deletes_from is None:
-            found.setdefault(partition_key(file.spec_id, file.partition), []).append(file)
-    return found
-
-
-def _plain(file: DataFile) -> DataFile:
-    """Without the statistics, which are large and which nobody here looks at."""
-    return replace(
-        file,
-        column_sizes=None,
-        value_counts=None,
-        null_value_counts=None,
-        nan_value_counts=None,
-        lower_bounds=None,
-        upper_bounds=None,
-        split_offsets=None,
-    )

@@ -42,13 +42,14 @@ from streamlake.pipeline.changed import Changed
 from streamlake.pipeline.checkpoint_table import CheckpointTable
 from streamlake.pipeline.commit_queue import CommitQueue
 from streamlake.pipeline.evolution import EvolutionOptions
+from streamlake.pipeline.indexed import Indexed
 from streamlake.pipeline.key_deletes import key_deletes
 from streamlake.pipeline.key_lineage import require_same_index, require_same_key
 from streamlake.pipeline.lineage_check import LoggedOffsets
 from streamlake.pipeline.resolution import Resolved, Resolver, outdated_values
 from streamlake.pipeline.rewriting import rewritten
 from streamlake.pipeline.sink_run import SinkRun
-from streamlake.pipeline.table_index import Indexed, TableIndex, advanced
+from streamlake.pipeline.table_index import TableIndex
 from streamlake.pipeline.task_outcome import task_ids
 from streamlake.pipeline.task_sums import last_mark, summed, tell_refused
 from streamlake.pipeline.upgraded_deletes import outdated, own_deletes
@@ -301,13 +302,15 @@ class UpsertRun(SinkRun):
         committed = receipt.outcome in (Outcome.COMMITTED, Outcome.RECOVERED)
         if committed:
             self.discard(superseded)
-        if not committed or changed is None or indexed is None or changed.state is None:
+        after = None
+        if committed and changed is not None and indexed is not None:
+            rewrites = self._options.delete_mode == COPY_ON_WRITE
+            after = indexed.after(self.table, receipt.snapshot_id, changed, with_row_ids=rewrites)
+        if after is None:
             self._index.forget()
             return
-        live = advanced(indexed.live_files, changed.removed, changed.data_files, changed.delete_files)
-        deleted = {path: task for path, task in indexed.equality_deleted.items() if path in live}
-        self._index.advance(Indexed(receipt.snapshot_id, changed.state, live, deleted))
-        self._index.files.prune(changed.state)
+        self._index.advance(after)
+        self._index.files.prune(after.state)
 
     def _with_driver_part(self, results: Sequence[WriteResult], identity: CheckpointIdentity) -> Changed:
         """The tasks' part and the driver's: rows in data files that no single task owns."""
