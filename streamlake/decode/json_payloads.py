@@ -25,7 +25,7 @@ from streamlake.decode.json_options import JsonOptions
 from streamlake.decode.json_values import parse_object
 from streamlake.decode.new_fields import Watch, watching
 from streamlake.decode.payloads import Array, Path
-from streamlake.decode.record_limits import current_limits
+from streamlake.decode.record_limits import RecordLimits, current_limits
 from streamlake.decode.samples import samples
 from streamlake.decode.text_columns import NotBulkError
 from streamlake.spec.types import NestedField
@@ -37,8 +37,8 @@ _COLUMNS = 16
 _RUNS = 16
 
 
-Asked = tuple[tuple[NestedField, ...], Watch | None, Path]
-"""What `Payloads.read` is asked for."""
+Asked = tuple[tuple[NestedField, ...], Watch | None, Path, RecordLimits]
+"""What `Payloads.read` is asked for, and the limits of the payloads: what is remembered of records was within them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,8 +72,9 @@ class JsonPayloads:
     ) -> list[pa.Array]:
         """See Payloads.read."""
         limits = current_limits()
-        with (limits.inside() if self.identity else limits).applied():
-            return self.columns_of((tuple(fields), watch, watched)).read(self.values)
+        limits = limits.inside() if self.identity else limits
+        with limits.applied():
+            return self.columns_of((tuple(fields), watch, watched, limits)).read(self.values)
 
 
 class JsonPayloadForm:
@@ -119,7 +120,7 @@ class JsonPayloadForm:
     def _columns_of(self, asked: Asked) -> JsonColumns:
         known = self._columns.get(asked)
         if known is None:
-            fields, watch, watched = asked
+            fields, watch, watched, _ = asked
             known = JsonColumns(fields, JsonOptions(), strict_names=False, **watching(watch, watched))
             self._columns[asked] = known
             while len(self._columns) > _COLUMNS:

@@ -128,6 +128,30 @@ def test_what_is_around_a_payload_counts(depth, refused, count):
     assert [reject.record for reject in decoded.rejects] == ([count] if refused else [])
 
 
+@pytest.mark.parametrize("first", ["plain", "with a schema"])
+def test_what_was_remembered_of_payloads_without_a_schema_allows_no_more_with_one(first):
+    """Nor does what has a schema take anything from those without."""
+    columns = "id long, v string"
+    objects = '{"a":' * 123 + "1" + "}" * 123
+    plain = in_debezium(f'{{"id":%d,"v":"a","x":{objects}}}')
+    flat = in_debezium('{"id":%d,"v":"b","x":1}')
+    kept = {"plain": plain, "with a schema": f'{{"schema":null,"payload":{flat}}}'}
+    refused = f'{{"schema":null,"payload":{plain}}}'
+    source = KafkaSource(
+        "localhost:1", "t", schema=columns, format="debezium-json", options={"record.max-depth": "125"}
+    )
+    order = [kept.pop(first), *kept.values(), refused]
+    decoder = row_decoder(source, ["id"])
+    for place, text in enumerate([*order, *order]):
+        batch = raw_batch([{"value": text % at} for at in range(300)])
+        decoded = decoder.decode(batch, keep_rejects=True)
+        if text is refused:
+            assert (decoded.rows.num_rows, len(decoded.rejects)) == (0, 300), place
+        else:
+            assert decoded.rows.column("id").to_pylist() == list(range(300)), place
+            assert set(decoded.rows.column("v").to_pylist()) == {"a" if text is plain else "b"}
+
+
 @pytest.mark.parametrize("format", ["debezium-json", "canal-json", "maxwell-json"])
 def test_of_tables_that_nobody_wants_records_may_be_as_deep_as_they_like(format):
     write = FORMATS[format]
