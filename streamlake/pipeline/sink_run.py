@@ -40,7 +40,7 @@ from streamlake.pipeline.lineage_check import KnownDirectory, LoggedOffsets, dir
 from streamlake.pipeline.newest_times import Newest, watermark_summary
 from streamlake.pipeline.patience import Patience
 from streamlake.pipeline.rejects import REJECTED_RECORDS, Rejects
-from streamlake.pipeline.source_notes import keep_sources
+from streamlake.pipeline.source_notes import LastTruncate, keep_sources, no_truncate
 from streamlake.pipeline.staged_ahead import FOLLOWS, lost_staged
 from streamlake.pipeline.task_outcome import (
     OUTCOME_SCHEMA,
@@ -58,7 +58,6 @@ from streamlake.write.job_options import AS_THE_TABLE, JobOptions
 from streamlake.write.result import WriteResult
 from streamlake.write.target import WriteTarget
 from streamlake.write.task import Task, write_task
-from streamlake.write.truncation import Mark
 from streamlake.write.upsert_target import UpsertTarget
 
 _LOG = logging.getLogger(__name__)
@@ -292,12 +291,11 @@ class SinkRun:
         """Keep with the table which source tables the changes of topics are of. Raises InvalidOptionError where that cannot be, see
         source_notes, and the errors of a commit."""
         self._settle()
-        keep_sources(self.table, found, self.truncated_below)
+        keep_sources(self.table, found, self.branch, self._last_truncate)
 
     @property
-    def truncated_below(self) -> Mark | None:
-        """The place of the last truncate in its database's log, as the next checkpoint would heed it."""
-        return None
+    def _last_truncate(self) -> LastTruncate:
+        return no_truncate
 
     def _settle(self) -> None:
         """Wait until nothing is in the queue, so that the table can be moved here."""

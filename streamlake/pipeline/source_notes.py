@@ -9,17 +9,29 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
+from streamlake import clock
 from streamlake.decode.source_tables import PROPERTY, kept_sources, with_source
-from streamlake.errors import InvalidOptionError, NewSourceError, StreamlakeError
+from streamlake.errors import HeadMovedError, InvalidOptionError, NewSourceError, StreamlakeError
+from streamlake.spec.snapshot import MAIN_BRANCH
 from streamlake.spec.table_metadata import TableMetadata
-from streamlake.table.metadata_changes import with_properties
+from streamlake.table.metadata_changes import branch_head, with_properties
 from streamlake.table.metadata_update import commit_metadata
+from streamlake.table.options import RetryOptions
 from streamlake.table.table import Table
 from streamlake.write.truncation import Mark
 
 _LOG = logging.getLogger(__name__)
+
+LastTruncate = Callable[[], tuple[int | None, Mark | None]]
+"""Gives the branch's head as the table shows it (None: there is no snapshot), and the place of the last truncate up to there in
+its database's log, as the next checkpoint would heed it."""
+
+
+def no_truncate() -> tuple[None, None]:
+    """For tables that nobody truncates."""
+    return None, None
 
 
 def sources_of(table: Table) -> dict[str, str]:
@@ -37,28 +49,73 @@ def asked_sources(errors: Iterable[StreamlakeError]) -> dict[str, str]:
     return found
 
 
-def keep_sources(table: Table, found: Mapping[str, str], truncated_below: Mark | None) -> None:
-    """Keep what is found of topics that nothing was known of. `truncated_below`: see IndexState.
+def keep_sources(
+    table: Table,
+    found: Mapping[str, str],
+    branch: str = MAIN_BRANCH,
+    last_truncate: LastTruncate = no_truncate,
+) -> None:
+    """Keep what is found of topics that nothing was known of.
 
     Raises InvalidOptionError where the table was truncated in the one source that it had until now, and the errors of a commit.
     """
+    retry = RetryOptions.for_commit(table.properties)
     for topic, name in found.items():
-        known = sources_of(table)
-        others = {each for other, each in known.items() if other != topic and each != name}
-        if truncated_below is not None and others:
-            raise InvalidOptionError(
-                f"{table.location}: changes of the topic {topic}, of the table '{name}', come to the rows of "
-                f"{', '.join(sorted(others))}, which was truncated at {truncated_below!r} of its log: what is older is late, and the "
-                "logs of the two cannot be compared. Give the topic a table of its own, or forget the truncate with `streamlake "
-                "index rebuild` and start again"
+        deadline = clock.monotonic() + retry.total_timeout_ms / 1000
+        while True:
+            try:
+                _keep(table, topic, name, branch, last_truncate)
+                break
+            except HeadMovedError:
+                if clock.monotonic() > deadline:
+                    raise
+
+
+def _keep(table: Table, topic: str, name: str, branch: str, last_truncate: LastTruncate) -> None:
+    """The same for one topic. Raises HeadMovedError where others have committed since the last truncate was looked for: one of
+    their own may be among that."""
+    table.refresh()
+    head: int | None = None
+    is_judged = bool(_others(table.metadata, topic, name)) and last_truncate is not no_truncate
+    if is_judged:
+        head, mark = last_truncate()
+        _require_no_truncate(table, topic, name, mark)
+
+    def change(base: TableMetadata) -> TableMetadata:
+        known = kept_sources(base.properties, table.location)
+        kept = with_source(known, topic, name)
+        if kept == known:
+            return base
+        snapshot = branch_head(base, branch)
+        found = None if snapshot is None else snapshot.snapshot_id
+        is_due = last_truncate is not no_truncate and bool(_others(base, topic, name))
+        if is_due and (not is_judged or found != head):
+            raise HeadMovedError(
+                f"{table.location}: others commit while the source of the topic {topic} is noted", head, found
             )
+        return with_properties(base, {PROPERTY: json.dumps(kept, sort_keys=True, ensure_ascii=False)})
 
-        def change(base: TableMetadata, topic: str = topic, name: str = name) -> TableMetadata:
-            kept = with_source(kept_sources(base.properties, table.location), topic, name)
-            text = json.dumps(kept, sort_keys=True, ensure_ascii=False)
-            return with_properties(base, {PROPERTY: text})
-
-        commit_metadata(table, change)
+    before = sources_of(table)
+    commit_metadata(table, change)
+    if sources_of(table) != before:
         _LOG.info(
             "%s: changes of the topic %s are of the table %s", table.location, topic, name or "(none named)"
+        )
+
+
+def _others(metadata: TableMetadata, topic: str, name: str) -> set[str]:
+    """The sources in the table that are not this one."""
+    known = kept_sources(metadata.properties, metadata.location)
+    return {each for other, each in known.items() if other != topic and each != name}
+
+
+def _require_no_truncate(table: Table, topic: str, name: str, mark: Mark | None) -> None:
+    if mark is not None:
+        others = ", ".join(
+            sorted(each or "a source without a name" for each in _others(table.metadata, topic, name))
+        )
+        raise InvalidOptionError(
+            f"{table.location}: changes of the topic {topic}, of the table '{name}', come to the rows of {others}, which was "
+            f"truncated at {mark!r} of its log: what is older is late, and the logs of the two cannot be compared. Give the topic a "
+            "table of its own, or forget the truncate with `streamlake index rebuild` and start again"
         )
