@@ -125,6 +125,7 @@ class CanalJson:
         of_record = sequence.take(pa.array(parents, pa.int64()))
         parts = self._reader.parts(rows, of_rows, of_record, records.places[parents])
         self._check.came(names.filter(pa.array(brings & ~others)))
+        self._check.went(names.filter(pa.array((kinds == RowKind.DELETE) & ~others)))
         if others.any():
             parts.append(one_by_one(self, records.take(np.flatnonzero(others)), self._arrow))
         return joined(parts, self._arrow)
@@ -161,8 +162,7 @@ class CanalJson:
         changes = []
         for row, old in zip(rows, olds, strict=True):
             changes += row_changes(self._reader, _KINDS[type_], row, old, sequence, "data")
-        if type_ != "DELETE":
-            self._check.came_one(name)
+        (self._check.went_one if type_ == "DELETE" else self._check.came_one)(name)
         return Outcome(changes=changes)
 
     def tombstone(self, key: bytes | None) -> Outcome | None:

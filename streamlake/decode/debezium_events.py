@@ -121,8 +121,7 @@ class DebeziumEvents(DebeziumEnvelope):
         if op == "r":
             sequence = read_at(sequence)
         changes = self._changes(_KINDS[op], payload, connect, position, sequence, key)
-        if op != "d":
-            self._check.came_one(name)
+        (self._check.went_one if op == "d" else self._check.came_one)(name)
         return Outcome(changes=changes)
 
     def _position(self, connector: Any) -> Position:
@@ -238,6 +237,7 @@ class DebeziumEvents(DebeziumEnvelope):
                 )
             )
             self._check.came(_at(names, chosen))
+        self._check.went(_at(names, np.flatnonzero(taken & ~others)))
         if others.any():
             parts.append(one_by_one(self, records.take(np.flatnonzero(others)), self._arrow))
         return joined(parts, self._arrow)

@@ -104,8 +104,7 @@ class DebeziumUnwrapped(DebeziumEnvelope):
         reader = self._reader(connect, [payload])
         nulls = reader.routes if reader.is_whole(payload) else ()
         row, unset = reader.row(payload, "row", brought=kind != RowKind.DELETE, nulls=nulls)
-        if kind != RowKind.DELETE:
-            self._check.came_one(table)
+        (self._check.went_one if kind == RowKind.DELETE else self._check.came_one)(table)
         return Outcome(changes=[Change(kind, row, sequence, unset)])
 
     def tombstone(self, key: bytes | None) -> Outcome | None:
@@ -178,6 +177,7 @@ class DebeziumUnwrapped(DebeziumEnvelope):
         sequence = pc.if_else(reads, pc.bit_wise_not(sequence), sequence)
         parts = reader.parts(images, kinds, sequence, records.places)
         self._check.came(tables.filter(pa.array((kinds >= 0) & (kinds != RowKind.DELETE))))
+        self._check.went(tables.filter(pa.array(kinds == RowKind.DELETE)))
         others = np.flatnonzero(kinds < 0)
         if len(others):
             parts.append(one_by_one(self, records.take(others), self._arrow))

@@ -76,7 +76,7 @@ class Changes:
     ignored: Mapping[str, int] = field(default_factory=dict)
     tombstones: int = 0
     table: str | None = None
-    """The table that rows which came in are of, "" where they name none; None: there were none."""
+    """The table that the records so far say the topic is of, "" where rows name none; None: none says it. See TableCheck."""
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ class EnvelopeDecoder:
             tombstones=len(tombstones),
             moves=_moves(raw, changes),
             ignored=Counter(changes.ignored) + Counter({OTHER_TABLE: others}),
-            table=self._check.seen,
+            table=self._check.said,
         )
 
     def _wanted(self, records: Records) -> tuple[Records, int]:

@@ -106,6 +106,7 @@ class MaxwellJson:
             others |= (left | entered) & (kinds == RowKind.UPDATE_AFTER)
         parts = reader.parts(data, np.where(others, _OTHER, kinds), sequence, records.places)
         self._check.came(names.filter(pa.array(brings & ~others)))
+        self._check.went(names.filter(pa.array((kinds == RowKind.DELETE) & ~others)))
         if others.any():
             parts.append(one_by_one(self, records.take(np.flatnonzero(others)), self._arrow))
         return joined(parts, self._arrow)
@@ -132,8 +133,7 @@ class MaxwellJson:
         reader = self._reader([found.get("data")])
         sequence = _sequence(found)
         changes = row_changes(reader, _KINDS[type_], found.get("data"), found.get("old"), sequence, "data")
-        if _KINDS[type_] != RowKind.DELETE:
-            self._check.came_one(name)
+        (self._check.went_one if _KINDS[type_] == RowKind.DELETE else self._check.came_one)(name)
         return Outcome(changes=changes)
 
     def tombstone(self, key: bytes | None) -> Outcome | None:

@@ -1,8 +1,8 @@
 """Source tables: which tables of which databases a decoder takes changes of.
 
 Envelopes name the table of a change. A topic is of one table unless the option `source-tables` names several: the first one that
-its rows name is kept with the table that they go into, and records of another one are rejects. What is a reject itself, a delete and
-a truncate say nothing of the topic's table. With the option records of other tables than it names are passed over and counted.
+its rows name, where there are none its deletes, is kept with the table that they go into, and records of another one are rejects. What
+is a reject itself and a truncate say nothing of the topic's table. With the option records of other tables than it names are passed over and counted.
 Invariant: where a topic's table is known, no change of another table becomes a row, or deletes one; where it is not, no truncate counts.
 
 A name is "database.table" or "database.schema.table", behind the name of the server ("server/") where the envelope has one: two
@@ -76,6 +76,7 @@ class TableCheck:
         self.tables = tables or SourceTables()
         self.seen: str | None = None
         """The table of the rows so far, "" where they name none; None: there were no rows."""
+        self._deleted = ""
         self._first = self.tables.known
 
     @property
@@ -138,6 +139,23 @@ class TableCheck:
         if name and self.tables.is_one:
             self._first = self.seen = max(name, self._first, key=len)
 
+    @property
+    def said(self) -> str | None:
+        """The table that the topic is of by what came so far, "" where rows name none; None: nothing came that says it. Rows count
+        before deletes: a key alone fits any table."""
+        return self.seen or self._deleted or self.seen
+
+    def went(self, names: pa.StringArray) -> None:
+        """Deletes came, of tables of these names, for which `takes` is true."""
+        if len(names) and not self._deleted:
+            for name in names.dictionary_encode().dictionary.to_pylist():
+                self.went_one(name or "")
+
+    def went_one(self, name: str) -> None:
+        """The same for one record."""
+        if self.tables.is_one:
+            self._deleted = self._deleted or name
+
     def unwanted(self, names: pa.StringArray) -> Array:
         """(n,) bool: those that are passed over."""
         found = names.dictionary_encode()
@@ -157,7 +175,7 @@ class TableCheck:
 
     def _is_foreign(self, name: str, first: str) -> bool:
         """Whether it is another table than the first one."""
-        return bool(name and first and self.tables.is_one) and not _is_same(name, first)
+        return bool(name and first and self.tables.is_one) and not is_same_table(name, first)
 
     def _first_of(self, names: pa.StringArray) -> str:
         """The first of them that is wanted, "" where there is none."""
@@ -165,7 +183,7 @@ class TableCheck:
         return next((name for name in found if name and self._is_wanted(name)), "")
 
 
-def _is_same(one: str, other: str) -> bool:
+def is_same_table(one: str, other: str) -> bool:
     """Whether two names are of one table; a server that one of them does not name may be any."""
     (server, _, table), (its, _, same) = one.rpartition("/"), other.rpartition("/")
     return table == same and (not server or not its or server == its)

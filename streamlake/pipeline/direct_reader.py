@@ -9,19 +9,16 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-import numpy as np
 import pyarrow as pa
 
 from streamlake.decode.change_rows import ChangeRows
 from streamlake.decode.decoded import Decoded, Decoder
-from streamlake.decode.envelope import Array, Reject
-from streamlake.decode.envelope_decoder import record_error
 from streamlake.decode.new_fields import Watch
 from streamlake.decode.row_decoder import RowDecoder
-from streamlake.decode.source_tables import SourceTables, with_source
+from streamlake.decode.source_tables import SourceTables
 from streamlake.decode.watched_records import watching_decoder
-from streamlake.errors import NewSourceError
 from streamlake.formats.arrow_schema import schema_to_arrow
+from streamlake.pipeline.asking_decoder import AskingDecoder, WrittenRows
 from streamlake.pipeline.newest_times import require_watermark_column
 from streamlake.pipeline.record_screen import RecordScreen, RejectRules, RowScreen
 from streamlake.pipeline.upsert_options import with_row_kind
@@ -31,8 +28,6 @@ from streamlake.source.kafka_source import KafkaSource
 from streamlake.source.offsets import OffsetRange
 from streamlake.spec.schema import Schema
 
-Fitting = Callable[[Decoded], Decoded]
-"""Gives the same with the records among the rejects whose rows do not fit the table."""
 See = Callable[[pa.RecordBatch, pa.RecordBatch], None]
 
 
@@ -82,10 +77,11 @@ class RangeReader:
         *,
         keep_rejects: bool = False,
         keep_records: bool = False,
+        written: WrittenRows | None = None,
     ) -> Iterator[Decoded]:
         """The batches of one range. With `keep_rejects` what cannot be decoded is told there, with `keep_records` raw
-        batches have all their parts. Raises SourceError, DataLossError, DecodeError."""
-        decoder = self._decoder(piece)
+        batches have all their parts. `written`: see AskingDecoder. Raises SourceError, DataLossError, DecodeError."""
+        decoder = self._decoder(piece, written)
         parts = RAW_RECORDS.names if keep_records else parts_read(self.source)
         return _decoded(self.source, partial(decoder.decode, keep_rejects=keep_rejects), piece, parts, see)
 
@@ -94,91 +90,16 @@ class RangeReader:
     ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
         """The rows of one range that fit the table, and beside them the records that gave none, as rows of the rejects table
         (None: there are none). Raises SourceError, DataLossError, TooManyRejectsError."""
-        screen = RecordScreen(self._decoder(piece, RowScreen(rules).fitting), rules)
+        screen = RecordScreen(self._decoder(piece, RowScreen(rules).fitting_rows), rules)
         for decoded in _decoded(self.source, screen.decode, piece, RAW_RECORDS.names, see):
             truncated = decoded.truncated()
             if truncated is not None:
                 yield truncated, None
             yield decoded.rows, screen.rejects_of(decoded)
 
-    def _decoder(self, piece: OffsetRange, fitting: Fitting | None = None) -> Decoder:
-        opened = partial(
-            row_decoder,
-            self.source,
-            self.key,
-            self.watch,
-            self.routes,
-            topic=piece.topic,
-            sources=self.sources,
-        )
-        if self.sources is None or not self.source.has_row_kinds:
-            return opened()
-        return _Asking(opened, piece.topic, self.sources, fitting)
-
-
-class _Asking:
-    """A decoder of a topic's records; asks the driver to keep what they say of their table before any of them is written. Those that
-    do not fit the table become rejects, and say nothing."""
-
-    def __init__(
-        self,
-        opened: Callable[[], Decoder],
-        topic: str,
-        sources: Mapping[str, str],
-        fitting: Fitting | None,
-    ) -> None:
-        self._opened = opened
-        self._decoder = opened()
-        self.schema = self._decoder.schema
-        self._topic = topic
-        self._sources = sources
-        self._fitting = fitting
-
-    def decode(self, raw: pa.RecordBatch, *, keep_rejects: bool = False) -> Decoded:
-        """See Decoder. Raises NewSourceError."""
-        is_known = bool(self._sources.get(self._topic))
-        # A truncate that is refused, as nothing is known, may be carried out once the rows beside it have said the table.
-        decoded = self._decoder.decode(raw, keep_rejects=keep_rejects or not is_known)
-        if not is_known and decoded.table is not None and self._fitting is not None:
-            decoded = self._without_misfits(raw, decoded, self._fitting)
-        table = decoded.table
-        if table is not None and with_source(self._sources, self._topic, table) != self._sources:
-            raise NewSourceError(
-                f"changes of the topic {self._topic} are of the table '{table}', which is not noted yet",
-                self._topic,
-                table,
-            )
-        if decoded.rejects and not keep_rejects:
-            first = decoded.rejects[0]
-            raise record_error(raw, first.record, first.reason)
-        return decoded
-
-    def _without_misfits(self, raw: pa.RecordBatch, decoded: Decoded, fitting: Fitting) -> Decoded:
-        """What the records give when those that do not fit have not been read before the others."""
-        misfits: list[Reject] = []
-        kept: Array = np.arange(raw.num_rows)
-        while True:
-            known = {reject.record for reject in decoded.rejects}
-            found = [reject for reject in fitting(decoded).rejects if reject.record not in known]
-            if not found:
-                break
-            misfits += (replace(reject, record=int(kept[reject.record])) for reject in found)
-            kept = np.delete(kept, [reject.record for reject in found])
-            self._decoder = self._opened()
-            decoded = self._decoder.decode(raw.take(pa.array(kept)), keep_rejects=True)
-        if not misfits:
-            return decoded
-        rejects = [
-            *misfits,
-            *(replace(reject, record=int(kept[reject.record])) for reject in decoded.rejects),
-        ]
-        truncates = tuple(replace(each, record=int(kept[each.record])) for each in decoded.truncates)
-        return replace(
-            decoded,
-            raw=raw,
-            records=kept[decoded.records],
-            truncates=truncates,
-            rejects=tuple(sorted(rejects, key=lambda reject: reject.record)),
+    def _decoder(self, piece: OffsetRange, written: WrittenRows | None = None) -> Decoder:
+        return asking_decoder(
+            self.source, self.key, self.watch, self.routes, piece.topic, self.sources, written
         )
 
 
@@ -234,6 +155,22 @@ def row_decoder(
     taken = frozenset({*watch.taken, *source.metadata_columns, ROW_KIND})
     columns = [part for part in source.table_schema.fields if part.name not in taken]
     return watching_decoder(decoder, source.format, columns, replace(watch, taken=taken), options, tables)
+
+
+def asking_decoder(
+    source: KafkaSource,
+    key: Sequence[str],
+    watch: Watch | None,
+    routes: Sequence[str],
+    topic: str,
+    sources: Mapping[str, str] | None,
+    written: WrittenRows | None = None,
+) -> Decoder:
+    """The same; where changes name their tables and something is kept of these, one that raises NewSourceError for what is not."""
+    opened = partial(row_decoder, source, key, watch, routes, topic=topic, sources=sources)
+    if sources is None or not source.has_row_kinds:
+        return opened()
+    return AskingDecoder(opened, topic, sources, written)
 
 
 def read_range(

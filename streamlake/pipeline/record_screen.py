@@ -125,6 +125,11 @@ class RowScreen:
             rejects=tuple(sorted(rejects, key=lambda reject: reject.record)),
         )
 
+    def fitting_rows(self, decoded: Decoded) -> Array:
+        """(rows,) bool: those of records that fit."""
+        found: Array = np.isin(decoded.records, self.fitting(decoded).records)
+        return found
+
 
 class RecordScreen(RowScreen):
     """The same for raw batches."""

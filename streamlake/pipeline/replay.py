@@ -42,13 +42,14 @@ from streamlake.errors import (
     IndexDamagedError,
     InvalidOptionError,
     LineageError,
+    NewSourceError,
     OutdatedValuesError,
     SchemaMismatchError,
     StagedUnfitError,
 )
 from streamlake.pipeline.checkpoint_table import CheckpointTable
 from streamlake.pipeline.default_sequence import sequence_columns
-from streamlake.pipeline.direct_reader import row_decoder
+from streamlake.pipeline.direct_reader import asking_decoder
 from streamlake.pipeline.intake import KeyRoute
 from streamlake.pipeline.parcels import unpacked
 from streamlake.pipeline.record_screen import RowScreen, reject_rules
@@ -73,6 +74,8 @@ from streamlake.write.target import WriteTarget
 from streamlake.write.task import write_rows
 from streamlake.write.upsert_target import CHANGELOG, POSITION, UPSERT, UpsertTarget
 from streamlake.write.upsert_task import write_changes
+
+Array = Any  # numpy array
 
 _CHUNK_RECORDS = 32_768
 _MODES = ("append", UPSERT, CHANGELOG)
@@ -240,7 +243,9 @@ class _Replay:
         target = self._run.target(self._identity(number, ""))
         if isinstance(target, UpsertTarget):
             target = replace(target, yields=True)
-        results = self._written(target, self._decoded(chosen, at, target, failed))
+        rows, undecoded = self._decoded(chosen, at, target)
+        failed |= undecoded
+        results = self._written(target, rows)
         failed |= _refused(chosen, at, results)
         done = tuple(place for place in at if place not in failed and place not in self._others)
         # The digest tells replays of other records apart that have the same number.
@@ -285,13 +290,20 @@ class _Replay:
         return rows if limit is None else rows.slice(0, limit)
 
     def _decoded(
-        self,
-        chosen: pa.Table,
-        at: Sequence[str],
-        target: WriteTarget | UpsertTarget,
-        failed: dict[str, tuple[str, str]],
-    ) -> Iterable[tuple[int, pa.RecordBatch]]:
-        """(place in the source of the first, rows) of what can be decoded now; the others go to `failed`."""
+        self, chosen: pa.Table, at: Sequence[str], target: WriteTarget | UpsertTarget
+    ) -> tuple[list[tuple[int, pa.RecordBatch]], dict[str, tuple[str, str]]]:
+        """(place in the source of the first, rows) of what can be decoded now; place -> why for the others. The table keeps which
+        source tables the topics are of, as it does where a stream brings their first rows."""
+        while True:
+            self._others.clear()
+            try:
+                return self._decoded_now(chosen, at, target)
+            except NewSourceError as asked:
+                self._run.keep_sources({asked.topic: asked.table})
+
+    def _decoded_now(
+        self, chosen: pa.Table, at: Sequence[str], target: WriteTarget | UpsertTarget
+    ) -> tuple[list[tuple[int, pa.RecordBatch]], dict[str, tuple[str, str]]]:
         source = self._given.source
         if source.schema is None:
             source = source.with_schema(with_row_kind(self._run.table.schema, self._row_kind))
@@ -299,19 +311,26 @@ class _Replay:
         # As the stream does it: a row that moved to another table is taken out of its own, too.
         routes = route_columns(self._given.routes, source.schema or self._run.table.schema)
         sources = sources_of(self._run.table)
+        screen = RowScreen(rules)
+
+        def written(decoded: Decoded) -> Array:
+            found: Array = np.isin(decoded.records, screen.fitting(self._own(decoded)[0]).records)
+            return found
 
         def decoder(topic: str) -> Decoder:
-            return row_decoder(
-                source, rules.key, routes=routes if rules.key else (), topic=topic, sources=sources
+            return asking_decoder(
+                source, rules.key, None, routes if rules.key else (), topic, sources, written
             )
 
-        screen = RowScreen(rules)
-        found = []
+        found: list[tuple[int, pa.RecordBatch]] = []
+        failed: dict[str, tuple[str, str]] = {}
         order = 0
         for low, count in _of_one_topic(chosen):
             raw = raw_records(chosen.slice(low, count))
             found_here = decoder(raw.column("topic")[0].as_py()).decode(raw, keep_rejects=True)
-            decoded = screen.screened(self._own(found_here, at[low:]))
+            own, others = self._own(found_here)
+            self._others.update(at[low + record] for record in others)
+            decoded = screen.screened(own)
             for reject in decoded.rejects:
                 failed[at[low + reject.record]] = (reject.error, reject.reason)
             truncated = decoded.truncated()
@@ -320,39 +339,41 @@ class _Replay:
             if decoded.rows.num_rows:
                 found.append((order, decoded.rows))
                 order += decoded.rows.num_rows
-        return sorted(found, key=lambda part: TRUNCATE_BELOW not in part[1].schema.names)
+        return sorted(found, key=lambda part: TRUNCATE_BELOW not in part[1].schema.names), failed
 
-    def _own(self, decoded: Decoded, at: Sequence[str]) -> Decoded:
+    def _own(self, decoded: Decoded) -> tuple[Decoded, set[int]]:
         """What is for this table. A record whose rows are for others stays a reject, which these do not have; one that was without
-        a table and is for another is left to that one. `at` are the records' places."""
+        a table and is for another is left to that one: these records are told beside it."""
         routes = self._given.routes
         if not routes or not decoded.rows.num_rows:
-            return decoded
+            return decoded, set()
         mine = of_table(routes, decoded.rows, self._given.table, keeps_unrouted=self._given.keeps_unrouted)
         others = ~mine
         if not self._given.has_default:
             lost = of_table(routes, decoded.rows, "", keeps_unrouted=True)
             others &= ~(lost & left_nothing(decoded.rows, decoded.records))
         own, other = set(decoded.records[mine].tolist()), set(decoded.records[others].tolist())
+        left: set[int] = set()
         if self._given.rejects_of is None:
             strange = sorted(other - own)
             reason = f"its rows name another table than {self._given.table}; send it to the topic again"
         else:
             strange = sorted(other & own)
             reason = "its rows name several tables; send it to the topic again"
-            self._others.update(at[record] for record in other - own)
+            left = other - own
             mine &= ~np.isin(decoded.records, strange)
         rejects = [
             *decoded.rejects,
             *(Reject(record, reason, SchemaMismatchError.__name__) for record in strange),
         ]
-        return replace(
+        kept = replace(
             decoded,
             rows=decoded.rows.filter(pa.array(mine)),
             records=decoded.records[mine],
             moves=(),
             rejects=tuple(sorted(rejects, key=lambda reject: reject.record)),
         )
+        return kept, left
 
     def _written(
         self, target: WriteTarget | UpsertTarget, rows: Iterable[tuple[int, pa.RecordBatch]]

@@ -8,6 +8,7 @@ met yet is collected, and its rows are passed over, because the driver then has 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -106,7 +107,11 @@ class RowParting:
         is_own = piece.start >= begin
         branches = {name: each for name, each in intake.branches.items() if is_own or _takes(each, piece)}
         for decoded in intake.reader.decoded(
-            piece, see, keep_rejects=intake.rejects, keep_records=self._keeps_records
+            piece,
+            see,
+            keep_rejects=intake.rejects,
+            keep_records=self._keeps_records,
+            written=partial(self._written, branches=branches),
         ):
             truncated = decoded.truncated()
             if truncated is not None:
@@ -128,18 +133,16 @@ class RowParting:
     def _parted(self, decoded: Decoded, branches: Mapping[str, Branch], *, is_own: bool) -> Iterator[Part]:
         intake = self._intake
         found = self._names.of(decoded.rows)
-        parts = dict(found.places())
+        parts = self._places(found)
         rejects = list(decoded.rejects)
-        lost, told = found.without_table(), found.unknown()
-        if len(lost) and intake.keeps_unrouted:
-            mine = parts.get(intake.unrouted)
-            parts[intake.unrouted] = lost if mine is None else np.union1d(mine, lost)
-        elif len(lost):
+        told = found.unknown()
+        if not intake.keeps_unrouted:
+            lost = found.without_table()
             told = np.union1d(told, lost[~left_nothing(decoded.rows, decoded.records)[lost]])
         if len(told):
             rejects += self._unrouted(decoded, found, told)
         if rejects:
-            parts.setdefault(intake.unrouted, lost[:0])
+            parts.setdefault(intake.unrouted, told[:0])
         if is_own:
             self._meet(parts)
         wanted = [
@@ -152,6 +155,36 @@ class RowParting:
             part = self._fitted(branch, decoded, places, rows, told)
             if part is not None:
                 yield part
+
+    def _places(self, found: RoutedRows) -> dict[str, Array]:
+        """The tables that rows go to, and the ascending places of these."""
+        parts = dict(found.places())
+        lost = found.without_table()
+        if len(lost) and self._intake.keeps_unrouted:
+            mine = parts.get(self._intake.unrouted)
+            parts[self._intake.unrouted] = lost if mine is None else np.union1d(mine, lost)
+        return parts
+
+    def _written(self, decoded: Decoded, branches: Mapping[str, Branch]) -> Array:
+        """See WrittenRows: neither what its table rejects nor what is for a table that is not written now."""
+        written: Array = np.zeros(decoded.rows.num_rows, dtype=bool)
+        for name, places in self._places(self._names.of(decoded.rows)).items():
+            branch = branches.get(name)
+            if branch is None or branch.table in self._given_up:
+                continue
+            written[places] = True
+            if branch.rules is not None:
+                # What ends the table says so when its rows are written.
+                with suppress(*FINAL_ERRORS):
+                    mine = _of_branch(branch, decoded, places, decoded.rows.take(pa.array(places)))
+                    written[places] = self._screen(branch, branch.rules).fitting_rows(mine)
+        return written
+
+    def _screen(self, branch: Branch, rules: RejectRules) -> RowScreen:
+        known = self._screens.get(branch.table)
+        if known is None:
+            known = self._screens[branch.table] = RowScreen(rules)
+        return known
 
     def give_up(self, branch: Branch) -> None:
         """A table that failed gets nothing more."""
@@ -167,13 +200,10 @@ class RowParting:
     ) -> Part | None:
         """What a table gets of the rows at these places of a batch; None for nothing."""
         try:
-            fitted = branch.fit.of(rows)
+            mine = _of_branch(branch, decoded, places, rows, rejects)
             if branch.rules is None:
-                return Part(branch, fitted)
-            mine = replace(
-                decoded, rows=fitted, records=decoded.records[places], moves=(), truncates=(), rejects=rejects
-            )
-            screen = self._screens.setdefault(branch.table, RowScreen(branch.rules))
+                return Part(branch, mine.rows)
+            screen = self._screen(branch, branch.rules)
             screened = screen.screened(mine)
             rejected = screen.rejects_of(screened)
         except FINAL_ERRORS as error:
@@ -229,6 +259,15 @@ def too_many_tables(template: str, count: int, most: int, new: Collection[str]) 
         f"the rows of '{template}' belong to {count} or more tables, and max_tables allows {most}; those that would be new begin "
         f"with {_some(new)}. Choose a field with fewer values, or raise max_tables"
     )
+
+
+def _of_branch(
+    branch: Branch, decoded: Decoded, places: Array, rows: pa.RecordBatch, rejects: tuple[Reject, ...] = ()
+) -> Decoded:
+    """The rows at these places of a batch, with the columns of the branch's table. Raises NewSchemaError."""
+    fitted = branch.fit.of(rows)
+    records = decoded.records[places]
+    return replace(decoded, rows=fitted, records=records, moves=(), truncates=(), rejects=rejects)
 
 
 def _takes(branch: Branch, piece: OffsetRange) -> bool:

@@ -79,13 +79,15 @@ class RoutedJob:
         rejects_slot: int | None,
         beside: Sequence[str],
     ) -> None:
-        """A table takes part in the next job. Raises SchemaMismatchError for columns that cannot be its own."""
+        """A table takes part in the next job. Raises SchemaMismatchError for columns that cannot be its own, and what
+        `RowFamily.bind` does."""
         family, write = self._family_of[number], self._writes[number]
         assert write.part is not None
         run, stream = write.run, self._families[family].family
         schema = target.table.schema if isinstance(target, UpsertTarget) else target.schema
         reader = self._reader(family)
         names = reader.schema.names
+        stream.bind(run)
         is_strict = stream.is_given and not run.follower.is_on
         known = {*schema.column_names, *beside}
         check_columns([name for name in names if is_strict or name in known], run.table, beside)

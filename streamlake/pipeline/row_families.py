@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from streamlake.decode.new_fields import Watch
-from streamlake.decode.source_tables import with_source
-from streamlake.errors import NewSchemaError, StreamlakeError
+from streamlake.decode.source_tables import PROPERTY, is_same_table, with_source
+from streamlake.errors import InvalidOptionError, NewSchemaError, StreamlakeError
 from streamlake.pipeline.direct_reader import RangeReader, range_reader
 from streamlake.pipeline.family_schema import united
 from streamlake.pipeline.row_names import RowRoute, route_columns
@@ -75,15 +75,10 @@ class RowFamily:
 
     def reader(self, runs: Sequence[SinkRun]) -> RangeReader:
         """What reads records for the tables of these runs. Of which tables a topic's changes are is asked once there is a table to
-        keep it with; all tables of the family have the same."""
+        keep it with; all tables of the family have the same, see `bind`."""
         for run in runs if self.source.has_row_kinds else ():
-            self.sources.update(
-                {
-                    topic: name
-                    for topic, name in sources_of(run.table).items()
-                    if name or topic not in self.sources
-                }
-            )
+            for topic, name in sources_of(run.table).items():
+                self.sources = with_source(self.sources, topic, name)
         sources = dict(self.sources) if runs and self.source.has_row_kinds else None
         return replace(self._reading(runs), sources=sources)
 
@@ -93,6 +88,25 @@ class RowFamily:
             self.sources = with_source(self.sources, topic, name)
         for run in runs:
             run.keep_sources(self.sources)
+
+    def bind(self, run: SinkRun) -> None:
+        """Let a table keep what is known of the family's topics, before it gets rows of them: it may have been made later than that
+        was said. Raises InvalidOptionError where the table has it otherwise, and what `SinkRun.keep_sources` does."""
+        if not self.source.has_row_kinds:
+            return
+        kept = sources_of(run.table)
+        known = {topic: name for topic, name in self.sources.items() if topic in self.topics}
+        for topic, name in known.items():
+            own = kept.get(topic)
+            if name and own and not is_same_table(name, own):
+                raise InvalidOptionError(
+                    f"{run.table.location}: its table property {PROPERTY} says that the topic {topic} is of the table '{own}', and "
+                    f"that of another table of '{self.name}' that it is of '{name}'; the records are of one of them: correct the "
+                    "property that is wrong"
+                )
+        missing = {topic: name for topic, name in known.items() if with_source(kept, topic, name) != kept}
+        if missing:
+            run.keep_sources(missing)
 
     def _reading(self, runs: Sequence[SinkRun]) -> RangeReader:
         following = [run for run in runs if run.follower.is_on]

@@ -93,6 +93,7 @@ def write_tables(
             list(due.items()), lambda part: _ready(_intended(writes[part[0]], frame), rebuild=part[1])
         )
         job = _Job(frame, routed=routed)
+        unwritten: set[int] = set()
         for number, each in zip(due, ready, strict=True):
             try:
                 if isinstance(each, StreamlakeError):
@@ -100,12 +101,14 @@ def write_tables(
                 job.add(number, *each)
             except StreamlakeError as error:
                 found[number] = error
+                unwritten.add(number)
         again: dict[int, bool] = {}
         outcomes = job.run()
         left_out = routed.settled(outcomes, due)
         again.update({number: False for number, error in left_out.items() if error is None})
         found.update({number: error for number, error in left_out.items() if error is not None})
-        for number in (each for each in outcomes if 0 <= each < len(writes) and each not in left_out):
+        told = [each for each in outcomes if 0 <= each < len(writes) and each not in left_out]
+        for number in (each for each in told if each not in unwritten):
             results, errors = outcomes[number]
             rejected, beside = outcomes.get(rejects_of(number), ([], []))
             errors = [*errors, *beside]

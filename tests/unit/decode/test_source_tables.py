@@ -264,9 +264,19 @@ def test_a_record_that_is_a_reject_says_nothing_of_the_topic(format: str, change
 
 @every_format
 @pytest.mark.parametrize("count", [1, 40])
-def test_a_delete_says_nothing_of_the_topic(format: str, change: Any, count: int) -> None:
+def test_a_delete_says_which_table_the_topic_is_of_where_no_row_does(
+    format: str, change: Any, count: int
+) -> None:
     deletes = [change("shop.products", at, "d") for at in range(count)]
-    assert decoded(format, deletes).table is None
+    found = decoded(format, [*deletes, change("shop.users", 1, "d")])
+    assert found.table.endswith("shop.products")
+    nameless = [dict(change("shop.products", at, "d"), source={"connector": "mysql"}) for at in range(count)]
+    for part in ("database", "table", "__db", "__source_table"):
+        for each in nameless:
+            each.pop(part, None)
+    assert decoded(format, nameless).table is None
+    assert decoded(format, [*nameless, *deletes]).table.endswith("shop.products")
+    assert decoded(format, deletes, SourceTables(("shop.*",))).table is None
     found = decoded(format, [*deletes, *(change("shop.users", at) for at in range(count))])
     assert found.table.endswith("shop.users")
     assert found.rows.column(ROW_KIND).to_pylist().count(0) == count

@@ -173,4 +173,9 @@ def test_records_that_do_not_fit_do_not_say_which_table_a_topic_is_of(count, mon
     assert asked(monkeypatch, *misfits, change(1, "orders")) == "shop.orders"
     assert asked(monkeypatch, change(1, "orders"), *misfits) == "shop.orders"
     gone = change(7, "orders", op="d")
-    assert asked(monkeypatch, gone, *misfits, gone) == (2, list(range(101, 101 + count)))
+    assert asked(monkeypatch, gone, *misfits, gone) == "shop.orders"
+    # A key alone fits any table: rows count before deletes, and a delete without a key says nothing.
+    assert asked(monkeypatch, change(7, "products", op="d"), change(1, "orders")) == "shop.orders"
+    keyless = [change(None, "products", op="d") for _ in range(count)]
+    assert asked(monkeypatch, *keyless, gone) == "shop.orders"
+    assert asked(monkeypatch, *keyless) == (0, list(range(100, 100 + count)))

@@ -24,6 +24,7 @@ from streamlake.pipeline.replay import ReplayedTable, replay
 from streamlake.pipeline.replay_plan import ReplayPlans
 from streamlake.pipeline.row_names import RowRoute
 from streamlake.pipeline.sink_run import SinkRun
+from streamlake.pipeline.source_notes import keep_sources, sources_of
 from streamlake.pipeline.upsert_run import UpsertRun
 from streamlake.records import ROW_KIND, ROW_SEQUENCE
 from streamlake.source import expansion
@@ -259,6 +260,55 @@ def test_rejects_of_others_are_left_alone(tmp_path):
     assert (found.records, found.left) == (1, 2)
     assert replay(given(location, pipeline=None, source=source(topics=None, topic_pattern=".*"))).left == 0
     assert rows_of(location) == [(1, "a"), (2, "a"), (3, "a")]
+
+
+def change_of(table, id, v="a", op="c", lsn=5):
+    row = {"id": id, "v": v}
+    images = {"before": row, "after": None} if op == "d" else {"before": None, "after": row}
+    place = {"connector": "postgresql", "db": "shop", "table": table, "lsn": lsn}
+    # Rejected as the source's columns were others.
+    return json.dumps({**images, "op": op, "source": place, "v": "no int"})
+
+
+@pytest.mark.parametrize("count", [1, 20])
+def test_a_replay_binds_a_topic_as_its_first_rows_do(tmp_path, count):
+    location = tmp_path / "t"
+    make_table(location, "id long, v string not null")
+    misfits = [change_of("products", at, None) for at in range(count)]
+    reject(location, [*misfits, change_of("orders", 1), change_of("products", 2)])
+    debezium = source("id long, v string", format="debezium-json")
+    keyed = given(location, source=debezium, mode="upsert", key=["id"])
+    found = replay(keyed)
+    assert (found.records, found.failed) == (1, count + 1)
+    assert rows_of(location) == [(1, "a")]
+    assert sources_of(open_table(str(location))) == {TOPIC: "shop.orders"}
+    assert "it is a change of the table 'shop.products'" in left(location)[-1]["error_message"]
+    reject(location, [change_of("orders", 1, op="d", lsn=6)], checkpoint_id=1, first=200)
+    assert (replay(keyed).records, rows_of(location)) == (1, [])
+
+
+def test_a_replayed_delete_binds_its_topic(tmp_path):
+    location = tmp_path / "t"
+    make_table(location, "id long, v string")
+    own = LocalUpserts(str(location), key=["id"], sequence_by=[ROW_SEQUENCE])
+    own.checkpoint(pa.table({"id": [1, 2], "v": ["a", "b"], ROW_SEQUENCE: [1, 1]}))
+    reject(location, [change_of("orders", 1, op="d")])
+    debezium = source(format="debezium-json")
+    assert replay(given(location, source=debezium, mode="upsert", key=["id"])).records == 1
+    assert (rows_of(location), sources_of(open_table(str(location)))) == ([(2, "b")], {TOPIC: "shop.orders"})
+
+
+def test_a_replay_does_not_bring_a_second_source_to_a_truncated_one(tmp_path):
+    location = tmp_path / "t"
+    make_table(location, "id long, v string")
+    own = LocalUpserts(str(location), key=["id"], sequence_by=[ROW_SEQUENCE])
+    keep_sources(own.table, {"others": "shop.others"})
+    own.checkpoint(pa.table({"id": [1], "v": ["a"], ROW_SEQUENCE: [1001]}), truncates=[(1000, 0)])
+    reject(location, [change_of("orders", 2)])
+    debezium = source(format="debezium-json")
+    with pytest.raises(InvalidOptionError, match=r"rows of shop\.others, which was truncated at 1000"):
+        replay(given(location, source=debezium, mode="upsert", key=["id"]))
+    assert (rows_of(location), len(left(location))) == ([(1, "a")], 1)
 
 
 def test_without_rejects_there_is_nothing_to_replay(tmp_path):

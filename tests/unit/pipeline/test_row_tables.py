@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,21 @@ import pytest
 from streamlake.catalog.open import open_table
 from streamlake.commit.committer import Committer
 from streamlake.commit.receipt import Outcome
+from streamlake.decode.source_tables import PROPERTY
 from streamlake.errors import DecodeError, InvalidOptionError, SchemaMismatchError, SourceError, StorageError
 from streamlake.pipeline import direct_reader, routed_append
+from streamlake.pipeline.direct_reader import row_decoder
 from streamlake.pipeline.quarantine import quarantined
+from streamlake.pipeline.source_notes import sources_of
 from streamlake.read.scan import TableScan
+from streamlake.source.kafka_source import KafkaSource
+from streamlake.table.update_properties import UpdateProperties
 from streamlake.table.update_schema import UpdateSchema
 from tests.helpers.invariants import check_table
 from tests.helpers.local_rejects import rejected_rows_of
 from tests.helpers.local_routing import RoutedStream
+from tests.helpers.tables import make_table
+from tests.unit.decode.raw_records import raw_batch
 
 DDL = "id long not null, c string, v string"
 
@@ -337,6 +345,121 @@ def test_a_truncate_is_for_all_tables(made: Make) -> None:
     assert (stream.ids("e_a"), stream.ids("e_b")) == ([], [9])
 
 
+def of_source(change: dict[str, Any], table: str) -> dict[str, Any]:
+    source = {**change["value"]["source"], "table": table}
+    return {**change, "value": {**change["value"], "source": source}}
+
+
+def kept_of(stream: RoutedStream, part: str) -> dict[str, str]:
+    return sources_of(open_table(str(stream.home / part)))
+
+
+def unbound(stream: RoutedStream, *parts: str) -> None:
+    """Nothing is kept of the topic any more, as in a table of before."""
+    for part in parts:
+        UpdateProperties(open_table(str(stream.home / part))).remove(PROPERTY).commit()
+    stream.restart()
+
+
+def test_tables_that_are_made_later_are_bound_as_the_others_are(made: Make) -> None:
+    stream = made(format="debezium-json", mode="upsert", key=["id"])
+    stream.take(event("c", None, row(1, "a"), 1))
+    stream.take(event("c", None, row(2, "b"), 2), event("c", None, row(3, "a"), 3))
+    assert [kept_of(stream, name) for name in ("e_a", "e_b")] == [{"events": "public.t"}] * 2
+    # Of another database, by another topic: its truncate is refused.
+    source = KafkaSource("h:1", "others", schema=DDL, format="debezium-json")
+    decoder = row_decoder(source, ["id"], topic="others", sources=kept_of(stream, "e_b"))
+    truncate = {"op": "t", "source": event("c", None, row(1, "b"), 90)["value"]["source"]}
+    mine = of_source(event("c", None, row(9, "b"), 80), "u")
+    found = decoder.decode(raw_batch([mine, {"value": truncate}], "others"), keep_rejects=True)
+    assert (found.truncates, len(found.rejects)) == ((), 1)
+    # A stream that knows this table alone refuses another table's rows.
+    unbound(stream, "e_a")
+    with pytest.raises(DecodeError, match=r"change of the table 'public\.u', and those of this topic before"):
+        stream.take(of_source(event("c", None, row(4, "b"), 4), "u"))
+    assert kept_of(stream, "e_a") == {"events": "public.t"}, "bound anew by what the other one keeps"
+    assert (stream.ids("e_a"), stream.ids("e_b")) == ([1, 3], [2])
+
+
+def test_a_table_that_has_its_topic_of_another_table_is_not_written(made: Make) -> None:
+    stream = made(format="debezium-json", mode="upsert", key=["id"])
+    stream.take(event("c", None, row(1, "a"), 1), event("c", None, row(2, "b"), 2))
+    table = open_table(str(stream.home / "e_b"))
+    UpdateProperties(table).set(PROPERTY, json.dumps({"events": "public.u"})).commit()
+    stream.restart()
+    with pytest.raises(
+        InvalidOptionError, match=r"e_b: .*of the table 'public\.u'.* of '.*' that it is of 'public\.t'"
+    ):
+        stream.take(event("c", None, row(3, "a"), 3), event("c", None, row(4, "b"), 4))
+    assert (stream.ids("e_a"), stream.ids("e_b")) == ([1, 3], [2])
+
+
+NARROW = "id long not null, c string, v int"
+"""Of a table of whose stream `v` is a long."""
+
+
+def narrow(made: Make, tmp_path: Path, *parts: str) -> RoutedStream:
+    for part in parts:
+        make_table(tmp_path / part, NARROW)
+    ddl = NARROW.replace("int", "long")
+    stream: RoutedStream = made(ddl, format="debezium-json", mode="upsert", key=["id"], on_error="reject")
+    return stream
+
+
+@pytest.mark.parametrize("count", [1, 20])
+def test_records_that_their_tables_reject_do_not_bind_the_topic(
+    made: Make, count: int, tmp_path: Path
+) -> None:
+    stream = narrow(made, tmp_path, "e_a")
+    stream.take(event("c", None, row(1, "a", v=1), 1))
+    unbound(stream, "e_a")
+    misfits = [of_source(event("c", None, row(100 + at, "a", v=1 << 40), 2), "u") for at in range(count)]
+    nowhere = [of_source(event("c", None, row(200 + at, None, v=1), 2), "u") for at in range(count)]
+    stream.take(*misfits, *nowhere)
+    assert kept_of(stream, "e_a") == {}
+    assert [len(rejected_rows_of(tmp_path / name)) for name in ("e_a", "e_unrouted")] == [count, count]
+    stream.take(*misfits, *nowhere, event("c", None, row(2, "a", v=2), 3))
+    assert kept_of(stream, "e_a") == {"events": "public.t"}
+    assert stream.ids("e_a") == [1, 2]
+    # By then they are of another table, whatever else is wrong with them.
+    assert [len(rejected_rows_of(tmp_path / name)) for name in ("e_a", "e_unrouted")] == [count, 3 * count]
+
+
+@pytest.mark.parametrize("count", [1, 20])
+def test_rows_of_a_table_that_the_stream_has_not_met_bind_once_they_are_written(
+    made: Make, count: int, tmp_path: Path
+) -> None:
+    stream = narrow(made, tmp_path, "e_a", "e_n")
+    stream.take(event("c", None, row(1, "a", v=1), 1))
+    unbound(stream, "e_a")
+    misfits = [of_source(event("c", None, row(100 + at, "n", v=1 << 40), 2), "u") for at in range(count)]
+    stream.take(*misfits)
+    assert (kept_of(stream, "e_a"), kept_of(stream, "e_n")) == ({}, {})
+    assert len(rejected_rows_of(tmp_path / "e_n")) == count
+    stream.take(*misfits, event("c", None, row(2, "m", v=2), 3))
+    assert (kept_of(stream, "e_m"), stream.ids("e_m")) == ({"events": "public.t"}, [2])
+    stream.take(event("c", None, row(3, "a", v=3), 4))
+    assert [kept_of(stream, name) for name in ("e_a", "e_n")] == [{"events": "public.t"}] * 2
+    assert stream.ids("e_a") == [1, 3]
+
+
+def test_a_delete_as_the_first_record_binds_its_topic(made: Make) -> None:
+    for table in ("t", "u"):
+        stream = made(format="debezium-json", mode="upsert", key=["id"], table=f"{table}_{{row.c}}")
+        stream.take(of_source(event("d", row(1, "a"), None, 1), table))
+        assert kept_of(stream, f"{table}_a") == {"events": f"public.{table}"}
+        if table == "t":
+            stream.take(event("c", None, row(1, "a"), 2))
+            continue
+        with pytest.raises(
+            DecodeError, match=r"'public\.t', and those of this topic before were of 'public\.u'"
+        ):
+            stream.take(event("c", None, row(1, "a"), 2))
+    assert (stream.home / "t_a").is_dir()
+    assert TableScan(open_table(str(stream.home / "t_a"))).count() == 1
+    assert TableScan(open_table(str(stream.home / "u_a"))).count() == 0
+
+
 def test_many_tables_in_little_memory(made: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(routed_append, "MAX_OPEN", 3)
     stream = made(properties={"streamlake.write.memory-budget-bytes": 1 << 20})
@@ -348,3 +471,16 @@ def test_many_tables_in_little_memory(made: Make, monkeypatch: pytest.MonkeyPatc
         "files had to be finished early"
     )
     check_table(tables[7], files_exist=True)
+
+
+def test_a_table_that_lacks_what_the_stream_needs_is_an_error(made: Make) -> None:
+    """Its rows are nowhere: the checkpoint must not count as done."""
+    for mode in ({"mode": "upsert", "key": ["id"]}, {}):
+        stream = made(table=f"{len(mode)}_{{row.c}}", **mode)
+        names = [f"{len(mode)}_{part}" for part in "ab"]
+        stream.take(row(1, "a"), row(2, "b"))
+        UpdateSchema(open_table(str(stream.home / names[1]))).delete("v").commit()
+        stream.restart()
+        with pytest.raises(SchemaMismatchError, match="v"):
+            stream.take(row(3, "a"), row(4, "b"))
+        assert [stream.ids(name) for name in names] == [[1, 3], [2]]
