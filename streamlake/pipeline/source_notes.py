@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from streamlake import clock
 from streamlake.decode.source_tables import PROPERTY, kept_sources, with_source
 from streamlake.errors import HeadMovedError, InvalidOptionError, NewSourceError, StreamlakeError
+from streamlake.pipeline.indexed import Indexed
 from streamlake.spec.snapshot import MAIN_BRANCH
 from streamlake.spec.table_metadata import TableMetadata
 from streamlake.table.metadata_changes import branch_head, with_properties
@@ -32,6 +33,11 @@ its database's log, as the next checkpoint would heed it."""
 def no_truncate() -> tuple[None, None]:
     """For tables that nobody truncates."""
     return None, None
+
+
+def truncate_known_by(indexed: Indexed) -> tuple[int | None, Mark | None]:
+    """The same by the key index of that head."""
+    return indexed.snapshot_id, indexed.state.truncated_below
 
 
 def sources_of(table: Table) -> dict[str, str]:

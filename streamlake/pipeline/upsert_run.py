@@ -49,7 +49,7 @@ from streamlake.pipeline.lineage_check import LoggedOffsets
 from streamlake.pipeline.resolution import Resolved, Resolver, outdated_values
 from streamlake.pipeline.rewriting import rewritten
 from streamlake.pipeline.sink_run import SinkRun
-from streamlake.pipeline.source_notes import LastTruncate, no_truncate
+from streamlake.pipeline.source_notes import LastTruncate, no_truncate, truncate_known_by
 from streamlake.pipeline.table_index import TableIndex
 from streamlake.pipeline.task_outcome import task_ids
 from streamlake.pipeline.task_sums import last_mark, summed, tell_refused
@@ -63,7 +63,7 @@ from streamlake.write.moved_rows import write_moved_rows
 from streamlake.write.output_files import OutputFiles
 from streamlake.write.result import WriteResult
 from streamlake.write.target import WriteTarget
-from streamlake.write.truncation import Mark, later
+from streamlake.write.truncation import later
 from streamlake.write.upsert_key import UpsertKey
 from streamlake.write.upsert_target import COPY_ON_WRITE, EQUALITY, UpsertTarget
 from streamlake.write.upsert_task import upsert_task
@@ -166,11 +166,8 @@ class UpsertRun(SinkRun):
 
     @property
     def _last_truncate(self) -> LastTruncate:
-        return no_truncate if self._options.delete_mode == EQUALITY else self._truncated
-
-    def _truncated(self) -> tuple[int | None, Mark | None]:
-        indexed = self._refreshed()
-        return indexed.snapshot_id, indexed.state.truncated_below
+        is_blind = self._options.delete_mode == EQUALITY
+        return no_truncate if is_blind else lambda: truncate_known_by(self._refreshed())
 
     def resolve(
         self, identity: CheckpointIdentity, tasks: Callable[[UpsertTarget], list[WriteResult]]
