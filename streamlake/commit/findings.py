@@ -170,12 +170,9 @@ def table_gone(location: str, noted_uuid: str) -> Finding:
 
 def other_table(location: str, done: int, others: Sequence[str]) -> Finding:
     """A directory that has come as far as checkpoint `done` has never written this table; it has written `others`."""
-    wrote = (
-        f"it has written {_listed(others)}" if others else "it belongs to another query, or to another sink"
-    )
     return Finding(
         Kind.OTHER_TABLE,
-        f"this checkpoint directory has done {_checkpoints(0, done)} without {location}: {wrote}",
+        f"this checkpoint directory has done {_checkpoints(0, done)} without {location}: {_wrote(others)}",
         f"leave the rows of {_checkpoints(0, done)} out of this table"
         + (", and those that follow out of the other" if others else ""),
         (
@@ -198,13 +195,10 @@ def other_table(location: str, done: int, others: Sequence[str]) -> Finding:
 
 def other_tables(tables: str, done: int, others: Sequence[str]) -> Finding:
     """A directory that has come as far as checkpoint `done` has written others than the tables of a query of many."""
-    wrote = (
-        f"it has written {_listed(others)}" if others else "it belongs to another query, or to another sink"
-    )
     return Finding(
         Kind.OTHER_TABLE,
         f"this checkpoint directory has done {_checkpoints(0, done)}, in which it has read records of topics, without {tables}: "
-        f"{wrote}",
+        f"{_wrote(others)}",
         "leave these records out of the tables that they belong to now",
         (
             WayOut(
@@ -214,6 +208,12 @@ def other_tables(tables: str, done: int, others: Sequence[str]) -> Finding:
             ),
         ),
         "give the tables their old names again, or a checkpoint directory of their own",
+    )
+
+
+def _wrote(others: Sequence[str]) -> str:
+    return (
+        f"it has written {_listed(others)}" if others else "it belongs to another query, or to another sink"
     )
 
 

@@ -13,6 +13,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -24,6 +25,8 @@ from tests.helpers.jvm import java_program
 from tests.helpers.rings import PartUnavailableError
 
 FETCH_TIMEOUT_SECONDS = 900
+FETCH_PAUSES = (2.0, 10.0)
+"""Seconds before a fetch is tried again: what a registry refuses for a moment fails no test."""
 _WITHOUT_POMS = (
     '<ivysettings><settings defaultResolver="public"/><resolvers>'
     '<ibiblio name="public" m2compatible="true" usepoms="false" useMavenMetadata="false" checksums="sha1"/>'
@@ -104,7 +107,7 @@ def jars(part: Part) -> list[Path]:
     if not _is_complete(home, part):
         with _locked(home):
             if not _is_complete(home, part):
-                _fetch(part, home)
+                _fetch_patiently(part, home)
     return sorted(home.glob(part.pattern))
 
 
@@ -144,6 +147,15 @@ def _locked(home: Path) -> Iterator[None]:
     with open(home.with_name(f"{home.name}.lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+def _fetch_patiently(part: Part, home: Path) -> None:
+    for pause in FETCH_PAUSES:
+        try:
+            return _fetch(part, home)
+        except PartUnavailableError:
+            time.sleep(pause)
+    _fetch(part, home)
 
 
 def _fetch(part: Part, home: Path) -> None:

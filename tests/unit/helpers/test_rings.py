@@ -17,6 +17,7 @@ NOWHERE = Part("nowhere-1", (Artifact("org.example", "nowhere", "1", transitive=
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("STREAMLAKE_TEST_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(rings, "SKIPPED", {})
+    monkeypatch.setattr(parts, "FETCH_PAUSES", (0.0, 0.0))
     return tmp_path / "cache"
 
 
@@ -77,11 +78,19 @@ def test_missing_java_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         jars(NOWHERE)
 
 
-def _ivy_brings(monkeypatch: pytest.MonkeyPatch, names: list[str]) -> list[list[str]]:
+def test_fetch_that_fails_for_a_moment_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = _ivy_brings(monkeypatch, ["a.jar", "b.jar"], failures=2)
+    assert len(jars(NOWHERE)) == 2
+    assert len(calls) == 3
+
+
+def _ivy_brings(monkeypatch: pytest.MonkeyPatch, names: list[str], failures: int = 0) -> list[list[str]]:
     calls: list[list[str]] = []
 
     def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
         calls.append(command)
+        if len(calls) <= failures:
+            return subprocess.CompletedProcess(command, 1, "registry is busy\n", "")
         target = Path(command[command.index("-retrieve") + 1]).parent
         target.mkdir()
         for name in names:
