@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from streamlake.checkpoint.committable import Committable, committable_from_bytes, committable_to_bytes
 from streamlake.checkpoint.identity import CheckpointIdentity
+from streamlake.errors import MissingFileError
 from streamlake.failpoints import failpoint
 from streamlake.spec.snapshot import MAIN_BRANCH
 from streamlake.storage.file_io import FileIO
@@ -35,6 +36,15 @@ class CommittableStore:
         """All staged Committables, oldest checkpoint first."""
         found = _staged(self._io, self._locations.committables(self._owner))
         return sorted(found, key=lambda committable: committable.identity.checkpoint_id)
+
+    def staged(self, checkpoint_id: int) -> Committable | None:
+        """What is staged under the id of a checkpoint, as it is now."""
+        path = self.path(checkpoint_id)
+        try:
+            data = self._io.read_bytes(path)
+        except MissingFileError:
+            return None
+        return committable_from_bytes(data, path) if data else None  # an empty one is withdrawn
 
     def remove(self, identity: CheckpointIdentity) -> None:
         """Forget a Committable; its manifests stay, because the table refers to them."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 DIRECTORY = "streamlake"
@@ -47,6 +47,11 @@ class Noted:
     calls: Calls = Calls.EVERY
     staged_digest: str | None = None
     passed_digest: str | None = None
+
+    def with_checkpoint(self, checkpoint_id: int) -> Noted:
+        """The note once the table holds a checkpoint; NO_CHECKPOINT is that of a table which was adopted before the first."""
+        committed = self.committed or checkpoint_id != NO_CHECKPOINT
+        return replace(self, committed=committed, checkpoint_id=checkpoint_id)
 
     def covered(self, digest_of: Callable[[int], str | None]) -> int:
         """The last checkpoint that needs no commit, as far as the note knows. `digest_of` is that of the offsets which a

@@ -40,7 +40,7 @@ from streamlake.table.table import Table
 
 ROW_DELTA_MODES = ("upsert", "changelog")
 OVERWRITES = ("overwrite", "dynamic-overwrite")
-_ANOTHER_DRIVER = (
+ANOTHER_DRIVER = (
     "another driver runs the same checkpoint directory, or a copy of it, or has replaced this one. This one stops; make sure "
     "that only one is started"
 )
@@ -227,14 +227,14 @@ class Committer:
                 raise FencedError(
                     f"{metadata.location} was at checkpoint {self._last[0]} of job {identity.job_id} when this driver looked "
                     f"last, and is at {'none' if marker is None else marker.checkpoint_id} now, before {identity} is "
-                    f"committed: {_ANOTHER_DRIVER}"
+                    f"committed: {ANOTHER_DRIVER}"
                 )
             self._require_fit(metadata, committable)
             return
         if marker.checkpoint_id > identity.checkpoint_id:
             raise FencedError(
                 f"{metadata.location} already holds checkpoint {marker.checkpoint_id} of job {identity.job_id}, while "
-                f"this driver was committing {identity}: {_ANOTHER_DRIVER}"
+                f"this driver was committing {identity}: {ANOTHER_DRIVER}"
             )
         if marker.offsets_digest != identity.offsets_digest:
             raise self.error(
@@ -263,7 +263,7 @@ class Committer:
             raise FencedError(
                 f"this driver started before another one took over pipeline '{identity.pipeline}' of {metadata.location}, "
                 f"which is at checkpoint {held.marker.checkpoint_id} of job {held.marker.job_id} now; nothing of {identity} "
-                f"was committed by this one: {_ANOTHER_DRIVER}"
+                f"was committed by this one: {ANOTHER_DRIVER}"
             )
         finding = history.finding()
         if finding is not None:

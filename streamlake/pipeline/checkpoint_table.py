@@ -23,7 +23,9 @@ from streamlake.checkpoint.table_note import (
     note_to_bytes,
     shown_tables,
 )
+from streamlake.commit.committer import ANOTHER_DRIVER
 from streamlake.commit.lineage import CatalogOption, RecoverCommand
+from streamlake.errors import FencedError
 from streamlake.pipeline.checkpoint_file import CheckpointFile, HadoopFiles
 
 
@@ -62,3 +64,30 @@ class CheckpointTable:
     def write(self, noted: Noted) -> None:
         """Write the note, in place of an older one."""
         self._file.write(note_to_bytes(noted, self._table, self._branch))
+
+
+class OwnNote:
+    """The note as one run of a query writes it. A driver that stood still while its successor went on must not take back what
+    that has noted: it would be refused when it starts again, as if the directory had gone on without the table. Between the
+    comparison and the writing lie milliseconds, in which this can still happen; no row is lost by it."""
+
+    def __init__(self, note: CheckpointTable, location: str) -> None:
+        self._note = note
+        self._location = location
+        self._own: tuple[Noted | None, ...] = ()
+        self.others = note.others
+
+    def goes_on_from(self, noted: Noted | None) -> None:
+        """What the run has found there."""
+        self._own = (noted,)
+
+    def write(self, noted: Noted) -> None:
+        """Raises FencedError where another driver has written the note since this run has read it, or written it."""
+        there = self._note.read()
+        if there is not None and there not in self._own:
+            raise FencedError(
+                f"the checkpoint directory's note about {self._location} was written by another driver after this one had "
+                f"started: {ANOTHER_DRIVER}"
+            )
+        self._own = (there, noted)
+        self._note.write(noted)

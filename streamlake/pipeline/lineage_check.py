@@ -55,9 +55,9 @@ class KnownDirectory:
         return None if ends is None else offsets_digest(ends)
 
 
-def binding_note(noted: Noted, next_checkpoint_id: int, table_uuid: str) -> Noted:
+def binding_note(noted: Noted | None, next_checkpoint_id: int, table_uuid: str) -> Noted | None:
     """What of a note binds a query that starts: before its first checkpoint is done, the table may still be another one."""
-    if next_checkpoint_id:
+    if next_checkpoint_id or noted is None:
         return noted
     return replace(noted, table_uuid=table_uuid, committed=False, checkpoint_id=None)
 

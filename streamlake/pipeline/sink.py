@@ -34,7 +34,7 @@ from streamlake.pipeline.direct_query import DirectQuery, direct_stream
 from streamlake.pipeline.direct_tables import DirectTable, write_direct
 from streamlake.pipeline.evolution import EvolutionOptions, renamed
 from streamlake.pipeline.interruption import MicroBatchInterruptedError, short_interruptions
-from streamlake.pipeline.lineage_check import KnownDirectory, binding_note, uncovered
+from streamlake.pipeline.lineage_check import KnownDirectory, uncovered
 from streamlake.pipeline.micro_batch import run_micro_batch
 from streamlake.pipeline.patience import Patience
 from streamlake.pipeline.query_identity import (
@@ -373,7 +373,6 @@ class IcebergSink:
             del self._opening[identity.job_id]
         summary = {} if self.pipeline else self._unnamed(table, noted, identity, session)
         if noted is not None:
-            noted = binding_note(noted, identity.checkpoint_id, table.uuid)
             identity = replace(identity, pipeline=noted.pipelines.get(identity.pipeline, identity.pipeline))
         run = self._new_run(table, note, query.run_id, identity, session)
         run.summary = summary

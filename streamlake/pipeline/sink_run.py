@@ -32,11 +32,16 @@ from streamlake.commit.traces import STAGED_AT, holds, is_gone
 from streamlake.errors import SchemaMismatchError, StagedUnfitError, StorageError, StreamlakeError
 from streamlake.failpoints import failpoint
 from streamlake.pipeline.arrow_batches import bound_by_rows
-from streamlake.pipeline.checkpoint_table import CheckpointTable
+from streamlake.pipeline.checkpoint_table import CheckpointTable, OwnNote
 from streamlake.pipeline.commit_queue import CommitQueue
 from streamlake.pipeline.distribution import distribute
 from streamlake.pipeline.evolution import EvolutionOptions, SchemaFollower
-from streamlake.pipeline.lineage_check import KnownDirectory, LoggedOffsets, directory_finding
+from streamlake.pipeline.lineage_check import (
+    KnownDirectory,
+    LoggedOffsets,
+    binding_note,
+    directory_finding,
+)
 from streamlake.pipeline.newest_times import Newest, watermark_summary
 from streamlake.pipeline.patience import Patience
 from streamlake.pipeline.rejects import REJECTED_RECORDS, Rejects
@@ -100,7 +105,7 @@ class SinkRun:
         self.mode = mode
         self.committer = Committer(table, branch, command)
         self.store = CommittableStore(table.io, table.locations, job_id, branch)
-        self._note = note
+        self._note = OwnNote(note, table.location)
         self._noted = Noted(table.uuid, committed=False, calls=calls)
         self._noted_at = clock.monotonic()
         self._max_continuous_empty_commits = max_continuous_empty_commits
@@ -122,6 +127,8 @@ class SinkRun:
     ) -> None:
         """Compare the table with what the checkpoint directory noted about it and has in its offset log (`logged`), and
         note it. Raises LineageError."""
+        self._note.goes_on_from(noted)
+        noted = binding_note(noted, identity.checkpoint_id, self.table.uuid)
         others, calls = self._note.others, self._calls
         directory = KnownDirectory(noted, identity.checkpoint_id, logged, others, calls)
         if noted is not None and noted.table_uuid != self._noted.table_uuid:
@@ -135,11 +142,9 @@ class SinkRun:
         self._require_staged(directory, marker, identity)
         known = _bound(known, identity, self._calls)
         passed = marker is not None and marker.checkpoint_id < identity.checkpoint_id
-        self._noted = (
-            _with_checkpoint(known, marker.checkpoint_id) if marker is not None and passed else known
-        )
+        self._noted = known.with_checkpoint(marker.checkpoint_id) if marker is not None and passed else known
         if noted != self._noted:
-            self._write_note()
+            self._write_note(self._noted)
             failpoint("checkpoint-noted")
 
     def _require_staged(
@@ -206,18 +211,16 @@ class SinkRun:
     def note_staged(self, identity: CheckpointIdentity) -> None:
         """Spark is about to be told that a checkpoint is done which is only staged."""
         committed = self.committer.last_checkpoint_id
-        noted = self._noted if committed is None else _with_checkpoint(self._noted, committed)
+        noted = self._noted if committed is None else self._noted.with_checkpoint(committed)
         digest = identity.offsets_digest
-        self._noted = replace(noted, staged_id=identity.checkpoint_id, staged_digest=digest)
-        self._write_note()
+        self._write_note(replace(noted, staged_id=identity.checkpoint_id, staged_digest=digest))
         self._last_staged = identity.checkpoint_id
 
     def note_passed(self, identity: CheckpointIdentity) -> None:
         """Spark is about to take a checkpoint for done that has nothing for the table, and leaves no trace in it."""
         if self._calls is not Calls.QUERY:
             digest = identity.offsets_digest
-            self._noted = replace(self._noted, passed_id=identity.checkpoint_id, passed_digest=digest)
-            self._write_note()
+            self._write_note(replace(self._noted, passed_id=identity.checkpoint_id, passed_digest=digest))
 
     def named(self, identity: CheckpointIdentity) -> CheckpointIdentity:
         """The identity under the name that this checkpoint directory has for its pipeline."""
@@ -230,13 +233,14 @@ class SinkRun:
         checkpoint_id = None if last is None else min(last, identity.checkpoint_id)
         due = clock.monotonic() - self._noted_at >= _NOTE_EVERY_S
         if checkpoint_id is not None and (due or not self._noted.committed):
-            self._noted = _with_checkpoint(self._noted, checkpoint_id)
-            self._write_note()
+            self._write_note(self._noted.with_checkpoint(checkpoint_id))
             failpoint("commit-noted")
         self._last_staged = NO_CHECKPOINT if checkpoint_id is None else checkpoint_id
 
-    def _write_note(self) -> None:
-        self._note.write(self._noted)
+    def _write_note(self, noted: Noted) -> None:
+        """Where that fails, the run goes on from the note before: what is tried again may come to another end."""
+        self._note.write(noted)
+        self._noted = noted
         self._noted_at = clock.monotonic()
 
     def pending(self) -> list[Committable]:
@@ -409,6 +413,7 @@ class SinkRun:
         }
         if self.queue is not None:
             extra[FOLLOWS] = self._last_staged
+            self._require_free(committable.identity)
         summary = {**self.summary, **watermark_summary(self.newest), **committable.summary}
         if self.rejected and REJECTED_RECORDS not in summary:
             summary = {**summary, REJECTED_RECORDS: str(self.rejected)}
@@ -418,6 +423,15 @@ class SinkRun:
             if committable.identity not in self._staged:
                 self._staged.append(committable.identity)
         return committable
+
+    def _require_free(self, identity: CheckpointIdentity) -> None:
+        """A driver in a copy of the directory may have staged this checkpoint with other offsets since this one started, and
+        Spark takes that for done. Raises LineageError."""
+        staged = self.patience.through(lambda: self.store.staged(identity.checkpoint_id))
+        if staged is not None and FOLLOWS in staged.extra and not staged.identity.covers_the_same(identity):
+            raise self.committer.error(
+                staged_by_another(self.table.location, identity, staged.identity), identity.pipeline
+            )
 
     def forget_before(self, identity: CheckpointIdentity) -> None:
         """Remove what was staged for earlier checkpoints: this one has committed, so Spark replays none of them."""
@@ -452,13 +466,6 @@ def _bound(noted: Noted, identity: CheckpointIdentity, calls: Calls) -> Noted:
     if noted.passed_id is None or noted.passed_id != before:
         noted = replace(noted, passed_id=before, passed_digest=offsets_digest(identity.start_offsets))
     return replace(noted, calls=calls)
-
-
-def _with_checkpoint(noted: Noted, checkpoint_id: int) -> Noted:
-    """The note once the table holds a checkpoint; NO_CHECKPOINT is that of a table which was adopted before the first."""
-    return replace(
-        noted, committed=noted.committed or checkpoint_id != NO_CHECKPOINT, checkpoint_id=checkpoint_id
-    )
 
 
 def check_columns(columns: Sequence[str], table: Table, beside: Sequence[str] = ()) -> None:

@@ -68,20 +68,22 @@ class Directory:
 
 
 class Note:
-    """CheckpointTable over a Directory in memory."""
+    """CheckpointTable over a Directory in memory. A driver stands still before it compares the note or after it has written
+    one, not between the two, which takes a file system milliseconds."""
 
     def __init__(self, directory: Directory, io: MemoryFileIO) -> None:
         self._directory = directory
         self._io = io
 
     def read(self) -> Noted | None:
+        self._io.step(lambda: None)
         return self._directory.note
 
     def others(self) -> list[str]:
         return []
 
     def write(self, noted: Noted) -> None:
-        self._io.step(lambda: setattr(self._directory, "note", noted))
+        self._io.step(lambda: setattr(self._directory, "note", noted), undisturbed=True)
 
 
 @dataclass

@@ -25,7 +25,6 @@ from streamlake.commit.receipt import CommitReceipt
 from streamlake.errors import TableNotFoundError
 from streamlake.ids import new_uuid
 from streamlake.pipeline.commit_queue import CommitQueue
-from streamlake.pipeline.lineage_check import binding_note
 from streamlake.pipeline.micro_batch import run_micro_batch
 from streamlake.pipeline.patience import Patience
 from streamlake.pipeline.sink_run import SinkRun
@@ -190,7 +189,6 @@ class LocalStream:
             create(self.location, parse_ddl(DDL), properties=properties, catalog=self.catalog)
             table = self._table()
         if noted is not None:
-            noted = binding_note(noted, identity.checkpoint_id, table.uuid)
             identity = replace(identity, pipeline=noted.pipelines.get(identity.pipeline, identity.pipeline))
         settings: dict[str, Any] = {
             "job_id": identity.job_id,

@@ -86,8 +86,9 @@ class MemoryFileIO:
         self.dead = False
         self.late: list[Callable[[], None]] = []
 
-    def step(self, effect: Callable[[], None], *, swap: bool = False) -> None:
-        """Carry out one step, with what the armed fault makes of it. `swap`: a request that may arrive late."""
+    def step(self, effect: Callable[[], None], *, swap: bool = False, undisturbed: bool = False) -> None:
+        """Carry out one step, with what the armed fault makes of it. `swap`: a request that may arrive late; `undisturbed`:
+        nobody else acts between the step before it and this one."""
         self._look_alive()
         fault = self.fault
         if fault is None:
@@ -100,8 +101,8 @@ class MemoryFileIO:
         self.fault = None
         if fault.kind == "meanwhile":
             assert fault.meanwhile is not None
-            fault.meanwhile()
-            effect()
+            for each in (effect, fault.meanwhile) if undisturbed else (fault.meanwhile, effect):
+                each()
             return
         if fault.kind.endswith("after"):
             effect()

@@ -243,7 +243,7 @@ class World:
     def _opened(self, driver: Driver, checkpoint_id: int) -> SinkRun:
         """As IcebergSink opens a run."""
         directory = driver.directory
-        noted = directory.note if checkpoint_id else None
+        noted = directory.note
         table = open_memory_table(driver.io, self.pointer)
         queue = (
             LateQueue(self.ahead, lambda receipt: self._receive(directory, receipt))

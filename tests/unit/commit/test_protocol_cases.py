@@ -54,6 +54,42 @@ def rolled_back_and_expired_before_spark_heard_of_the_commit(world: World) -> No
 
 
 @case
+def overtaken_while_it_starts(world: World) -> None:
+    """The successor's note about the directory stays: the driver that stood still writes none."""
+    world.overtaken(0, 0, "successor twice")
+    world.restart()
+    assert world.checkpoint(0) in ("empty", "staged", "committed")
+
+
+@case
+def the_note_about_an_empty_checkpoint_fails_when_it_is_staged(world: World) -> None:
+    """Tried again it is passed over, and withdrawn: nothing is missing then."""
+    for at in range(8):
+        world.restart()
+        for _ in range(2):
+            world.checkpoint(0)
+        world.checkpoint(0, 1, Fault(at, "fail-before"))
+        world.checkpoint(0)
+
+
+@case
+def a_copy_of_the_directory_goes_on_beside_it(world: World) -> None:
+    """Both stage a checkpoint of the same id: neither replaces the other's, nor takes it for its own."""
+    world.copy_directory()
+    world.checkpoint(0)
+    world.switch_directory(1)
+    world.checkpoint(0)
+    world.checkpoint(3)
+    world.switch_directory(0)
+    world.checkpoint(2)
+    world.check()
+    world.switch_directory(1)
+    world.restart()
+    world.checkpoint(4)
+    world.check()
+
+
+@case
 def dropped_and_created_while_a_driver_runs(world: World) -> None:
     world.checkpoint(1)
     world.recreate()
