@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import io
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, BinaryIO, NamedTuple
 
 import fastavro
@@ -22,7 +23,7 @@ from streamlake.ids import new_uuid
 
 _WRITTEN_CODECS = {"gzip": "deflate", "zstd": "zstandard", "snappy": "snappy", "uncompressed": "null"}
 _READ_CODECS = frozenset({*_WRITTEN_CODECS.values(), "bzip2", "xz"})
-_BLOCK_BYTES = 64_000
+BLOCK_BYTES = 64_000
 _LOGICAL_KEYS = ("logicalType", "precision", "scale")
 
 Json = Any
@@ -42,6 +43,15 @@ def parse_schema(schema: Json, reader: Json = None) -> ParsedSchema:
     Logical types are taken off. Raises whatever fastavro raises when a schema makes no sense.
     """
     return ParsedSchema(_array_of(schema), None if reader is None else _array_of(reader))
+
+
+def parse_record(schema: Json, reader: Json = None) -> ParsedSchema:
+    """The same for single records, as `AvroFile.split_records` takes them."""
+    parsed = [
+        None if each is None else fastavro.parse_schema(_without_logical_types(each))
+        for each in (schema, reader)
+    ]
+    return ParsedSchema(*parsed)
 
 
 def _array_of(record: Json) -> Any:
@@ -93,13 +103,21 @@ class AvroFile:
 
     def records(self, parsed: ParsedSchema) -> Iterator[Any]:
         """Every record, in file order, as fastavro decodes it; `parsed` comes from `parse_schema` of `schema_text`."""
+        yield from self._decoded(partial(_decoded, parsed))
+
+    def split_records(self, head: ParsedSchema, rest: ParsedSchema) -> Iterator[tuple[Any, Any, bytes]]:
+        """Every record, in file order: its first fields, the others, and the bytes of the others. Both schemas come from
+        `parse_record`, and make up the stored one together."""
+        yield from self._decoded(partial(_split, head, rest))
+
+    def _decoded(self, decode: Callable[[int, bytes], list[Any]]) -> Iterator[Any]:
         while True:
             start = self._stream.tell()
             try:
                 block = next(self._blocks, None)
                 if block is None:
                     return
-                records = _decoded(parsed, block.num_records, block.bytes_.getvalue())
+                records = decode(block.num_records, block.bytes_.getvalue())
             except Exception as cause:
                 raise damaged(self.path, f"the block at byte {start} does not decode ({cause!r})") from cause
             yield from records
@@ -117,6 +135,23 @@ def _decoded(parsed: ParsedSchema, count: int, payload: bytes) -> list[Any]:
     records: list[Any] = fastavro.schemaless_reader(stream, parsed.writer, parsed.reader)
     if stream.tell() != len(stream.getbuffer()) or len(records) != count:
         raise ValueError("the block is longer or shorter than its records")
+    return records
+
+
+def _split(
+    head: ParsedSchema, rest: ParsedSchema, count: int, payload: bytes
+) -> list[tuple[Any, Any, bytes]]:
+    if count < 0 or (payload and count > len(payload)):
+        raise ValueError(f"{len(payload)} bytes cannot hold {count} records")
+    stream = io.BytesIO(payload)
+    records = []
+    for _ in range(count):
+        first = fastavro.schemaless_reader(stream, head.writer, head.reader)
+        start = stream.tell()
+        others = fastavro.schemaless_reader(stream, rest.writer, rest.reader)
+        records.append((first, others, payload[start : stream.tell()]))
+    if stream.tell() != len(payload):
+        raise ValueError("the block is longer than its records")
     return records
 
 
@@ -138,7 +173,7 @@ def container_writer(
         sink,
         schema,
         codec=_WRITTEN_CODECS[compression.codec],
-        sync_interval=_BLOCK_BYTES,
+        sync_interval=BLOCK_BYTES,
         metadata=dict(metadata),
         sync_marker=uuid.UUID(new_uuid()).bytes,
         compression_level=compression.level,

@@ -27,11 +27,12 @@ def entry_record(entry: ManifestEntry, partition_type: StructType, format_versio
         "snapshot_id": entry.snapshot_id,
         "sequence_number": entry.sequence_number,
         "file_sequence_number": entry.file_sequence_number,
-        "data_file": _file_record(entry.data_file, partition_type, format_version),
+        "data_file": file_record(entry.data_file, partition_type, format_version),
     }
 
 
-def _file_record(file: DataFile, partition_type: StructType, format_version: int) -> Record:
+def file_record(file: DataFile, partition_type: StructType, format_version: int) -> Record:
+    """A file as the field `data_file` of `manifest_schema` has it."""
     record = {
         "content": file.content,
         "file_path": file.file_path,

@@ -9,19 +9,38 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import lru_cache
 from io import BytesIO
 from typing import Any
 
 from streamlake.errors import DataInvalidError, FeatureUnsupportedError
 from streamlake.formats.avro_container import AvroFile, container_writer, damaged
+from streamlake.formats.encoded_entries import (
+    EncodedEntry,
+    EntryLayout,
+    blocks,
+    carried_over,
+    complete_file,
+    encoded_entry,
+    is_stored_as,
+    stored_records,
+    with_first_row_id,
+)
 from streamlake.formats.format_options import AvroCompression
 from streamlake.formats.manifest_records import entry_record
 from streamlake.formats.manifest_schemas import manifest_schema
 from streamlake.formats.metrics import uuid_bounds
-from streamlake.formats.stored_manifests import stored_manifest
+from streamlake.formats.stored_manifests import (
+    CONTENT,
+    FILE_FORMAT,
+    FIRST_ROW_ID,
+    RECORD_COUNT,
+    file_of,
+    stored_manifest,
+)
 from streamlake.spec.data_file import DataFile, FileContent
 from streamlake.spec.manifest import EntryStatus, FieldSummary, ManifestContent, ManifestEntry, ManifestFile
 from streamlake.spec.partition_spec import PartitionSpec, fields_to_json
@@ -32,23 +51,12 @@ from streamlake.spec.values import to_bytes, uuid_bytes
 from streamlake.storage.file_io import FileIO
 
 WRITTEN_VERSIONS = (2, 3)
+_WRONG_TYPES = (TypeError, ValueError, AttributeError, OverflowError)
 _CONTENT_NAMES = {ManifestContent.DATA: "data", ManifestContent.DELETES: "deletes"}
 _COUNT_NAMES = {EntryStatus.EXISTING: "existing", EntryStatus.ADDED: "added", EntryStatus.DELETED: "deleted"}
 _STATUSES = tuple(EntryStatus)
-_CONTENTS = tuple(FileContent)
-_FORMATS = {name.upper(): name for name in ("parquet", "avro", "orc", "puffin")}
 
 _GZIP = AvroCompression()
-
-# Positions of DataFile's fields.
-_SLOTS = [part.name for part in fields(DataFile)]
-_CONTENT = _SLOTS.index("content")
-_FILE_FORMAT = _SLOTS.index("file_format")
-_SPEC_ID = _SLOTS.index("spec_id")
-_RECORD_COUNT = _SLOTS.index("record_count")
-_SPLIT_OFFSETS = _SLOTS.index("split_offsets")
-_EQUALITY_IDS = _SLOTS.index("equality_ids")
-_FIRST_ROW_ID = _SLOTS.index("first_row_id")
 
 
 def write_manifest(
@@ -84,16 +92,81 @@ def write_manifest(
     )
     for entry in entries:
         _check_entry(entry, path, spec, content)
-        try:
-            writer.write(entry_record(entry, partition_type, format_version))
-        except (TypeError, ValueError, AttributeError, OverflowError) as cause:
-            raise DataInvalidError(
-                f"{path}: the entry of {entry.data_file.file_path} holds a value of the wrong type: {cause}"
-            ) from cause
+    layout = EntryLayout(format_version, partition_type)
+    if any(isinstance(entry, EncodedEntry) for entry in entries):
+        for block in blocks(_encoded(entry, layout, path) for entry in entries):
+            writer.write_block(block)
+    else:
+        for entry in entries:
+            try:
+                writer.write(entry_record(entry, partition_type, format_version))
+            except _WRONG_TYPES as cause:
+                raise _wrong_type(path, entry, cause) from cause
     writer.flush()
     data = sink.getvalue()
     io.write_bytes(path, data)
     return _manifest_file(path, len(data), entries, spec, partition_type, content, snapshot_id)
+
+
+def _encoded(entry: ManifestEntry, layout: EntryLayout, path: str) -> EncodedEntry:
+    try:
+        return encoded_entry(entry, layout)
+    except _WRONG_TYPES as cause:
+        raise _wrong_type(path, entry, cause) from cause
+
+
+def _wrong_type(path: str, entry: ManifestEntry, cause: Exception) -> DataInvalidError:
+    return DataInvalidError(
+        f"{path}: the entry of {entry.data_file.file_path} holds a value of the wrong type: {cause}"
+    )
+
+
+def read_encoded(
+    io: FileIO, manifest: ManifestFile, specs: Mapping[int, PartitionSpec], layout: EntryLayout
+) -> list[EncodedEntry]:
+    """The live entries of a committed manifest as a later one lists them: EXISTING, in this layout, with what they inherit.
+
+    What is stored in this layout is not encoded again. Raises what `read_manifest` raises, and DataInvalidError for a
+    value that the layout cannot hold.
+    """
+    path = manifest.manifest_path
+    file = _opened(io, manifest, specs)
+    if not is_stored_as(file, layout):
+        entries = read_manifest(io, manifest, specs, live_only=True)
+        return carried_over([_encoded(entry, layout, path) for entry in entries], manifest)
+    stored: list[tuple[bytes, list[Any]]] = []
+
+    def records() -> Iterator[list[Any]]:
+        for record, encoded in stored_records(file, layout, manifest.content):
+            values = record[-1]
+            stored.append((encoded, [values[FILE_FORMAT], values[FIRST_ROW_ID]]))
+            yield record
+
+    with _naming(path):
+        entries = _EntryReader(manifest).entries(records())
+        _check_count(manifest, len(entries))
+        return [
+            _as_stored(entry, encoded, values, layout, path)
+            for entry, (encoded, values) in zip(entries, stored, strict=True)
+            if entry.is_live
+        ]
+
+
+def _as_stored(
+    entry: ManifestEntry, encoded: bytes, stored: list[Any], layout: EntryLayout, path: str
+) -> EncodedEntry:
+    """The entry as an EXISTING one with its stored bytes, where our writer would have stored the same, but for the row id."""
+    file = entry.data_file
+    numbers = (entry.snapshot_id, entry.sequence_number, entry.file_sequence_number)
+    kept: bytes | None = encoded
+    if stored[1] is None and file.first_row_id is not None:
+        kept = with_first_row_id(encoded, file, layout)
+        stored = [stored[0], file.first_row_id]
+    carried = EncodedEntry(EntryStatus.EXISTING, *numbers, file, encoded, layout)
+    if kept is not None and stored == [file.file_format.upper(), file.first_row_id if file.is_data else None]:
+        return carried if kept is encoded else replace(carried, encoded=kept)
+    whole = replace(complete_file(carried), first_row_id=file.first_row_id)
+    return _encoded(ManifestEntry(EntryStatus.EXISTING, *numbers, whole), layout, path)
 
 
 def read_manifest(
@@ -112,9 +185,18 @@ def read_manifest(
     and DataInvalidError for a manifest that is damaged or incomplete.
     """
     del schema
+    file = _opened(io, manifest, specs)
+    fields = _partition_fields(specs[manifest.partition_spec_id])
+    with _naming(manifest.manifest_path):
+        stored = stored_manifest(file.schema_text, fields, with_stats=with_stats)
+        entries = _EntryReader(manifest).entries(stored.entries(file))
+    _check_count(manifest, len(entries))
+    return [entry for entry in entries if entry.is_live] if live_only else entries
+
+
+def _opened(io: FileIO, manifest: ManifestFile, specs: Mapping[int, PartitionSpec]) -> AvroFile:
     path = manifest.manifest_path
-    spec = specs.get(manifest.partition_spec_id)
-    if spec is None:
+    if manifest.partition_spec_id not in specs:
         raise DataInvalidError(
             f"{path} was written with partition spec {manifest.partition_spec_id}, which the table's metadata does "
             "not have; restore an earlier metadata file"
@@ -122,16 +204,18 @@ def read_manifest(
     data = io.read_bytes(path)
     if len(data) < manifest.manifest_length:
         raise damaged(path, f"it has {len(data)} bytes of {manifest.manifest_length}")
-    file = AvroFile(data, path)
+    return AvroFile(data, path)
+
+
+@contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Errors of a decoded manifest name its file."""
     try:
-        stored = stored_manifest(file.schema_text, _partition_fields(spec), with_stats=with_stats)
-        entries = _EntryReader(manifest).entries(stored.entries(file))
+        yield
     except (DataInvalidError, KeyError, TypeError, ValueError, IndexError) as cause:
         if isinstance(cause, DataInvalidError) and path in str(cause):
             raise
         raise damaged(path, f"{type(cause).__name__}: {cause}") from cause
-    _check_count(manifest, len(entries))
-    return [entry for entry in entries if entry.is_live] if live_only else entries
 
 
 def with_counts(io: FileIO, manifest: ManifestFile) -> ManifestFile:
@@ -143,7 +227,7 @@ def with_counts(io: FileIO, manifest: ManifestFile) -> ManifestFile:
         stored = stored_manifest(file.schema_text, (), with_stats=False)
         for status, _, _, _, data_file in stored.entries(file):
             files[status] += 1
-            rows[status] += data_file[_RECORD_COUNT]
+            rows[status] += data_file[RECORD_COUNT]
     except (DataInvalidError, KeyError, TypeError, IndexError) as cause:
         raise damaged(path, f"{type(cause).__name__}: {cause}") from cause
     return replace(manifest, **_counts(files, rows))
@@ -299,20 +383,12 @@ class _EntryReader:
         return found
 
     def _data_file(self, values: list[Any], status: EntryStatus) -> DataFile:
-        content = _CONTENTS[values[_CONTENT] or 0]
-        values[_CONTENT] = content
-        values[_FILE_FORMAT] = _FORMATS.get(values[_FILE_FORMAT]) or values[_FILE_FORMAT].lower()
-        values[_SPEC_ID] = self._spec_id
-        if values[_SPLIT_OFFSETS] is not None:
-            values[_SPLIT_OFFSETS] = tuple(values[_SPLIT_OFFSETS])
-        if values[_EQUALITY_IDS] is not None:
-            values[_EQUALITY_IDS] = tuple(values[_EQUALITY_IDS])
         if (
             self._next_row_id is not None
-            and values[_FIRST_ROW_ID] is None
+            and values[FIRST_ROW_ID] is None
             and status is not EntryStatus.DELETED
-            and content is FileContent.DATA
+            and (values[CONTENT] or 0) == FileContent.DATA
         ):
-            values[_FIRST_ROW_ID] = self._next_row_id
-            self._next_row_id += values[_RECORD_COUNT]
-        return DataFile(*values)
+            values[FIRST_ROW_ID] = self._next_row_id
+            self._next_row_id += values[RECORD_COUNT]
+        return file_of(values, self._spec_id)

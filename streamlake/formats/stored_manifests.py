@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any
 from uuid import UUID
@@ -27,7 +27,7 @@ from streamlake.formats.manifest_schemas import (
     PARTITION_ID,
     SUMMARY_IDS,
 )
-from streamlake.spec.data_file import DataFile
+from streamlake.spec.data_file import DataFile, FileContent
 from streamlake.spec.values import scaled
 
 Json = Any
@@ -50,6 +50,18 @@ _PARTITION = _DATA_FILE_FIELD_IDS.index(PARTITION_ID)
 _SUMMARIES = _MANIFEST_FILE_FIELD_IDS.index(_SUMMARIES_ID)
 _MAPS = tuple(at for at, part in enumerate(_DATA_FILE_FIELD_IDS) if part in _STATS_FIELD_IDS)
 
+_SLOTS = [part.name for part in fields(DataFile)]
+CONTENT = _SLOTS.index("content")
+FILE_FORMAT = _SLOTS.index("file_format")
+RECORD_COUNT = _SLOTS.index("record_count")
+FIRST_ROW_ID = _SLOTS.index("first_row_id")
+_SPEC_ID = _SLOTS.index("spec_id")
+_SPLIT_OFFSETS = _SLOTS.index("split_offsets")
+_EQUALITY_IDS = _SLOTS.index("equality_ids")
+_NO_STATISTICS: dict[str, Any] = {_SLOTS[at]: None for at in _MAPS}
+_CONTENTS = tuple(FileContent)
+_FORMATS = {name.upper(): name for name in ("parquet", "avro", "orc", "puffin")}
+
 assert len(_DATA_FILE_FIELD_IDS) == len(fields(DataFile))
 
 
@@ -66,9 +78,16 @@ class StoredManifest:
         """Each entry as [status, snapshot id, sequence number, file sequence number, list of DataFile's fields]."""
         for record in file.records(self._parsed):
             *head, data_file = [record.get(name) for name in self._entry]
-            yield [*head, self._file_values(data_file)]
+            yield [*head, self.file_values(data_file)]
 
-    def _file_values(self, record: Any) -> list[Any]:
+    def parts(self, schema_text: str) -> tuple[Json, Json, Json]:
+        """The schema of its entries taken apart: their heads, `data_file`, and `data_file` without statistics."""
+        entry = json.loads(schema_text)
+        *head, data_file = entry["fields"]
+        return {**entry, "fields": head}, data_file["type"], _pruned(data_file["type"])
+
+    def file_values(self, record: Any) -> list[Any]:
+        """The values of a `data_file` record in the order of DataFile's fields, as they are stored."""
         values: list[Any] = [record.get(name) for name in self._data_file]
         for at in _MAPS:
             pairs = values[at]
@@ -98,6 +117,23 @@ class StoredManifestList:
                     [summary.get(name) for name in self._summary] for summary in values[_SUMMARIES]
                 ]
             yield values
+
+
+def file_of(values: list[Any], spec_id: int) -> DataFile:
+    """The file that stored values describe. Raises IndexError for a content that there is not."""
+    values[CONTENT] = _CONTENTS[values[CONTENT] or 0]
+    values[FILE_FORMAT] = _FORMATS.get(values[FILE_FORMAT]) or values[FILE_FORMAT].lower()
+    values[_SPEC_ID] = spec_id
+    if values[_SPLIT_OFFSETS] is not None:
+        values[_SPLIT_OFFSETS] = tuple(values[_SPLIT_OFFSETS])
+    if values[_EQUALITY_IDS] is not None:
+        values[_EQUALITY_IDS] = tuple(values[_EQUALITY_IDS])
+    return DataFile(*values)
+
+
+def without_statistics(file: DataFile) -> DataFile:
+    """The file as it is read without the statistics of its columns."""
+    return replace(file, **_NO_STATISTICS)
 
 
 @lru_cache(maxsize=256)

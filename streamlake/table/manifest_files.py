@@ -1,22 +1,25 @@
 """The manifests that one snapshot producer writes and reads.
 
 Sits between the producer and `formats/`: names new manifests, remembers which ones are its own (for clean-up), and
-keeps their entries in memory, so that merging or a retry reads nothing back. Invariant: every file that this
-object lists in `written` was created by it, and nothing else is ever deleted through it.
+keeps their entries in memory, so that merging or a retry reads nothing back. What is taken over from other manifests
+stays encoded, and is held by the table for the next commits. Invariant: every file that this object lists in `written`
+was created by it, and nothing else is ever deleted through it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from streamlake import ids
 from streamlake.errors import StorageError
+from streamlake.formats.encoded_entries import EncodedEntry, EntryLayout, carried_over, encoded_entry
 from streamlake.formats.format_options import AvroCompression
-from streamlake.formats.manifests import read_manifest, write_manifest
+from streamlake.formats.manifests import read_encoded, write_manifest
 from streamlake.spec.manifest import ManifestContent, ManifestEntry, ManifestFile
 from streamlake.spec.table_metadata import TableMetadata
 from streamlake.storage.file_io import FileIO
 from streamlake.storage.locations import TableLocations
+from streamlake.table.held_entries import HeldEntries, LiveEntries
 
 ManifestKey = tuple[str, int | None, int]
 """What a rewritten manifest depends on: the old one's path and first row id, and the table's format version."""
@@ -25,11 +28,12 @@ ManifestKey = tuple[str, int | None, int]
 class ManifestFiles:
     """Writes, reads and cleans up manifests for one snapshot id."""
 
-    def __init__(self, io: FileIO, base: TableMetadata, snapshot_id: int) -> None:
+    def __init__(self, io: FileIO, base: TableMetadata, snapshot_id: int, held: HeldEntries) -> None:
         self.snapshot_id = snapshot_id
         self.commit_uuid = ids.new_uuid()
         self._io = io
         self._base = base
+        self._held = held
         self._count = 0
         self._own_entries: dict[str, Sequence[ManifestEntry]] = {}
         self.written: list[str] = []
@@ -67,14 +71,39 @@ class ManifestFiles:
         self._own_entries[path] = entries
         return manifest
 
-    def entries(self, manifest: ManifestFile) -> Sequence[ManifestEntry]:
-        """The entries of a manifest, with what they inherit from the manifest list."""
+    def live(self, manifest: ManifestFile) -> LiveEntries:
+        """The live entries of a committed manifest, as a new one lists them."""
+        layout = self._layout(manifest)
+        live = self._held.of(manifest, layout)
+        if live is None:
+            live = LiveEntries.of(read_encoded(self._io, manifest, self._base.specs_by_id, layout), manifest)
+            self._held.hold(manifest, layout, live)
+        self.entries_read += live.stored_count
+        return live
+
+    def carried(self, manifest: ManifestFile) -> Sequence[ManifestEntry]:
+        """What a merged manifest lists of this one: of a committed one its live entries, of one that this object wrote all."""
         own = self._own_entries.get(manifest.manifest_path)
-        if own is not None:
-            return own
-        entries = read_manifest(self._io, manifest, self._base.specs_by_id)
-        self.entries_read += len(entries)
-        return entries
+        if own is None:
+            return self.live(manifest).entries
+        layout = self._layout(manifest)
+        return [encoded_entry(entry, layout) for entry in own]
+
+    def _layout(self, manifest: ManifestFile) -> EntryLayout:
+        spec = self._base.spec_by_id(manifest.partition_spec_id)
+        return EntryLayout.of(self._base.format_version, spec, self._base.schema)
+
+    def hold_committed(self, manifests: Iterable[ManifestFile]) -> None:
+        """Let the table hold what this object wrote of `manifests`, which are committed, for the commits to come.
+
+        What was never encoded by itself, entries that are new altogether, is left to be read when it is asked for.
+        """
+        for manifest in manifests:
+            own = self._own_entries.get(manifest.manifest_path, ())
+            encoded = [entry for entry in own if isinstance(entry, EncodedEntry)]
+            if encoded and len(encoded) == len(own):
+                live = LiveEntries.of(carried_over(encoded, manifest), manifest)
+                self._held.hold(manifest, encoded[0].layout, live)
 
     def written_entries(self, manifest: ManifestFile) -> Sequence[ManifestEntry]:
         """The entries of a manifest that this object wrote; none for any other, which is not read."""

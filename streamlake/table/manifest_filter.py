@@ -13,11 +13,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from streamlake.errors import ConflictValidationError
+from streamlake.formats.encoded_entries import EncodedEntry, complete_file
 from streamlake.spec.data_file import DataFile
 from streamlake.spec.expressions import FALSE, Expression, any_of
 from streamlake.spec.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile
 from streamlake.spec.table_metadata import TableMetadata
 from streamlake.table.file_matching import FileMatcher
+from streamlake.table.held_entries import LiveEntries
 from streamlake.table.manifest_files import ManifestFiles, ManifestKey
 from streamlake.table.partition_keys import PartitionKey, may_contain, partition_key
 
@@ -40,6 +42,11 @@ class RemovalRules:
 
     def __bool__(self) -> bool:
         return bool(self.files or self.deletes or self.partitions or self.filter != FALSE)
+
+    @property
+    def by_name_only(self) -> bool:
+        """Whether no file goes for its partition or its rows."""
+        return not self.partitions and self.filter == FALSE
 
     def remove_file(self, file: DataFile) -> None:
         if file.is_data:
@@ -119,11 +126,13 @@ class ManifestFilter:
             return cached
         if not manifest.may_have_live_files or not self._may_lose_files(manifest, base, matcher):
             return manifest, []
-        entries = [entry for entry in self._files.entries(manifest) if entry.is_live]
-        kept: list[ManifestEntry] = []
-        removed: list[ManifestEntry] = []
-        for entry in entries:
-            (removed if self._goes(entry.data_file, base, matcher) else kept).append(entry)
+        live = self._files.live(manifest)
+        if self._rules.by_name_only and self._rules.files.keys().isdisjoint(live.paths):
+            return manifest, []
+        kept: list[EncodedEntry] = []
+        removed: list[EncodedEntry] = []
+        for entry in live.entries:
+            (removed if self._goes(entry, base, matcher) else kept).append(entry)
         if not removed:
             return manifest, []
         if self._rules.fail_any_delete:
@@ -153,23 +162,36 @@ class ManifestFilter:
             return manifest, []
         key = (self._files.key_of(manifest), targets.paths, oldest)
         if key not in self._rewritten_deletes:
-            kept: list[ManifestEntry] = []
-            removed: list[ManifestEntry] = []
-            for entry in self._files.entries(manifest):
-                if entry.is_live:
-                    goes = self._goes_or_is_pointless(entry, base, matcher, targets.paths, oldest)
-                    (removed if goes else kept).append(entry)
+            live = self._files.live(manifest)
+            if self._keeps_deletes(live, targets, oldest):
+                return manifest, []
+            kept: list[EncodedEntry] = []
+            removed: list[EncodedEntry] = []
+            for entry in live.entries:
+                goes = self._goes_or_is_pointless(entry, base, matcher, targets.paths, oldest)
+                (removed if goes else kept).append(entry)
             self._refuse_second_vectors(kept, base)
             self._rewritten_deletes[key] = (
                 self._rewrite(manifest, kept, removed) if removed else (manifest, [])
             )
         return self._rewritten_deletes[key]
 
+    def _keeps_deletes(self, live: LiveEntries, targets: _Targets, oldest: int) -> bool:
+        """Whether no delete file of a manifest can go, and none is a deletion vector that may not stay."""
+        rules = self._rules
+        return (
+            rules.by_name_only
+            and live.paths.isdisjoint(path for path, _ in rules.deletes)
+            and targets.paths.isdisjoint(live.targets)
+            and rules.vectors.isdisjoint(live.targets)
+            and (live.oldest is None or live.oldest >= oldest)
+        )
+
     def _rewrite(
-        self, manifest: ManifestFile, kept: list[ManifestEntry], removed: list[ManifestEntry]
+        self, manifest: ManifestFile, kept: list[EncodedEntry], removed: list[EncodedEntry]
     ) -> tuple[ManifestFile, list[DataFile]]:
         own = self._files.snapshot_id
-        entries = [replace(entry, status=EntryStatus.EXISTING) for entry in kept]
+        entries = list(kept)
         entries += [replace(entry, status=EntryStatus.DELETED, snapshot_id=own) for entry in removed]
         rewritten = self._files.write(entries, manifest.partition_spec_id, manifest.content)
         return rewritten, [entry.data_file for entry in removed]
@@ -184,11 +206,16 @@ class ManifestFilter:
             return True
         return matcher.manifest_might_match(manifest, spec)
 
-    def _goes(self, file: DataFile, base: TableMetadata, matcher: FileMatcher) -> bool:
-        rules = self._rules
+    def _goes(self, entry: EncodedEntry, base: TableMetadata, matcher: FileMatcher) -> bool:
+        rules, file = self._rules, entry.data_file
         if file.file_path in rules.files or partition_key(file.spec_id, file.partition) in rules.partitions:
             return True
         spec = base.spec_by_id(file.spec_id)
+        if matcher.partition_excludes(file, spec):
+            return False
+        if matcher.partition_must_match(file, spec):
+            return True
+        file = complete_file(entry)
         if not matcher.might_match(file, spec):
             return False
         if matcher.must_match(file, spec):

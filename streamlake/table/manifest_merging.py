@@ -13,9 +13,8 @@ takes it up.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
-from streamlake.spec.manifest import EntryStatus, ManifestEntry, ManifestFile
+from streamlake.spec.manifest import ManifestEntry, ManifestFile
 from streamlake.table.manifest_files import ManifestFiles, ManifestKey
 from streamlake.table.options import ManifestOptions
 
@@ -96,20 +95,10 @@ class ManifestMerger:
         if key not in self._merged:
             entries: list[ManifestEntry] = []
             for manifest in manifests:
-                entries.extend(self._carried_over(manifest))
+                entries.extend(self._files.carried(manifest))
             first = manifests[0]
             self._merged[key] = self._files.write(entries, first.partition_spec_id, first.content)
         return self._merged[key]
-
-    def _carried_over(self, manifest: ManifestFile) -> list[ManifestEntry]:
-        own = self._files.snapshot_id
-        carried = []
-        for entry in self._files.entries(manifest):
-            if entry.snapshot_id == own:
-                carried.append(entry)
-            elif entry.is_live:
-                carried.append(replace(entry, status=EntryStatus.EXISTING))
-        return carried
 
 
 def _length(manifest: ManifestFile) -> int:

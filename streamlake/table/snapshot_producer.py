@@ -186,7 +186,7 @@ class SnapshotProducer:
             snapshot_id = ids.new_snapshot_id()
             while snapshot_id == 0 or snapshot_id in base.snapshots_by_id:
                 snapshot_id = ids.new_snapshot_id()
-            self._files = ManifestFiles(self._table.io, base, snapshot_id)
+            self._files = ManifestFiles(self._table.io, base, snapshot_id, self._table.held_entries)
             self._filter = ManifestFilter(self._files, self._rules)
             self._merger = ManifestMerger(self._files)
         self._files.rebase(base)
@@ -320,6 +320,8 @@ class SnapshotProducer:
                 return
             kept = known
             self._table.remember_manifests(committed.manifest_list, known)
+            if self._files is not None:
+                self._files.hold_committed(known)
         for path in self._manifest_lists:
             if committed is None or path != committed.manifest_list:
                 try:

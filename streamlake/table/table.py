@@ -18,6 +18,7 @@ from streamlake.spec.sort_order import SortOrder
 from streamlake.spec.table_metadata import TableMetadata
 from streamlake.storage.file_io import FileIO
 from streamlake.storage.locations import TableLocations
+from streamlake.table.held_entries import HeldEntries
 from streamlake.table.operations import TableOperations
 
 _REMEMBERED_LISTS = 8
@@ -30,6 +31,7 @@ class Table:
         self.name = name
         self.operations = operations
         self._lists: dict[str, tuple[ManifestFile, ...]] = {}
+        self.held_entries = HeldEntries()
 
     def __repr__(self) -> str:
         return f"Table({self.name!r}, location={self.location!r})"

@@ -114,6 +114,7 @@ class History:
 
         table.refresh()
         mine = Table(table.name, FaultyOperations(table.operations, before_swap, after_swap))
+        mine.held_entries = table.held_entries
         change = self.change(mine, branch)
         if event == "failure":
             with pytest.raises(StorageError):
