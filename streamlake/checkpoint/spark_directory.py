@@ -1,7 +1,7 @@
 """A Spark checkpoint directory, read and put back without Spark: query id, offset log, commit log, our notes.
 
 For the commands that compare it with a table or put it back to an earlier checkpoint; a running query reads its logs
-through Spark. Layout: `metadata` holds the query id, `offsets/N` what checkpoint N covers, `commits/N` that Spark has
+through Spark. Entries that are torn count as if they were not there: what a start of the query would find. Layout: `metadata` holds the query id, `offsets/N` what checkpoint N covers, `commits/N` that Spark has
 finished it, `state/` what stateful operators keep, `streamlake/` what is ours. Invariant: nothing but the named methods changes the directory, and
 what they remove is removed newest first, the commit log before the offset log, so that a crash in between leaves a
 directory that Spark can start from.
@@ -10,6 +10,7 @@ directory that Spark can start from.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 from streamlake import ids
 from streamlake.checkpoint.identity import canonical_offset
@@ -26,6 +27,7 @@ from streamlake.checkpoint.table_note import (
     note_to_bytes,
     shown_tables,
 )
+from streamlake.checkpoint.torn_entries import is_torn_done, is_torn_plan
 from streamlake.errors import DataInvalidError, FeatureUnsupportedError, InvalidOptionError, MissingFileError
 from streamlake.storage.file_io import FileIO, file_io_for
 from streamlake.storage.locations import table_location
@@ -56,13 +58,19 @@ class SparkDirectory:
     @property
     def planned(self) -> list[int]:
         """The checkpoints in the offset log, ascending, without a tick that still waits for its offsets."""
-        numbers = self._numbers("offsets")
+        numbers = self._logs()[0]
         return numbers[:-1] if numbers and self._waits(numbers[-1]) else numbers
 
     @property
     def completed(self) -> list[int]:
         """The checkpoints in the commit log, ascending."""
-        return self._numbers("commits")
+        return self._logs()[1]
+
+    @property
+    def torn(self) -> list[str]:
+        """The newest entries of Spark's logs that are empty or cut short, on which Spark stops, and those of the commit log whose
+        plan is not there or is torn: paths below the directory, those of the commit log first."""
+        return self._logs()[2]
 
     @property
     def next_checkpoint(self) -> int:
@@ -79,15 +87,18 @@ class SparkDirectory:
         return max(self.completed, default=NO_CHECKPOINT)
 
     def end_offsets(self, checkpoint_id: int) -> tuple[str, ...] | None:
-        """Where a checkpoint ends, as its identity has it; None where the log does not have it (any more).
+        """Where a checkpoint ends, as its identity has it; None where the log does not have it (any more), or has it torn.
 
         Raises FeatureUnsupportedError for a log of another version.
         """
         path = f"{self.location}/offsets/{checkpoint_id}"
         try:
-            lines = self._io.read_bytes(path).decode().rstrip("\n").split("\n")
+            content = self._io.read_bytes(path)
         except MissingFileError:
             return None
+        if is_torn_plan(content):
+            return None
+        lines = content.decode().rstrip("\n").split("\n")
         if lines[0].strip() != _VERSION:
             raise FeatureUnsupportedError(
                 f"{path} is an offset log of version {lines[0][:20]!r}; {_VERSION} is the one that is known here"
@@ -144,6 +155,12 @@ class SparkDirectory:
             for info in list(self._io.list_prefix(self._path("state"))):
                 self._io.delete(info.path)
 
+    def remove_torn(self) -> None:
+        """Delete the torn entries, so that Spark runs their checkpoints again. Our own log of offsets stays: what it has of
+        a checkpoint is what Spark plans again."""
+        for name in self.torn:
+            self._io.delete(self._path(name))
+
     def take_new_job_id(self) -> str:
         """Make the directory that of another query, which goes on from here; returns its id."""
         path = self._path("metadata")
@@ -151,6 +168,24 @@ class SparkDirectory:
         obj["id"] = self.job_id = ids.new_uuid()
         self._io.write_bytes(path, json.dumps(obj).encode())
         return self.job_id
+
+    def _logs(self) -> tuple[list[int], list[int], list[str]]:
+        """What is planned, what is done, and the entries that count for nothing."""
+        # In this order: a driver that is at work adds to the offset log first.
+        completed, planned = self._numbers("commits"), self._numbers("offsets")
+        torn: list[str] = []
+        while planned and self._is_torn(f"offsets/{planned[-1]}", is_torn_plan):
+            torn.append(f"offsets/{planned.pop()}")
+        last = planned[-1] if planned else NO_CHECKPOINT
+        while completed and (completed[-1] > last or self._is_torn(f"commits/{completed[-1]}", is_torn_done)):
+            torn.append(f"commits/{completed.pop()}")
+        return planned, completed, sorted(torn)
+
+    def _is_torn(self, name: str, is_torn: Callable[[bytes], bool]) -> bool:
+        try:
+            return is_torn(self._io.read_bytes(self._path(name)))
+        except MissingFileError:
+            return False
 
     def _waits(self, checkpoint_id: int) -> bool:
         """Whether the direct path has not said yet where a checkpoint ends, so that nothing of it was read."""

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 
+from streamlake.checkpoint.torn_entries import is_torn_done, is_torn_plan
 from streamlake.errors import MissingFileError
 from streamlake.storage.file_io import scheme_of
 from streamlake.storage.local import LocalFileIO, local_path
@@ -38,7 +39,8 @@ def sync_entries(home: str, checkpoint_id: int) -> None:
 
 
 def remove_torn(home: str) -> list[str]:
-    """Remove entries that a loss of power has emptied, and those of the commit log whose plan it has taken; their names.
+    """Remove entries that a loss of power has emptied, newest ones that are cut short, and those of the commit log whose plan
+    is gone; their names.
 
     Looked at in this order, a driver that is at work in the same directory has none of either.
     """
@@ -46,8 +48,14 @@ def remove_torn(home: str) -> list[str]:
     planned = _numbers(f"{home}/{_PLANNED}")
     torn = [f"{_PLANNED}/{number}" for number in planned if _is_empty(f"{home}/{_PLANNED}/{number}")]
     whole = [number for number in planned if f"{_PLANNED}/{number}" not in torn]
+    while whole and is_torn_plan(_content(f"{home}/{_PLANNED}/{whole[-1]}")):
+        torn.append(f"{_PLANNED}/{whole.pop()}")
     last = max(whole, default=-1)
-    torn += [f"{_DONE}/{number}" for number in done if _is_empty(f"{home}/{_DONE}/{number}") or number > last]
+    gone = [number for number in done if _is_empty(f"{home}/{_DONE}/{number}") or number > last]
+    kept = [number for number in done if number not in gone]
+    while kept and is_torn_done(_content(f"{home}/{_DONE}/{kept[-1]}")):
+        gone.append(kept.pop())
+    torn += [f"{_DONE}/{number}" for number in sorted(gone)]
     torn += [path.removeprefix(f"{home}/") for path in _newest_of_sources(home) if _is_empty(path)]
     if _is_empty(f"{home}/{_QUERY}"):
         torn.append(_QUERY)
@@ -76,6 +84,11 @@ def _entries(directory: str) -> list[str]:
         return [name for name in os.listdir(directory) if name.partition(".")[0].isdigit()]
     except (FileNotFoundError, NotADirectoryError):
         return []
+
+
+def _content(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
 
 
 def _is_empty(path: str) -> bool:

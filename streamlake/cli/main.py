@@ -245,6 +245,9 @@ def recover(
     rollback_table: Annotated[
         bool, typer.Option("--rollback-table", help="Put the branch where the directory is.")
     ] = False,
+    remove_torn: Annotated[
+        bool, typer.Option("--remove-torn", help="Delete entries of Spark's logs that are not whole.")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do it; without, only say what would be done.")] = False,
 ) -> None:
     """Say why a stream is refused, and take one of the ways out."""
@@ -259,6 +262,7 @@ def recover(
             fork=fork,
             rewind_to=rewind_to,
             rollback_table=rollback_table,
+            remove_torn=remove_torn,
             yes=yes,
         )
     )

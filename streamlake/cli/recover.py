@@ -39,6 +39,7 @@ def run(
     fork: bool,
     rewind_to: int | None,
     rollback_table: bool,
+    remove_torn: bool,
     yes: bool,
 ) -> int:
     """Show the findings (exit code 1 when there are any), or take one way out. Raises InvalidOptionError,
@@ -48,6 +49,7 @@ def run(
         Way.FORK: fork,
         Way.REWIND: rewind_to is not None,
         Way.ROLLBACK: rollback_table,
+        Way.REMOVE_TORN: remove_torn,
     }
     chosen = [way for way, given in ways.items() if given]
     if len(chosen) > 1:
@@ -55,6 +57,8 @@ def run(
     options = parse_catalog(catalog)
     noted = table_location(location) if options is None else location
     directory = SparkDirectory(checkpoint_location)
+    if chosen == [Way.REMOVE_TORN]:
+        return _remove_torn(directory, yes=yes)
     if is_template(location):
         return _of_many(directory, location, branch, chosen, yes=yes)
     try:
@@ -102,6 +106,16 @@ def _of_many(
         "that were read before are left out of tables that have not been written by it"
     )
     return _carry_out(Plan((Step(text, lambda: bind_tables(directory, tables)),)), Way.ADOPT, yes=yes)
+
+
+def _remove_torn(directory: SparkDirectory, *, yes: bool) -> int:
+    """Whatever the table holds: a start compares it with what is left."""
+    torn = directory.torn
+    if not torn:
+        _say(f"Every newest entry of Spark's logs in {directory.location} is whole; nothing was done.")
+        return 0
+    text = f"delete {', '.join(torn)} in {directory.location}, so that Spark runs these checkpoints again"
+    return _carry_out(Plan((Step(text, directory.remove_torn),)), Way.REMOVE_TORN, yes=yes)
 
 
 def _without_table(

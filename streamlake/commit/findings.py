@@ -256,6 +256,24 @@ def gap(
     )
 
 
+def torn_log(directory: str, torn: Sequence[str]) -> Finding:
+    """Entries of Spark's logs in a checkpoint directory are not whole."""
+    return Finding(
+        Kind.TORN_LOG,
+        f"{_listed(torn)} of {directory} are empty, cut short or without their plan, as a loss of power or a copy of the "
+        "directory that ended early leaves them",
+        "end in an error of Spark's own, which cannot start from them",
+        (
+            WayOut(
+                Way.REMOVE_TORN,
+                "deletes them: Spark runs their checkpoints again, and what the table has of them is skipped, or, where they end "
+                "elsewhere now, refused with its ways out",
+            ),
+        ),
+        "restore them from a copy of the directory. `streamlake run` and sink.start delete them by themselves on a local disk",
+    )
+
+
 def _checkpoints(first: int, last: int) -> str:
     return f"checkpoint {last}" if first == last else f"checkpoints {first} to {last}"
 

@@ -34,6 +34,7 @@ class Kind(str, Enum):
     MARKS_LOST = "marks-lost"
     OTHER_TABLE = "other-table"
     GAP = "gap"
+    TORN_LOG = "torn-log"
 
 
 class Way(str, Enum):
@@ -43,6 +44,7 @@ class Way(str, Enum):
     FORK = "--fork"
     REWIND = "--rewind-to"
     ROLLBACK = "--rollback-table"
+    REMOVE_TORN = "--remove-torn"
 
 
 @dataclass(frozen=True)

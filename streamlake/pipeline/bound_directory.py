@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from streamlake.checkpoint.spark_directory import SparkDirectory
 from streamlake.checkpoint.table_note import Calls
-from streamlake.commit.findings import of_many, other_table, table_gone
+from streamlake.commit.findings import of_many, other_table, table_gone, torn_log
 from streamlake.commit.lineage import CatalogOption, Finding, RecoverCommand, lineage_error
 from streamlake.errors import InvalidOptionError, MissingFileError, TableNotFoundError
 from streamlake.pipeline.bound_tables import BoundTables
@@ -50,7 +50,7 @@ def directory_at(session: SparkSession, location: str, *, is_direct: bool = Fals
     """The checkpoint directory of a query that is to start, rid of what a loss of power left of Spark's entries; None when none
     has been started there.
 
-    Raises InvalidOptionError without one. For a query that reads Kafka directly (`is_direct`) SourceError when the directory is
+    Raises InvalidOptionError without one, LineageError where entries that Spark stops on are not on a local disk. For a query that reads Kafka directly (`is_direct`) SourceError when the directory is
     that of a query of another kind, or lacks the offsets that it must have: without them nothing can be compared.
     """
     if not location or location == str(None):
@@ -59,8 +59,6 @@ def directory_at(session: SparkSession, location: str, *, is_direct: bool = Fals
             "beginning and writes all rows again"
         )
     remove_what_power_took(session, location)
-    if is_direct:
-        OffsetLog(session, location).last()
     jvm: Any = session._jvm
     path = jvm.org.apache.hadoop.fs.Path(location)
     files = HadoopFiles(session, path)
@@ -68,10 +66,18 @@ def directory_at(session: SparkSession, location: str, *, is_direct: bool = Fals
     try:
         if scheme_of(full) in ("", "file"):
             where = table_location(location)
-            return SparkDirectory(where, file_io_for(where))
-        return SparkDirectory(full, cast(FileIO, _HadoopReads(files)))
+            directory = SparkDirectory(where, file_io_for(where))
+        else:
+            directory = SparkDirectory(full, cast(FileIO, _HadoopReads(files)))
+        torn = directory.torn
     except InvalidOptionError:
-        return None
+        directory, torn = None, []
+    if torn:
+        command = RecoverCommand("TABLE", "TABLE:", checkpoint_location=full)
+        raise lineage_error(torn_log(full, torn), command)
+    if is_direct:
+        OffsetLog(session, location).last()
+    return directory
 
 
 def require_own_table(directory: SparkDirectory | None, sink: BoundSink, opened: Callable[[], Table]) -> None:

@@ -110,7 +110,9 @@ def _is_whole_offset(io: FileIO, path: str, findings: Findings) -> bool:
             "checkpoint-torn",
             path,
             f"the entry of the offset log is damaged or cut short ({error}): Spark cannot start from it",
-            f"{_RESTORE}; where the table does not hold this checkpoint yet, delete the file and Spark plans it anew",
+            f"{_RESTORE}; the newest entry may be deleted (`streamlake recover TABLE --checkpoint-location DIRECTORY --remove-torn`, "
+            "and the start on a local disk does so by itself): Spark plans this checkpoint anew, and what the table has of it is "
+            "compared",
         )
         return False
     return True

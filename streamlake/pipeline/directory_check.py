@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from streamlake.checkpoint.spark_directory import SparkDirectory
+from streamlake.checkpoint.spark_logs import local_home
 from streamlake.checkpoint.table_note import Calls
-from streamlake.commit.lineage import CatalogOption, Finding, RecoverCommand
+from streamlake.commit.findings import torn_log
+from streamlake.commit.lineage import CatalogOption, Finding, RecoverCommand, explained
 from streamlake.commit.marker import property_name, told_by_name
 from streamlake.commit.offset_summary import source_offsets
 from streamlake.commit.unnamed import has_unnamed
@@ -35,11 +37,23 @@ def opened_directory(location: str, points: Points) -> tuple[SparkDirectory | No
     except StreamlakeError as error:
         points.error(CHECKPOINT, str(error))
         return None, False
-    planned, completed = directory.last_planned, directory.last_completed
+    try:
+        planned, completed, torn = directory.last_planned, directory.last_completed, directory.torn
+    except StreamlakeError as error:
+        points.error(CHECKPOINT, str(error))
+        return None, False
     points.right(
         CHECKPOINT,
         f"{location} can be written; job {directory.job_id}, last checkpoint planned {planned}, done {completed}",
     )
+    if torn and local_home(directory.location) is not None:
+        points.warning(
+            CHECKPOINT,
+            f"{torn_log(directory.location, torn).found}. The start deletes them, and their checkpoints are run again",
+        )
+    elif torn:
+        command = RecoverCommand("TABLE", "TABLE:", checkpoint_location=directory.location)
+        points.error(CHECKPOINT, explained(torn_log(directory.location, torn), command))
     return directory, True
 
 

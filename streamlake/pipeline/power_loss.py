@@ -18,8 +18,8 @@ def remove_what_power_took(session: Any, checkpoint_location: str) -> None:
     torn = [] if home is None else remove_torn(home)
     if torn:
         _LOG.warning(
-            "%s: removed %s, which a loss of power has left empty or without its plan; these checkpoints are run again, and what "
-            "the table has of them is skipped",
+            "%s: removed %s, empty, cut short or without its plan, as a loss of power leaves it; these checkpoints are run again, "
+            "and what the table has of them is skipped",
             checkpoint_location,
             ", ".join(torn),
         )

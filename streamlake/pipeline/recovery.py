@@ -148,7 +148,8 @@ class Recovery:
         """Put directory and table back to a checkpoint. Raises InvalidOptionError when one of them cannot go there."""
         self._at.require_in_directory(checkpoint_id)
         marker, snapshot = self._at.table_at(checkpoint_id)
-        gone = [number for number in self.directory.planned if number > checkpoint_id]
+        torn = [int(name.rpartition("/")[2]) for name in self.directory.torn]
+        gone = sorted({number for number in (*self.directory.planned, *torn) if number > checkpoint_id})
         steps = []
         if gone:
             text = (
@@ -176,7 +177,7 @@ class Recovery:
                 "there. Adopt the directory, or restore one that fits the table"
             )
         marker, snapshot = found
-        floor = self._at.floor()
+        floor = min(self._at.floor(), self.directory.last_completed)  # what comes after that is planned again
         if floor > marker.checkpoint_id:
             raise InvalidOptionError(
                 f"the newest snapshot of {self.table.location} that belongs to {self.directory.location} is of checkpoint "

@@ -13,7 +13,7 @@ from streamlake.checkpoint.identity import offsets_digest
 from streamlake.checkpoint.spark_directory import SparkDirectory
 from streamlake.checkpoint.store import CommittableStore
 from streamlake.checkpoint.table_note import NO_CHECKPOINT
-from streamlake.commit.findings import marks_lost, staged_gone
+from streamlake.commit.findings import marks_lost, staged_gone, torn_log
 from streamlake.commit.history import History, marker_of
 from streamlake.commit.lineage import Finding
 from streamlake.commit.marker import JOB_ID, KEY_IDS, Marker
@@ -51,6 +51,9 @@ class RecoveryState:
             self.findings = (marks_lost(table.location),)
         elif not self.findings:
             self.findings = tuple(staged_gone(table.location, each) for each in self.gone)
+        torn = directory.torn
+        if torn:
+            self.findings = (torn_log(directory.location, torn), *self.findings)
 
     def adopted_checkpoint(self) -> int:
         """The last checkpoint that need not be committed any more."""

@@ -26,6 +26,7 @@ from streamlake.checkpoint.store import CommittableStore
 from streamlake.commit import committer, history
 from streamlake.commit.committer import Committer
 from streamlake.commit.history import History
+from streamlake.commit.lineage import Finding
 from streamlake.commit.marker import Fence
 from streamlake.commit.receipt import CommitReceipt
 from streamlake.decode.source_tables import SourceTables, TableCheck
@@ -47,6 +48,7 @@ from streamlake.maintain import reachable_files
 from streamlake.pipeline import (
     commit_queue,
     lineage_check,
+    micro_batch,
     query_identity,
     sink_run,
     source_notes,
@@ -347,6 +349,37 @@ def forget_all_staged(patch: Patch) -> None:
             run.store.remove(committable.identity)
 
     patch.setattr(SinkRun, "forget_before", forget)
+
+
+def check_staged_and_gone(home: Path) -> None:
+    """Spark takes two staged checkpoints for done; then somebody deletes the file of the second one."""
+    LocalStream(home, SOURCE).start(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(micro_batch, "_commit", _fails)
+        patch.setattr(commit_queue.CommitQueue, "_check", lambda queue: None)
+        LocalStream(home, SOURCE, ahead=3).start(2).finish()
+    stream = LocalStream(home, SOURCE)
+    table = open_table(stream.location)
+    store = CommittableStore(table.io, table.locations, stream.directory.job_id)
+    store.remove(stream.identity(2))
+    assert [each.kind.value for each in _findings(stream)] == ["table-older"]
+    with pytest.raises(LineageError, match="what was staged is gone"):
+        stream.start()
+
+
+def _fails(*_: object) -> None:
+    raise CommitConflictError("the driver dies")
+
+
+def _findings(stream: LocalStream) -> tuple[Finding, ...]:
+    directory = stream.directory
+    noted = directory.note(stream.location, stream.branch)
+    return lineage_check.lineage_findings(open_table(stream.location), "main", "p", directory, noted)
+
+
+def nobody_misses_it(patch: Patch) -> None:
+    for module in (lineage_check, sink_run):
+        patch.setattr(module, "lost_staged", lambda *_: None)
 
 
 def check_slow_attempt(home: Path) -> None:
@@ -924,6 +957,7 @@ GUARDS = [
     Guard(
         "T9", "what is staged stays until its successor commits", forget_all_staged, check_staged_successor
     ),
+    Guard("T9", "what is staged and gone is missed", nobody_misses_it, check_staged_and_gone),
     Guard("T10", "attempts name their files apart", one_name_for_all_attempts, check_slow_attempt),
     Guard("T11", "committed wins", no_look_before_writing, check_replay_with_other_rows),
     Guard(
