@@ -8,7 +8,7 @@ that are known, and by reading the checkpoint again for those that are not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame
@@ -133,6 +133,24 @@ class RowTables:
                 ended.topics.pop(name, None)
         return ended
 
+    def meet_again(
+        self, frame: DataFrame, identity: CheckpointIdentity, read: Collection[str]
+    ) -> list[StreamlakeError]:
+        """Before the first records of a run come: open the tables that rows of the topics `read` have gone into so far, one of
+        which may have something staged. What hindered that is returned, and met again with the first records."""
+        known = self._known = self._known or MetTables.of(frame, identity)
+        topics: dict[str, list[str]] = {}
+        for topic in sorted(read):
+            topics.setdefault(self._options.names.of(topic), []).append(topic)
+        ended = RowEndings()
+        fed = {template: tuple(of) for template, of in topics.items() if known.of_family(template)}
+        families = self._families_of(fed, ended)
+        self._met(
+            {name: family for family in families for name in sorted(known.of_family(family.name))}, ended
+        )
+        found = (*ended.errors.values(), *ended.endings.values())
+        return [each for each in found if isinstance(each, StreamlakeError)]
+
     def _pass(
         self,
         frame: DataFrame,
@@ -183,13 +201,18 @@ class RowTables:
             if is_first or step.has_moved(topic, partition):
                 moved[template] = None
 
+        return self._families_of({template: tuple(sorted(topics[template])) for template in moved}, ended)
+
+    def _families_of(self, topics: Mapping[str, tuple[str, ...]], ended: RowEndings) -> list[RowFamily]:
+        """The families of these templates, with all topics of each."""
+
         def family(template: str) -> RowFamily:
-            wanted = tuple(sorted(topics[template]))
             known = self._families.get(template)
+            wanted = topics[template]
             return known if known is not None and known.topics == wanted else self._made(template, wanted)
 
-        found = in_parallel(list(moved), family)
-        for template, each in zip(moved, found, strict=True):
+        found = in_parallel(list(topics), family)
+        for template, each in zip(topics, found, strict=True):
             if isinstance(each, StreamlakeError):
                 ended.errors[template] = each
             else:

@@ -200,7 +200,10 @@ class IcebergTables:
         try:
             with short_interruptions():
                 idle = WhileIdle(
-                    lambda: self._known(source, offsets), frame, checkpoint_id, self._is_one_tables
+                    lambda: self._known(source, offsets, frame, checkpoint_id),
+                    frame,
+                    checkpoint_id,
+                    self._is_one_tables,
                 )
                 offsets.plan(frame, checkpoint_id, idle)
                 identity = checkpoint_identity(frame, checkpoint_id)
@@ -228,17 +231,24 @@ class IcebergTables:
             self.error = error
             raise
 
-    def _known(self, source: KafkaSource, offsets: DirectOffsets) -> list[DirectTable]:
-        """The tables of the topics that were read before this run, at its first micro-batch; then those that it has met. Of
-        tables that rows name, only these."""
-        if self._is_first and self._rows is None and offsets.done is not None:
+    def _known(
+        self, source: KafkaSource, offsets: DirectOffsets, frame: DataFrame, checkpoint_id: int
+    ) -> list[DirectTable]:
+        """The tables of the records that were read before this run, at its first micro-batch; then those that it has met."""
+        if self._is_first and offsets.done is not None:
             assert self._names is not None
-            topics: dict[str, set[str]] = {}
-            for topic, _ in offsets.done.positions:
-                topics.setdefault(self._names.of(topic), set()).add(topic)
-            for met in self._met(source, {name: tuple(sorted(of)) for name, of in topics.items()}):
-                if isinstance(met, StreamlakeError) and not self._is_one_tables(met):
-                    raise met
+            if self._rows is not None:
+                read = {topic for topic, _ in offsets.done.positions}
+                errors = self._rows.meet_again(frame, checkpoint_identity(frame, checkpoint_id), read)
+            else:
+                topics: dict[str, set[str]] = {}
+                for topic, _ in offsets.done.positions:
+                    topics.setdefault(self._names.of(topic), set()).add(topic)
+                met = self._met(source, {name: tuple(sorted(of)) for name, of in topics.items()})
+                errors = [each for each in met if isinstance(each, StreamlakeError)]
+            for error in errors:
+                if not self._is_one_tables(error):
+                    raise error
         return [member.table for member in list(self._members.values())]
 
     def _is_one_tables(self, error: StreamlakeError) -> bool:

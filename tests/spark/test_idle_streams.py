@@ -142,3 +142,47 @@ def test_each_of_many_tables_commits_what_it_has_staged(
     finally:
         query.stop()
     assert ids(topics[2]) == [0]
+
+
+def test_each_of_the_tables_that_rows_name_commits_what_it_has_staged(
+    spark: SparkSession, kafka_broker: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = kafka_broker.create_topic()
+    source = KafkaSource(kafka_broker.bootstrap_servers, topic, schema="id long, country string")
+    checkpoint = str(tmp_path / "checkpoint")
+
+    def ids(country: str) -> list[int]:
+        return sorted(load_table(str(tmp_path / f"of_{country}")).scan().to_arrow()["id"].to_pylist())
+
+    def produce(number: int, *countries: str) -> None:
+        kafka_broker.produce(
+            topic, [json.dumps({"id": number, "country": each}).encode() for each in countries]
+        )
+
+    def start(trigger: dict[str, Any], **settings: Any) -> Any:
+        tables = IcebergTables(str(tmp_path / "of_{row.country}"), max_pending_checkpoints=4, **settings)
+        return tables.start(source, checkpoint_location=checkpoint, trigger=trigger)
+
+    produce(0, "de", "fr", "es")
+    assert start(AVAILABLE_NOW, properties=LONG).awaitTermination(RUN_SECONDS)
+    with monkeypatch.context() as patch:
+        away(patch)
+        query = start(CONTINUOUSLY)
+        produce(1, "de", "fr")
+        wait_until(
+            lambda: SparkDirectory(checkpoint).last_completed >= 1, RUN_SECONDS, "the second checkpoint"
+        )
+        query.stop()
+    assert [ids(country) for country in ("de", "fr", "es")] == [[0], [0], [0]]
+    query = start(CONTINUOUSLY)
+    try:
+        wait_until(lambda: ids("de") == ids("fr") == [0, 1], 60, "what is staged for two tables")
+        assert query.isActive
+        produce(2, "de", "it")
+        query.processAllAvailable()
+        wait_until(lambda: ids("de") == [0, 1, 2], RUN_SECONDS, "what comes later")
+    finally:
+        query.stop()
+    assert (ids("fr"), ids("es"), ids("it")) == ([0, 1], [0], [2])
+    for country in ("de", "fr", "es", "it"):
+        check_table(open_table(str(tmp_path / f"of_{country}")), files_exist=True)
