@@ -25,6 +25,7 @@ from streamlake.errors import (
     TableNotFoundError,
 )
 from streamlake.failpoints import failpoint
+from streamlake.pipeline.before_start import commit_before_start
 from streamlake.pipeline.bound_directory import directory_at, require_own_table
 from streamlake.pipeline.checkpoint_table import CheckpointTable
 from streamlake.pipeline.commit_queue import CommitQueue, queue_limit
@@ -195,14 +196,17 @@ class IcebergSink:
         with self._keeping_errors():
             session = SparkSession.builder.getOrCreate()
             patience = Patience(lambda: self.properties)
-            require_own_table(
-                directory_at(session, checkpoint_location, is_direct=isinstance(source, KafkaSource)),
-                self,
-                lambda: patience.through(lambda: open_table(self.table, self.catalog)),
-            )
+            directory = directory_at(session, checkpoint_location, is_direct=isinstance(source, KafkaSource))
+
+            def opened() -> Table:
+                return patience.through(lambda: open_table(self.table, self.catalog))
+
+            require_own_table(directory, self, opened)
+            if not isinstance(source, KafkaSource):
+                require_records(self.on_error)
+                commit_before_start(session, str(checkpoint_location), directory, self, opened)
         if isinstance(source, KafkaSource):
             return self._start_direct(source, checkpoint_location, trigger, query_name)
-        require_records(self.on_error)
         return start_query(
             self,
             source,
@@ -374,7 +378,7 @@ class IcebergSink:
         summary = {} if self.pipeline else self._unnamed(table, noted, identity, session)
         if noted is not None:
             identity = replace(identity, pipeline=noted.pipelines.get(identity.pipeline, identity.pipeline))
-        run = self._new_run(table, note, query.run_id, identity, session)
+        run = self.new_run(table, note, query.run_id, identity, session)
         run.summary = summary
         if self.on_error == REJECT:
             run.rejects = RejectsRun(
@@ -409,7 +413,7 @@ class IcebergSink:
             require_unread(table.metadata, self.branch, identity, files)
         return files_summary(files)
 
-    def _new_run(
+    def new_run(
         self,
         table: Table,
         note: CheckpointTable,
@@ -417,6 +421,7 @@ class IcebergSink:
         identity: CheckpointIdentity,
         session: SparkSession,
     ) -> SinkRun:
+        """The state of a run that starts on an open table."""
         self.job.check(table.properties)
         evolution = EvolutionOptions.of(self.schema_evolution, self.rename_columns, table.properties)
         renamed(table, evolution)

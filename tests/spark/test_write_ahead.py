@@ -14,6 +14,7 @@ from streamlake.catalog.open import open_table
 from streamlake.commit.committer import Committer
 from streamlake.commit.receipt import CommitReceipt, Outcome
 from streamlake.errors import InvalidOptionError, StorageError
+from streamlake.table.update_properties import UpdateProperties
 from tests.helpers.invariants import check_table
 from tests.helpers.landing import Landing
 from tests.helpers.processes import wait_until
@@ -122,6 +123,43 @@ def test_a_stop_waits_for_no_outage_and_loses_nothing(
     landing.run(landing.sink())
     assert landing.ids() == list(range(landing.rows))
     check_table(open_table(landing.location), files_exist=True)
+
+
+@pytest.mark.parametrize("mode", ["append", "upsert"])
+def test_what_is_staged_is_committed_by_a_start_that_finds_no_record(
+    landing: Landing, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    def away(checkpoint_id: int) -> None:
+        if checkpoint_id >= FILES - 2:
+            raise StorageError("the catalog is away")
+
+    settings: dict[str, Any] = {"mode": mode, "max_pending_checkpoints": 3}
+    if mode == "upsert":
+        settings |= {"key": ["id"], "delete_mode": "equality"}
+    properties = {"commit.retry.num-retries": "1000", "commit.retry.min-wait-ms": "20000"}
+    with monkeypatch.context() as patched:
+        commit_through(patched, away)
+        query = landing.sink(properties=properties, **settings).start(
+            landing.frame(),
+            checkpoint_location=landing.checkpoint,
+            trigger={"processingTime": "0 seconds"},
+        )
+        wait_until(lambda: spark_commits(landing) == FILES, 120, "all checkpoints to be done for Spark")
+        query.stop()
+        update = UpdateProperties(open_table(landing.location))
+        update.set("commit.retry.num-retries", "1").set("commit.retry.min-wait-ms", "10").commit()
+        with pytest.raises(StorageError, match=r"is away\. checkpoint 4 .* is staged, nothing of it is lost"):
+            landing.run(landing.sink(**settings))
+    assert landing.ids() == list(range(20 * (FILES - 2)))
+    landing.run(landing.sink(**settings))
+    assert landing.ids() == list(range(landing.rows))
+    assert spark_commits(landing) == FILES, "no empty micro-batch"
+    landing.land(20)
+    landing.run(landing.sink(**settings))
+    assert landing.ids() == list(range(landing.rows))
+    table = open_table(landing.location)
+    check_table(table, files_exist=True)
+    assert len(table.snapshots) == FILES + 1
 
 
 def test_upserts_by_position_are_refused(landing: Landing) -> None:
