@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from streamlake import ids
 from streamlake.checkpoint.identity import canonical_offset
-from streamlake.checkpoint.offset_entries import DIRECTORY, entry_path, tick_of
+from streamlake.checkpoint.offset_entries import DIRECTORY, entry_from_text, entry_path, tick_of
 from streamlake.checkpoint.source_logs import in_full, reader
 from streamlake.checkpoint.table_note import DIRECTORY as NOTES
 from streamlake.checkpoint.table_note import (
@@ -87,7 +87,8 @@ class SparkDirectory:
         return max(self.completed, default=NO_CHECKPOINT)
 
     def end_offsets(self, checkpoint_id: int) -> tuple[str, ...] | None:
-        """Where a checkpoint ends, as its identity has it; None where the log does not have it (any more), or has it torn.
+        """Where a checkpoint ends, as its identity has it; None where the log does not have it (any more), or has it torn. Where our
+        own log of offsets has the checkpoint, Spark's tick is planned again as what that says.
 
         Raises FeatureUnsupportedError for a log of another version.
         """
@@ -95,9 +96,12 @@ class SparkDirectory:
         try:
             content = self._io.read_bytes(path)
         except MissingFileError:
-            return None
+            content = b""
         if is_torn_plan(content):
-            return None
+            own = self.text(entry_path(checkpoint_id))
+            if own is None:
+                return None
+            return (canonical_offset(entry_from_text(own, self._path(entry_path(checkpoint_id)))),)
         lines = content.decode().rstrip("\n").split("\n")
         if lines[0].strip() != _VERSION:
             raise FeatureUnsupportedError(

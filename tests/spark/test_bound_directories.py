@@ -12,6 +12,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from streamlake import IcebergSink, create_table, load_table
+from streamlake.cli.main import main
 from streamlake.errors import InvalidOptionError, LineageError, StreamlakeError
 from streamlake.pipeline.checkpoint_table import CheckpointTable
 from tests.helpers.landing import DDL, Landing
@@ -58,14 +59,36 @@ def test_a_directory_does_not_go_on_into_another_table(landing: Landing, other: 
     assert landing.ids() == list(range(200))
 
 
-def test_a_plan_that_a_loss_of_power_left_empty_is_made_again(landing: Landing, other: str):
+@pytest.mark.parametrize("left", [b"", b'v1\n{"batchWatermarkMs":0', bytes(40)])
+def test_a_plan_that_a_loss_of_power_left_torn_is_made_again(landing: Landing, other: str, left: bytes):
     """It stands in nobody's way, and was not committed yet."""
     landing.land()
     plans = Path(landing.checkpoint, "offsets")
-    (plans / "2").write_bytes(b"")
+    (plans / "2").write_bytes(left)
     landing.run(landing.sink())
     assert landing.ids() == list(range(300))
-    assert (plans / "2").read_bytes()
+    assert (plans / "2").read_bytes().startswith(b"v1")
+
+
+@pytest.mark.parametrize("left", [b"", b'v1\n{"nextBatch', bytes(29)])
+def test_a_torn_entry_of_the_commit_log_is_made_again(landing: Landing, other: str, left: bytes):
+    """The table knows that it has the checkpoint; Spark alone stops, until a command or `sink.start` removes the entry."""
+    landing.land()
+    done = Path(landing.checkpoint, "commits")
+    (done / "1").write_bytes(left)
+    (done / ".1.crc").unlink(missing_ok=True)
+    if left:
+        with pytest.raises(StreamingQueryException):
+            run(landing, landing.sink())
+        words = ["recover", landing.location, "--checkpoint-location", landing.checkpoint, "--remove-torn"]
+        with pytest.raises(SystemExit) as ended:
+            main([*words, "--yes"])
+        assert ended.value.code == 0
+        run(landing, landing.sink())
+    else:
+        landing.run(landing.sink())
+    assert landing.ids() == list(range(300))
+    assert (done / "1").read_bytes().startswith(b"v1")
 
 
 def test_a_table_that_is_not_there_is_not_made_for_a_directory_that_has_come_some_way(

@@ -48,6 +48,23 @@ def test_a_tick_that_waits_is_not_planned(home: Path) -> None:
     assert directory.last_planned == 3
 
 
+@pytest.mark.parametrize("left", [None, b"", b"v1\n{}\n"])
+def test_a_torn_tick_is_planned_again_as_what_our_own_log_says(home: Path, left: bytes | None) -> None:
+    """So the table, which may hold the checkpoint, does not disagree with the directory."""
+    (home / "offsets" / "3").unlink()
+    (home / "offsets" / "2").unlink()
+    if left is not None:
+        (home / "offsets" / "2").write_bytes(left)
+    directory = SparkDirectory(str(home))
+    assert (directory.last_planned, directory.last_completed, directory.next_checkpoint) == (1, 1, 2)
+    assert source_offsets(directory.end_offsets(2) or ()) == ENDS[2]
+    directory.remove_torn()
+    assert source_offsets(directory.end_offsets(2) or ()) == ENDS[2]
+    assert directory.torn == []
+    assert not (home / "commits" / "2").exists()
+    assert directory.end_offsets(3) is None
+
+
 def test_going_back_forgets_the_entries(home: Path) -> None:
     directory = SparkDirectory(str(home))
     directory.go_back_to(0)
