@@ -75,7 +75,10 @@ class OwnNote:
         self._note = note
         self._location = location
         self._own: tuple[Noted | None, ...] = ()
-        self.others = note.others
+
+    def others(self) -> list[str]:
+        """See CheckpointTable."""
+        return self._note.others()
 
     def goes_on_from(self, noted: Noted | None) -> None:
         """What the run has found there."""
