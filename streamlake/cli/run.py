@@ -6,7 +6,7 @@ import sys
 from importlib import import_module
 
 from streamlake.cli.rendering import human_count, human_size
-from streamlake.commit.receipt import REJECTED_COUNTER, CommitReceipt, Outcome
+from streamlake.commit.receipt import OTHER_TABLES_COUNTER, REJECTED_COUNTER, CommitReceipt, Outcome
 from streamlake.pipeline.pipeline_file import KafkaSettings, load_pipeline
 from streamlake.pipeline.progress import ProgressState
 from streamlake.pipeline.session import started_session
@@ -56,7 +56,7 @@ def receipt_line(receipt: CommitReceipt) -> str:
     """What became of a checkpoint, in one line."""
     head = f"checkpoint {receipt.checkpoint_id}: {receipt.outcome.value}"
     if receipt.outcome is Outcome.EMPTY:
-        return head
+        return head + _changes(receipt)
     if receipt.outcome is Outcome.SKIPPED:
         return f"{head}, in the table already" + (
             f" as snapshot {receipt.snapshot_id}" if receipt.snapshot_id else ""
@@ -68,9 +68,10 @@ def receipt_line(receipt: CommitReceipt) -> str:
 
 
 def _changes(receipt: CommitReceipt) -> str:
-    """What a checkpoint did to rows that were there, how many changes came too late, and what is in the rejects."""
+    """What a checkpoint did to rows that were there, how many changes came too late, what is in the rejects, and what was passed over."""
     told = {name: receipt.counters.get(name, 0) for name in ("updates", "deletes", "late")}
     told["rejects"] = receipt.counters.get(REJECTED_COUNTER, 0)
+    told["of other tables"] = receipt.counters.get(OTHER_TABLES_COUNTER, 0)
     shown = ", ".join(f"{human_count(count)} {name}" for name, count in told.items() if count)
     return f" ({shown})" if shown else ""
 

@@ -9,6 +9,11 @@ from enum import Enum
 REJECTED_COUNTER = "rejected-records"
 """The same in receipts."""
 
+OTHER_TABLE_RECORDS = "streamlake.other-table-records"
+"""In a snapshot's summary: how many records were passed over, as they are of source tables that nobody wants."""
+OTHER_TABLES_COUNTER = "other-table-records"
+"""The same in receipts."""
+
 
 class Outcome(str, Enum):
     """How a checkpoint ended."""

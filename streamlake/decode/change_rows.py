@@ -102,6 +102,7 @@ class ChangeRows:
             rejects=rejects,
             ignored=changes.ignored,
             tombstones=changes.tombstones,
+            named=changes.named,
             table=changes.table,
         )
 

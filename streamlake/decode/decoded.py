@@ -24,7 +24,7 @@ class Decoded:
     values out, and MOVED where rows got another key; `records` (rows,) int64 is the place in `raw` of the record that each
     row comes from.
     `moves` tell rows that got another key. `rejects` are the records that could not be decoded, where they are kept.
-    `ignored`: reason -> records that change no row. `table`: see Changes.
+    `ignored`: reason -> records that change no row. `named`, `table`: see Changes.
     """
 
     raw: pa.RecordBatch
@@ -35,6 +35,7 @@ class Decoded:
     rejects: tuple[Reject, ...] = ()
     ignored: Mapping[str, int] = field(default_factory=dict)
     tombstones: int = 0
+    named: Mapping[str, int] = field(default_factory=dict)
     table: str | None = None
 
     def truncated(self) -> pa.RecordBatch | None:

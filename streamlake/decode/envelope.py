@@ -75,6 +75,8 @@ class Changes:
     rejects: tuple[Reject, ...] = ()
     ignored: Mapping[str, int] = field(default_factory=dict)
     tombstones: int = 0
+    named: Mapping[str, int] = field(default_factory=dict)
+    """Table -> how many records name it, whether they are taken or not, where the option `source-tables` says which are."""
     table: str | None = None
     """The table that the records so far say the topic is of, "" where rows name none; None: none says it. See TableCheck."""
 

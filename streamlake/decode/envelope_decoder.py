@@ -67,7 +67,7 @@ class EnvelopeDecoder:
             beyond = [Reject(place, large[place]) for place in sorted(large)]
             parts.append(part_of_outcomes([], beyond, self.schema))
             records = records.take(np.flatnonzero(~np.isin(records.places, list(large))))
-        records, others = self._wanted(records)
+        records, others, named = self._wanted(records)
         for low, high in blocks(records.values, _BLOCK_BYTES):
             self._block(records, low, high, parts)
         tombstones = np.flatnonzero(raw.column("value").is_null().to_numpy(zero_copy_only=False))
@@ -84,15 +84,18 @@ class EnvelopeDecoder:
             tombstones=len(tombstones),
             moves=_moves(raw, changes),
             ignored=Counter(changes.ignored) + Counter({OTHER_TABLE: others}),
+            named=named,
             table=self._check.said,
         )
 
-    def _wanted(self, records: Records) -> tuple[Records, int]:
-        """The records but those of tables that are passed over, which may look like anything; and how many these are."""
+    def _wanted(self, records: Records) -> tuple[Records, int, dict[str, int]]:
+        """The records but those of tables that are passed over, which may look like anything; how many these are; and how many
+        records name which table."""
         if not self._check.is_filter or not len(records):
-            return records, 0
-        passed = self._check.unwanted(self._names(records))
-        return records.take(np.flatnonzero(~passed)), int(passed.sum())
+            return records, 0, {}
+        names = self._names(records)
+        passed = self._check.unwanted(names)
+        return records.take(np.flatnonzero(~passed)), int(passed.sum()), self._check.counted(names)
 
     def _names(self, records: Records) -> pa.StringArray:
         """The names of the records' tables; null where a record cannot be read."""

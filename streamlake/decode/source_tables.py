@@ -6,7 +6,9 @@ is a reject itself and a truncate say nothing of the topic's table. With the opt
 Invariant: where a topic's table is known, no change of another table becomes a row, or deletes one; where it is not, no truncate counts.
 
 A name is "database.table" or "database.schema.table", behind the name of the server ("server/") where the envelope has one: two
-servers may have tables of one name, and positions in their logs cannot be compared.
+servers may have tables of one name, and positions in their logs cannot be compared. The first "/" ends the server's name, which has
+none itself; a table with one in its name has one in front where no server is named. Letters count as they are, and dots in a
+name are not told from those between names.
 """
 
 from __future__ import annotations
@@ -156,6 +158,12 @@ class TableCheck:
         if self.tables.is_one:
             self._deleted = self._deleted or name
 
+    def counted(self, names: pa.StringArray) -> dict[str, int]:
+        """Table -> how many records name it, where only those of some are taken; none elsewhere."""
+        counts = names.drop_null().value_counts()
+        found = zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True)
+        return {name: count for name, count in found if name}
+
     def unwanted(self, names: pa.StringArray) -> Array:
         """(n,) bool: those that are passed over."""
         found = names.dictionary_encode()
@@ -166,8 +174,7 @@ class TableCheck:
         return passed
 
     def _is_wanted(self, name: str) -> bool:
-        plain = name.rpartition("/")[2]
-        return not self.tables.wanted or any(fnmatchcase(plain, each) for each in self.tables.wanted)
+        return not self.tables.wanted or is_wanted(name, self.tables.wanted)
 
     def _is_unclear(self, name: str) -> bool:
         """Whether it may be a table that is not wanted."""
@@ -185,8 +192,25 @@ class TableCheck:
 
 def is_same_table(one: str, other: str) -> bool:
     """Whether two names are of one table; a server that one of them does not name may be any."""
-    (server, _, table), (its, _, same) = one.rpartition("/"), other.rpartition("/")
+    (server, table), (its, same) = _parts(one), _parts(other)
     return table == same and (not server or not its or server == its)
+
+
+def is_wanted(name: str, wanted: Iterable[str]) -> bool:
+    """Whether a table is one of those; only a pattern with a "/" is compared with the server's name, too."""
+    table = table_of_name(name)
+    return any(fnmatchcase(table, each) or ("/" in each and fnmatchcase(name, each)) for each in wanted)
+
+
+def table_of_name(name: str) -> str:
+    """The name without the server's."""
+    return _parts(name)[1]
+
+
+def _parts(name: str) -> tuple[str, str]:
+    """The names of the server, "" where there is none, and of the table."""
+    server, slash, table = name.partition("/")
+    return (server, table) if slash else ("", name)
 
 
 def event_name(source: Mapping[str, object]) -> str:
@@ -223,7 +247,9 @@ def joined_names(server: pa.Array | None, parts: Sequence[pa.Array]) -> pa.Strin
 def joined_name(server: object, parts: Sequence[object]) -> str:
     """The name of one table; what is no text counts for nothing."""
     table = ".".join(part for part in parts if isinstance(part, str) and part)
-    return f"{server}/{table}" if table and isinstance(server, str) and server else table
+    if table and isinstance(server, str) and server:
+        return f"{server}/{table}"
+    return f"/{table}" if "/" in table else table
 
 
 def kept_sources(properties: Mapping[str, str], table: str) -> dict[str, str]:

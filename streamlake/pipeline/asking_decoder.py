@@ -66,6 +66,7 @@ class AskingDecoder:
         """What the records give when those of which no row is written have not been read before the others; their rows are there,
         too, for others to deal with."""
         kept: Array = np.arange(raw.num_rows)
+        named = decoded.named
         apart: list[pa.RecordBatch] = []
         records: list[Array] = []
         while True:
@@ -90,5 +91,6 @@ class AskingDecoder:
             records=places[order],
             truncates=tuple(replace(each, record=int(kept[each.record])) for each in decoded.truncates),
             moves=(),
+            named=named,
             rejects=tuple(replace(each, record=int(kept[each.record])) for each in decoded.rejects),
         )

@@ -28,11 +28,11 @@ from streamlake.source.kafka_source import KafkaSource
 from streamlake.source.offsets import OffsetRange
 from streamlake.spec.schema import Schema
 
-See = Callable[[pa.RecordBatch, pa.RecordBatch], None]
+See = Callable[[Decoded], None]
 
 
-def not_seen(raw: pa.RecordBatch, rows: pa.RecordBatch) -> None:
-    """For readers that nobody wants to know the times of."""
+def not_seen(decoded: Decoded) -> None:
+    """For readers that nobody wants to know more of than their rows."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class RangeReader:
         return self.source.settings.watermark_column
 
     def rows(self, piece: OffsetRange, see: See = not_seen) -> Iterator[pa.RecordBatch]:
-        """The rows of one range; `see` is called with each raw batch and its rows. Raises SourceError, DataLossError,
+        """The rows of one range; `see` is called with each batch. Raises SourceError, DataLossError,
         DecodeError."""
         return read_range(self.source, self._decoder(piece), piece, see)
 
@@ -195,7 +195,7 @@ def _decoded(
     """The raw batches of a range, decoded; `see` is called with each."""
     for raw in fetch_range(source, piece, parts):
         decoded = decode(raw)
-        see(raw, decoded.rows)
+        see(decoded)
         yield decoded
 
 

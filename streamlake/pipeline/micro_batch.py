@@ -16,7 +16,13 @@ from pyspark.sql import DataFrame
 from streamlake import clock
 from streamlake.checkpoint.committable import Committable
 from streamlake.checkpoint.identity import CheckpointIdentity
-from streamlake.commit.receipt import REJECTED_COUNTER, CommitReceipt, Outcome
+from streamlake.commit.receipt import (
+    OTHER_TABLE_RECORDS,
+    OTHER_TABLES_COUNTER,
+    REJECTED_COUNTER,
+    CommitReceipt,
+    Outcome,
+)
 from streamlake.errors import IndexDamagedError, OutdatedValuesError, StagedUnfitError, StreamlakeError
 from streamlake.failpoints import failpoint
 from streamlake.pipeline.parallel import Ending, in_parallel
@@ -138,7 +144,14 @@ def finish(
     if committable is None:
         run.forget_superseded(identity)
         run.note_passed(identity)
-        empty = CommitReceipt(identity.job_id, identity.checkpoint_id, Outcome.EMPTY, None, write_ms=write_ms)
+        empty = CommitReceipt(
+            identity.job_id,
+            identity.checkpoint_id,
+            Outcome.EMPTY,
+            None,
+            write_ms=write_ms,
+            counters={OTHER_TABLES_COUNTER: run.filtered.count} if run.filtered.count else {},
+        )
         if queue is None or not queue.is_used:
             return empty
         queue.put(lambda: empty)
@@ -160,6 +173,9 @@ def _commit(
         run.rejects.commit(committable.identity)
         rejected = int(committable.summary.get(REJECTED_RECORDS, 0))
         receipt = replace(receipt, counters={**receipt.counters, REJECTED_COUNTER: rejected})
+    passed_over = committable.summary.get(OTHER_TABLE_RECORDS)
+    if passed_over is not None:
+        receipt = replace(receipt, counters={**receipt.counters, OTHER_TABLES_COUNTER: int(passed_over)})
     failpoint("before-commit-note")
     if run.queue is None:
         run.note_commit(committable.identity)

@@ -3,17 +3,21 @@
 A task notes the newest time of each partition as batches pass by; the driver takes the largest of a partition and of these
 the smallest: up to there every partition that had records has come. It is a function of the checkpoint's offsets alone, so a
 replay gives the same. Partitions without records in the checkpoint say nothing, and hold nothing back.
+On the same way goes which source tables records name, where only some are wanted.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamlake.decode.decoded import Decoded
 from streamlake.errors import InvalidOptionError
 from streamlake.source.offsets import OffsetRange
 from streamlake.spec.schema import Schema
@@ -34,19 +38,38 @@ Newest = Mapping[str, int]
 """Topic and partition, as in "orders-3" -> the newest time in it, in milliseconds since 1970."""
 
 
+@dataclass(frozen=True)
+class Findings:
+    """What was found in records. `named`: see Changes."""
+
+    newest: Newest = field(default_factory=dict)
+    named: Mapping[str, int] = field(default_factory=dict)
+
+    def packed(self) -> bytes | None:
+        """As bytes, for `merged`; None for nothing."""
+        return json.dumps([self.newest, self.named]).encode() if self.newest or self.named else None
+
+
 class NewestTimes:
     """Collects the newest times of the batches that a task reads: of the rows' `column`, or without one of the records."""
 
     def __init__(self, column: str | None = None) -> None:
         self._column = column
         self._found: dict[str, int] = {}
+        self._named: Counter[str] = Counter()
 
-    def see(self, piece: OffsetRange, raw: pa.RecordBatch, rows: pa.RecordBatch) -> None:
-        """A raw batch of a range has become these rows."""
+    @property
+    def has_named(self) -> bool:
+        """Whether records have named tables since `taken` was called last."""
+        return bool(self._named)
+
+    def see(self, piece: OffsetRange, decoded: Decoded) -> None:
+        """A batch of a range was read."""
+        self._named.update(decoded.named)
         if self._column is None:
-            times = raw.column("timestamp")
-        elif self._column in rows.schema.names:
-            times = rows.column(self._column)
+            times = decoded.raw.column("timestamp")
+        elif self._column in decoded.rows.schema.names:
+            times = decoded.rows.column(self._column)
         else:
             return
         newest = pc.max(times)
@@ -56,23 +79,26 @@ class NewestTimes:
 
     def taken(self) -> bytes | None:
         """What has been found since the last call; None for nothing."""
-        found, self._found = self._found, {}
-        return json.dumps(found).encode() if found else None
+        found = Findings(self._found, self._named)
+        self._found, self._named = {}, Counter()
+        return found.packed()
 
 
 def together(parts: Iterable[bytes | None]) -> bytes | None:
     """Several findings as one; None for nothing."""
-    found = merged(parts)
-    return json.dumps(found).encode() if found else None
+    return merged(parts).packed()
 
 
-def merged(parts: Iterable[bytes | None]) -> dict[str, int]:
+def merged(parts: Iterable[bytes | None]) -> Findings:
     """What several tasks, or several parts of one, have found."""
     found: dict[str, int] = {}
-    for part in parts:
-        for name, newest in (json.loads(part) if part else {}).items():
+    named: Counter[str] = Counter()
+    for part in filter(None, parts):
+        times, counts = json.loads(part)
+        named.update(counts)
+        for name, newest in times.items():
             found[name] = max(found.get(name, newest), newest)
-    return found
+    return Findings(found, named)
 
 
 def watermark_summary(newest: Newest) -> dict[str, str]:

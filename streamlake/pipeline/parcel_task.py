@@ -64,6 +64,8 @@ def _parcels(intake: Intake, piece: OffsetRange, order: int) -> Parcels:
             if rows.num_rows:
                 yield from noted(intake.route.parcels(rows, order), times.taken())
             order += rows.num_rows
+        if times.has_named:
+            yield packed_note(intake.route.first_slot, order, times.taken(), None)
     except FINAL_ERRORS as error:
         yield packed_error(intake.route.first_slot, order, error)
     return order

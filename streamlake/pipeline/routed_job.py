@@ -124,6 +124,11 @@ class RoutedJob:
                 found.update(self._intake(number, keyed, len(slots) - 1))
         return found
 
+    def pass_over(self, named: Mapping[int, Mapping[str, int]]) -> None:
+        """Note which source tables the records of families name, by the families' numbers."""
+        for number in self._families.keys() & named.keys():
+            self._families[number].family.pass_over(named[number])
+
     def settled(self, outcomes: Outcomes, due: Mapping[int, object]) -> dict[int, StreamlakeError | None]:
         """What tasks tell of the families is noted. Of the tables among `due` whose family was not read as a whole: why, or None
         where they are to be written again; their files are removed."""

@@ -7,6 +7,7 @@ be of any of the tables. Invariant: records are decoded with all columns that on
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -15,6 +16,7 @@ from streamlake.decode.source_tables import PROPERTY, is_same_table, with_source
 from streamlake.errors import InvalidOptionError, NewSchemaError, StreamlakeError
 from streamlake.pipeline.direct_reader import RangeReader, range_reader
 from streamlake.pipeline.family_schema import united
+from streamlake.pipeline.filtered_tables import FilteredTables
 from streamlake.pipeline.row_names import RowRoute, route_columns
 from streamlake.pipeline.sink_run import SinkRun
 from streamlake.pipeline.source_notes import sources_of
@@ -23,6 +25,8 @@ from streamlake.source.kafka_source import KafkaSource
 from streamlake.source.offsets import PartitionOffsets
 from streamlake.spec.schema import Schema
 from streamlake.spec.type_json import schema_from_json
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,7 @@ class RowFamily:
         route.check(source.table_schema)
         self._learnt: list[Schema] = []
         self.sources: dict[str, str] = {}
+        self._filtered = FilteredTables()
         self._reader = range_reader(source, key, route_columns([route], source.schema) if key else ())
 
     @property
@@ -107,6 +112,15 @@ class RowFamily:
         missing = {topic: name for topic, name in known.items() if with_source(kept, topic, name) != kept}
         if missing:
             run.keep_sources(missing)
+
+    def pass_over(self, named: Mapping[str, int]) -> None:
+        """Records name these source tables so often: what of them is passed over is said, as it is no single table's."""
+        wanted = self.source.settings.source_tables
+        self._filtered.see(wanted, named, self.sources.values(), self.name)
+        if self._filtered.count:
+            _LOG.info(
+                "%s: %d records of other source tables were passed over", self.name, self._filtered.count
+            )
 
     def _reading(self, runs: Sequence[SinkRun]) -> RangeReader:
         following = [run for run in runs if run.follower.is_on]

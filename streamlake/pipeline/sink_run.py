@@ -36,6 +36,7 @@ from streamlake.pipeline.checkpoint_table import CheckpointTable, OwnNote
 from streamlake.pipeline.commit_queue import CommitQueue
 from streamlake.pipeline.distribution import distribute
 from streamlake.pipeline.evolution import EvolutionOptions, SchemaFollower
+from streamlake.pipeline.filtered_tables import FilteredTables
 from streamlake.pipeline.lineage_check import (
     KnownDirectory,
     LoggedOffsets,
@@ -75,7 +76,7 @@ class SinkRun:
     A restarted query gets another one, in the same process too: it starts from what is durable. With a `queue`,
     checkpoints are committed by its thread; once there is something in it, only that thread moves the table. `rejects`
     (None: records that cannot become rows are errors) is set before the first checkpoint, `rejected` is how many the one
-    that is being staged has, `newest` how far each partition has come in it. `job`: how its files are written, where that is not
+    that is being staged has, `filtered` what of it was passed over, `newest` how far each partition has come in it. `job`: how its files are written, where that is not
     for the table to say.
     """
 
@@ -112,6 +113,7 @@ class SinkRun:
         self.rejects: Rejects | None = None
         self.rejected = 0
         self.newest: Newest = {}
+        self.filtered = FilteredTables()
         self.summary: Mapping[str, str] = {}
         """Of the query as a whole; in each of its commits."""
         self._empty = 0
@@ -414,7 +416,8 @@ class SinkRun:
         if self.queue is not None:
             extra[FOLLOWS] = self._last_staged
             self._require_free(committable.identity)
-        summary = {**self.summary, **watermark_summary(self.newest), **committable.summary}
+        told = {**watermark_summary(self.newest), **self.filtered.summary()}
+        summary = {**self.summary, **told, **committable.summary}
         if self.rejected and REJECTED_RECORDS not in summary:
             summary = {**summary, REJECTED_RECORDS: str(self.rejected)}
         staged = committable = replace(committable, extra=extra, summary=summary)

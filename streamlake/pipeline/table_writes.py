@@ -104,6 +104,7 @@ def write_tables(
                 unwritten.add(number)
         again: dict[int, bool] = {}
         outcomes = job.run()
+        routed.pass_over({number: merged(parts).named for number, parts in job.newest.items()})
         left_out = routed.settled(outcomes, due)
         again.update({number: False for number, error in left_out.items() if error is None})
         found.update({number: error for number, error in left_out.items() if error is not None})
@@ -122,7 +123,12 @@ def write_tables(
                     errors = [error]
             if not errors:
                 found[number] = results
-                run.newest = merged(job.newest.get(routed.told_by(number), ()))
+                told_of = merged(job.newest.get(routed.told_by(number), ()))
+                run.newest = told_of.newest
+                if writes[number].part is None:
+                    wanted = writes[number].reader.source.settings.source_tables
+                    known = sources_of(run.table).values() if wanted else ()
+                    run.filtered.see(wanted, told_of.named, known, run.table.location)
                 continue
             run.discard(path for result in results for path in result.paths)
             if rejects is not None:

@@ -14,6 +14,7 @@ from streamlake.decode.nulled_values import nulled_columns
 from streamlake.errors import DecodeError, StreamlakeError
 from streamlake.pipeline.check_points import Points
 from streamlake.pipeline.direct_reader import parts_read, row_decoder
+from streamlake.pipeline.filtered_tables import unmet
 from streamlake.source.cluster import Cluster, Topics
 from streamlake.source.fetcher import fetch_range
 from streamlake.source.kafka_source import KafkaSource
@@ -89,12 +90,13 @@ def check_records(
         return
     read = 0
     values: list[bytes] = []
+    named: Counter[str] = Counter()
     for piece in pieces:
         decoder = row_decoder(patient, key, topic=piece.topic, sources=sources)
         try:
             for raw in fetch_range(patient, piece, parts_read(patient)):
                 read += raw.num_rows
-                decoder.decode(raw)
+                named.update(decoder.decode(raw).named)
                 values += [value for value in raw.column("value").to_pylist() if value is not None]
         except DecodeError as error:
             tell = points.warning if rejects else points.error
@@ -107,6 +109,8 @@ def check_records(
             continue
         return
     _warn_of_nulls(patient, values, points)
+    for text in unmet(patient.settings.source_tables, named).values():
+        points.warning(RECORDS, text)
     if lacks_documents(patient.format, values, patient.settings.decode):
         points.error(
             RECORDS,

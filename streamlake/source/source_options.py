@@ -13,6 +13,7 @@ from streamlake.options import ShownFields, check_option_names
 from streamlake.records import MAX_RECORD_BYTES
 from streamlake.source.client_options import PREFIX, client_options
 from streamlake.source.offsets import Partition, flatten
+from streamlake.source.table_patterns import parse_table_patterns
 
 EARLIEST, LATEST = -2, -1
 """In explicit starting offsets: the first offset there is, and the one after the last."""
@@ -95,7 +96,7 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
         include_prefix=own.get("include-prefix", ""),
         inference_sample_size=_count(own, "inference-sample-size", 1_000) or 0,
         partial_update=_flag(own, "partial-update", default=False),
-        source_tables=tuple(filter(None, map(str.strip, own.get("source-tables", "").split(",")))),
+        source_tables=parse_table_patterns(own["source-tables"]) if "source-tables" in own else (),
         watermark_column=own.get("watermark-column") or None,
         max_record_bytes=_count(options, "record.max-bytes", MAX_RECORD_BYTES) or 0,
         client=client_options(options),

@@ -13,6 +13,7 @@ import pytest
 from streamlake import IcebergTables, KafkaSource, load_table
 from streamlake.catalog.open import open_table
 from streamlake.cli import main as cli
+from streamlake.cli.run import receipt_line
 from streamlake.errors import DecodeError, InvalidOptionError
 from streamlake.pipeline.verification import verify
 from tests.helpers.invariants import check_table
@@ -21,6 +22,7 @@ from tests.helpers.kafka_stream import KafkaStream
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from streamlake.commit.receipt import CommitReceipt
     from tests.helpers.broker import KafkaBroker
 
 ORDERS = "id bigint not null, customer string not null, amount decimal(10,2), note string"
@@ -205,7 +207,7 @@ class Shards:
                 self.broker.create_topic(topic)
         self.broker.produce(topic, [(None if id is None else json.dumps({"id": id}).encode(), value)])
 
-    def run(self, **options: Any) -> None:
+    def run(self, **options: Any) -> list[CommitReceipt]:
         """All shards into the table that their topics' names end with."""
         pattern = rf"{self.name}\.(?P<shard>s\d)\.(?P<table>.+)"
         given = options.pop("options", {})
@@ -226,6 +228,7 @@ class Shards:
             query.stop()
             if tables.error is not None:
                 raise tables.error
+        return list(tables.receipts)
 
     def rows(self, table: str = "orders") -> list[tuple[int, str]]:
         found = load_table(f"{self.home}/{table}").scan().to_arrow().to_pylist()
@@ -289,8 +292,22 @@ def test_a_topic_of_several_tables_is_not_one_of_one(shards: Shards) -> None:
     ):
         shards.run()
     shards.send(1, "c", 13, 3)
-    shards.run(options={"source-tables": "shop.public.orders"})
+    wanted = {"source-tables": "shop.public.orders"}
+    receipts = shards.run(options=wanted)
     assert shards.rows() == [(1, "s1"), (2, "s1"), (3, "s1")]
+    assert sum(receipt.counters.get("other-table-records", 0) for receipt in receipts) == 1
+    shards.send(1, "d", 14, 1, table="products")
+    shards.send(1, "c", 15, 4)
+    *_, receipt = shards.run(options=wanted)
+    assert shards.rows() == [(1, "s1"), (2, "s1"), (3, "s1"), (4, "s1")]
+    assert receipt.counters["other-table-records"] == 1
+    assert "committed, 1 rows (1 of other tables), " in receipt_line(receipt)
+    head = open_table(f"{shards.home}/orders").metadata.current_snapshot
+    assert head.summary["streamlake.other-table-records"] == "1"
+    shards.send(1, "d", 16, 1, table="products")
+    shards.send(1, "c", 17, 5, table="products")
+    *_, receipt = shards.run(options=wanted, on_error="reject")
+    assert receipt_line(receipt) == f"checkpoint {receipt.checkpoint_id}: empty (2 of other tables)"
 
 
 def test_rows_that_name_their_tables_come_of_one_source_too(shards: Shards) -> None:

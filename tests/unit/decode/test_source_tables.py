@@ -16,9 +16,11 @@ from streamlake.decode.source_tables import (
     OTHER_TABLE,
     PROPERTY,
     SourceTables,
+    is_same_table,
     joined_name,
     joined_names,
     kept_sources,
+    table_of_name,
 )
 from streamlake.errors import DataInvalidError, DecodeError, NewSchemaError, NewSourceError
 from streamlake.pipeline import direct_reader
@@ -121,6 +123,11 @@ def test_those_that_the_option_names_are_taken_and_others_passed_over(format: st
         found = decoded(format, values, SourceTables(wanted))
         assert found.rows.column("id").to_pylist() == list(range(30))
         assert found.ignored == {OTHER_TABLE: 59}
+        assert {table_of_name(name): count for name, count in found.named.items()} == {
+            "shop.users": 30,
+            "shop.products": 29,
+            "shop.log": 30,
+        }
         assert [each.record for each in found.rejects] == [4]
     both = decoded(
         format, [change("shop.users", 1), change("shop.old_users", 2)], SourceTables(("shop.*users",))
@@ -142,6 +149,39 @@ def test_servers_are_told_apart_where_they_are_named() -> None:
     # One name in the option does not say which server, several do not say that it matters.
     assert len(decoded("debezium-json", values, SourceTables(("shop.users",))).rejects) == 1
     assert decoded("debezium-json", values, SourceTables(("shop.users*",))).rejects == ()
+
+
+def test_a_wanted_name_may_have_its_server() -> None:
+    values = [debezium("shop.users", 1), debezium("shop.users", 2, server="b")]
+    for wanted in (("b/shop.users",), ("b/*",), ("b/shop.users", "c/shop.users")):
+        found = decoded("debezium-json", values, SourceTables(wanted))
+        assert (found.rows.column("id").to_pylist(), found.ignored) == ([2], {OTHER_TABLE: 1})
+    assert decoded("debezium-json", values, SourceTables(("b*",))).rows.num_rows == 0
+
+
+def named(database: str, table: str, server: str | None, id: int) -> dict[str, Any]:
+    event = debezium("x.y", id, server=server)
+    return {**event, "source": {**event["source"], "db": database, "table": table}}
+
+
+@pytest.mark.parametrize("count", [1, 20])
+def test_names_with_marks_in_them(count: int) -> None:
+    """As the database has them: nothing is unquoted, folded or cut."""
+    for database, table in (("my.db", "t"), ("db", "a/b"), ("Db", "T"), ("d", 'q"'), ("d", "x y")):
+        name = f"{database}.{table}"
+        for server in ("a", None):
+            values = [named(database, table, server, at) for at in range(count)]
+            values += [named("db", "b", server, 90), named("a", "b", server, 91), named("d", "t", server, 92)]
+            found = decoded("debezium-json", values, SourceTables((name.replace('"', "?"),)))
+            assert found.rows.column("id").to_pylist() == list(range(count)), name
+            assert found.ignored == {OTHER_TABLE: 3}
+            # A record that names no server may be of any.
+            values = [*values[:count], named(database, table, None, 50), named(database, table, "a", 51)]
+            values.append(named(database, table, "b", 52))
+            found = decoded("debezium-json", values)
+            assert [each.record for each in found.rejects] == [count + 2], name
+        assert is_same_table(joined_name(None, [database, table]), joined_name("s", [database, table]))
+    assert not is_same_table(joined_name(None, ["db", "a/b"]), joined_name("db.a", ["b"]))
 
 
 def test_canals_truncate_of_another_table() -> None:
@@ -387,7 +427,7 @@ def test_what_is_asked_is_answered_whatever_else_ended_tasks() -> None:
 
 
 def test_names_in_bulk_are_those_of_single_records() -> None:
-    texts = [None, "", "a", "b.c"]
+    texts = [None, "", "a", "b.c", "d/e"]
     rows = [(server, database, table) for server in texts for database in texts for table in texts]
     columns = [pa.array([row[at] for row in rows], pa.string()) for at in range(3)]
     assert joined_names(columns[0], columns[1:]).to_pylist() == [joined_name(row[0], row[1:]) for row in rows]

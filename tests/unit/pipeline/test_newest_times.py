@@ -5,9 +5,11 @@ from __future__ import annotations
 from datetime import date, datetime, timezone
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
+from streamlake.decode.decoded import Decoded
 from streamlake.errors import InvalidOptionError
 from streamlake.pipeline.newest_times import (
     NewestTimes,
@@ -40,26 +42,30 @@ def rows(values: list[Any], type_: pa.DataType | None = None) -> pa.RecordBatch:
     return pa.record_batch({"at": pa.array(values, type_)})
 
 
+def batch(raw: pa.RecordBatch, rows: pa.RecordBatch, **named: int) -> Decoded:
+    return Decoded(raw, rows, np.zeros(rows.num_rows, dtype=np.int64), named=named)
+
+
 def test_the_newest_of_each_partition() -> None:
     times = NewestTimes()
-    times.see(P0, raw(5_000, 7_250, None), rows([]))
-    times.see(P1, raw(6_000), rows([]))
+    times.see(P0, batch(raw(5_000, 7_250, None), rows([])))
+    times.see(P1, batch(raw(6_000), rows([])))
     first = times.taken()
     assert times.taken() is None
-    times.see(P0, raw(7_000), rows([]))
+    times.see(P0, batch(raw(7_000), rows([])))
     found = merged([first, None, times.taken()])
-    assert found == {"t-0": 7_250, "t-1": 6_000}
-    assert watermark_summary(found) == {"streamlake.watermark-ms": "6000"}
+    assert found.newest == {"t-0": 7_250, "t-1": 6_000}
+    assert watermark_summary(found.newest) == {"streamlake.watermark-ms": "6000"}
     assert merged([together([first, None])]) == found
 
 
 def test_nothing_was_read() -> None:
     times = NewestTimes()
-    times.see(P0, raw(None), rows([]))
-    times.see(P0, raw(), rows([]))
+    times.see(P0, batch(raw(None), rows([])))
+    times.see(P0, batch(raw(), rows([])))
     assert times.taken() is None
     assert together([None]) is None
-    assert watermark_summary(merged([None])) == {}
+    assert watermark_summary(merged([None]).newest) == {}
 
 
 @pytest.mark.parametrize(
@@ -73,14 +79,14 @@ def test_nothing_was_read() -> None:
 )
 def test_a_column(values: list[Any], type_: pa.DataType, expected: int) -> None:
     times = NewestTimes("at")
-    times.see(P0, raw(1), rows(values, type_))
-    times.see(P0, raw(1), rows([None], type_))
-    assert merged([times.taken()]) == {"t-0": expected}
+    times.see(P0, batch(raw(1), rows(values, type_)))
+    times.see(P0, batch(raw(1), rows([None], type_)))
+    assert merged([times.taken()]).newest == {"t-0": expected}
 
 
 def test_rows_without_the_column_say_nothing() -> None:
     times = NewestTimes("other")
-    times.see(P0, raw(1), rows([1]))
+    times.see(P0, batch(raw(1), rows([1])))
     assert times.taken() is None
 
 
@@ -91,3 +97,15 @@ def test_only_times_will_do() -> None:
     for name, problem in (("ta", "no column"), ("id", "is long"), ("s.at", "no column")):
         with pytest.raises(InvalidOptionError, match=f"{name}.*{problem}"):
             require_watermark_column(name, schema)
+
+
+def test_tables_that_records_name_are_counted() -> None:
+    times = NewestTimes()
+    assert not times.has_named
+    times.see(P0, batch(raw(5), rows([]), one=2, two=1))
+    assert times.has_named
+    first = times.taken()
+    assert not times.has_named
+    times.see(P1, batch(raw(None), rows([]), two=3))
+    found = merged([together([first, None]), None, times.taken()])
+    assert (found.named, found.newest) == ({"one": 2, "two": 4}, {"t-0": 5})

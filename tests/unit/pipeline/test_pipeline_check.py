@@ -475,3 +475,23 @@ def test_no_write_access(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("os.access", lambda path, mode: False)
     with pytest.raises(StorageError, match="may not create files"):
         require_writable(str(tmp_path / "a"))
+
+
+def test_a_source_table_that_no_record_is_of(world: World) -> None:
+    def change(table: str) -> bytes:
+        return json.dumps(
+            {"database": "shop", "table": table, "type": "insert", "ts": 1, "data": {"id": 1}}
+        ).encode()
+
+    world.values = [change("users"), change("log")]
+    keyed = {"sink": "mode: upsert, key: [id], create: true"}
+    source = "schema: id long not null\n    format: maxwell-json\n    options: {{source-tables: {}}}"
+    (told,) = [
+        each.told
+        for each in world.found(source=source.format("shop.Users"), **keyed).values()
+        if each.verdict is Verdict.WARNING
+    ]
+    assert "no record is of the table 'shop.Users'" in told
+    assert "did you mean 'shop.users'?" in told
+    found = world.found(source=source.format("shop.users"), **keyed)
+    assert {each.verdict for each in found.values()} == {Verdict.RIGHT}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -484,3 +485,22 @@ def test_a_table_that_lacks_what_the_stream_needs_is_an_error(made: Make) -> Non
         with pytest.raises(SchemaMismatchError, match="v"):
             stream.take(row(3, "a"), row(4, "b"))
         assert [stream.ids(name) for name in names] == [[1, 3], [2]]
+
+
+def test_source_tables_that_are_passed_over_are_told_of(made: Make, caplog: pytest.LogCaptureFixture) -> None:
+    stream = made(format="debezium-json", mode="upsert", key=["id"])
+    others = [of_source(event("c", None, row(10 + at, "a"), 1), "u") for at in range(3)]
+    for wanted, ids, warnings in (("public.t", [1], 0), ("public.T", None, 1)):
+        own = {"source-tables": wanted}
+        options = {"source": KafkaSource("h:1", "events", schema=DDL, format="debezium-json", options=own)}
+        stream.restart(**options)
+        with caplog.at_level(logging.INFO):
+            caplog.clear()
+            stream.take(*others, event("c", None, row(1, "a"), 1))
+            stream.take(*others)
+        assert stream.ids("e_a") == (ids or [1])
+        told = [
+            each.getMessage() for each in caplog.records if "no record is of the table" in each.getMessage()
+        ]
+        assert len(told) == warnings
+        assert any("3 records of other source tables were passed over" in each for each in caplog.messages)
