@@ -39,6 +39,9 @@ PARTITION = "3"
 class _Note:
     """No checkpoint directory."""
 
+    def read(self) -> None:
+        """There is none."""
+
     def write(self, noted: Any) -> None: ...
 
 

@@ -105,6 +105,9 @@ def _by_slot(parcels: LocalFrame, slots: int) -> LocalFrame:
 class _Note:
     command = None
 
+    def read(self) -> None:
+        """There is none."""
+
     def write(self, noted: Any) -> None: ...
 
 
@@ -118,7 +121,7 @@ class _Sink(IcebergSink):
         if run is None:
             session = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=1))
             table = self._table(schema, create=True)
-            run = self._new_run(table, cast(Any, _Note()), ids.new_uuid(), identity, cast(Any, session))
+            run = self.new_run(table, cast(Any, _Note()), ids.new_uuid(), identity, cast(Any, session))
             if hasattr(run, "_session"):
                 run._session = None
             if self.on_error == "reject":

@@ -52,7 +52,7 @@ def opened(table: Table, **arguments: Any) -> SinkRun:
     """The run that the sink makes for a query."""
     sink = IcebergSink(table.location, pipeline="p", **arguments)
     note: Any = SimpleNamespace(command=None)
-    return sink._new_run(table, note, "run", IDENTITY, SESSION)
+    return sink.new_run(table, note, "run", IDENTITY, SESSION)
 
 
 def written(table: Table, **arguments: Any) -> tuple[DataFile, ...]:
