@@ -90,9 +90,9 @@ def write_manifest(
         _metadata(format_version, spec, schema, content),
         compression,
     )
+    layout = EntryLayout(format_version, partition_type)
     for entry in entries:
         _check_entry(entry, path, spec, content)
-    layout = EntryLayout(format_version, partition_type)
     if any(isinstance(entry, EncodedEntry) for entry in entries):
         for block in blocks(_encoded(entry, layout, path) for entry in entries):
             writer.write_block(block)

@@ -85,13 +85,15 @@ class NewDeletes:
         for manifest in manifests if self._targets else ():
             for entry in files.written_entries(manifest):
                 file = entry.data_file
-                if not entry.is_live:
-                    continue
-                if file.is_data:
+                if file.file_path in self._targets and entry.is_live and file.is_data:
                     self._require_same_place(file.file_path, file, table)
-                    continue
-                new = vectors.get(file.referenced_data_file or "") if file.is_deletion_vector else None
-                if new is not None and new.identity != file.identity:
+                new = vectors.get(file.referenced_data_file or "")
+                if (
+                    new is not None
+                    and entry.is_live
+                    and file.is_deletion_vector
+                    and new.identity != file.identity
+                ):
                     raise ConflictValidationError(
                         f"{table}: {file.referenced_data_file} would have two deletion vectors, the one in"
                         f" {file.file_path} is not replaced; read the table again, merge both and redo the change"

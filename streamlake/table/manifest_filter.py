@@ -8,7 +8,7 @@ that some but not all rows of a file match is an error (spec: Manifest Entry Fie
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -129,10 +129,12 @@ class ManifestFilter:
         live = self._files.live(manifest)
         if self._rules.by_name_only and self._rules.files.keys().isdisjoint(live.paths):
             return manifest, []
-        kept: list[EncodedEntry] = []
-        removed: list[EncodedEntry] = []
-        for entry in live.entries:
-            (removed if self._goes(entry, base, matcher) else kept).append(entry)
+        if self._rules.by_name_only:
+            removed, kept = _parted(live, self._rules.files)
+        else:
+            removed, kept = [], []
+            for entry in live.entries:
+                (removed if self._goes(entry, base, matcher) else kept).append(entry)
         if not removed:
             return manifest, []
         if self._rules.fail_any_delete:
@@ -234,20 +236,23 @@ class ManifestFilter:
         oldest: int,
     ) -> bool:
         file = entry.data_file
-        if file.identity in self._rules.deletes:
+        if (file.file_path, file.content_offset) in self._rules.deletes:
             return True
-        if file.deletes_from in paths:
+        if paths and file.deletes_from in paths:
             return True
         if entry.sequence_number is not None and 0 < entry.sequence_number < oldest:
             return True
+        if self._rules.by_name_only:
+            return False
         if partition_key(file.spec_id, file.partition) in self._rules.partitions:
             return True
         return matcher.partition_must_match(file, base.spec_by_id(file.spec_id))
 
     def _refuse_second_vectors(self, kept: Iterable[ManifestEntry], base: TableMetadata) -> None:
-        for entry in kept:
+        vectors = self._rules.vectors
+        for entry in kept if vectors else ():
             file = entry.data_file
-            if file.is_deletion_vector and file.referenced_data_file in self._rules.vectors:
+            if file.referenced_data_file in vectors and file.is_deletion_vector:
                 raise ConflictValidationError(
                     f"{base.location}: {file.referenced_data_file} has a deletion vector that the new one does not"
                     f" replace (in {file.file_path}, at {file.content_offset}); read the table again, merge both and"
@@ -279,6 +284,12 @@ class _Targets:
         tuples = self._tuples.get(manifest.partition_spec_id)
         spec = base.spec_by_id(manifest.partition_spec_id)
         return tuples is not None and may_contain(manifest, tuples, spec, base.schema)
+
+
+def _parted(live: LiveEntries, paths: Container[str]) -> tuple[list[EncodedEntry], list[EncodedEntry]]:
+    """The entries of files with these paths, and the others."""
+    gone = [entry for entry in live.entries if entry.data_file.file_path in paths]
+    return gone, [entry for entry in live.entries if entry.data_file.file_path not in paths]
 
 
 def _distinct(spec_id: int, partitions: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
