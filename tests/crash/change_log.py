@@ -6,7 +6,7 @@ Everything follows from a checkpoint's number, so the oracle needs no record of 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -88,9 +88,14 @@ def _last_input(snapshot: Snapshot) -> int:
     return int(offset.get("logOffset", checkpoint))
 
 
-def expected_rows(table: Table, mode: str) -> list[Row]:
-    """What a table with this history holds, sorted: its snapshots' changes, one after the other."""
+def expected_rows(table: Table, mode: str, found: Collection[Row] = ()) -> list[Row]:
+    """What a table with this history holds, sorted: its snapshots' changes, one after the other.
+
+    Of several files in one checkpoint Spark says which is read first, not their names or times: where both change a key, `found`
+    decides which of the two ends is the right one.
+    """
     rows: dict[int, list[Row]] = {}
+    ends: dict[int, list[list[Row]]] = {}
     taken = 0
     for snapshot in table.snapshots:
         if FOREIGN in snapshot.summary:
@@ -98,11 +103,24 @@ def expected_rows(table: Table, mode: str) -> list[Row]:
                 rows.setdefault(row[0], []).append(row)
             continue
         last = _last_input(snapshot)
-        for change in (each for number in range(taken, last + 1) for each in changes(number, mode)):
-            rows.pop(change.id, None)
-            if change.op != "-D":
-                rows[change.id] = [(change.id, change.part, change.payload)]
+        choices: dict[int, list[list[Row]]] = {}
+        for number in range(taken, last + 1):
+            after: dict[int, list[Row]] = {}
+            for change in changes(number, mode):
+                row = (change.id, change.part, change.payload)
+                after[change.id] = [] if change.op == "-D" else [row]
+            for key, left in after.items():
+                choices.setdefault(key, []).append(left)
+                rows[key] = list(left)
+        ends.update(choices)
         taken = last + 1
+    seen = set(found)
+    for key, choices in ends.items():
+        own = [row for row in rows[key] if row not in choices[-1]]  # of other writers, after the checkpoint
+        present = [left for left in choices if left and seen.issuperset(left)]
+        absent = [left for left in choices if not left]
+        if len(choices) > 1 and not seen.issuperset(choices[-1] or [(key, -1, "")]):
+            rows[key] = [*(present or absent or [choices[-1]])[0], *own]
     return sorted(row for of_key in rows.values() for row in of_key)
 
 

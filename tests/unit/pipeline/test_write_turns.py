@@ -19,6 +19,8 @@ class _Run(UpsertRun):
         self.is_shuffled = False
         self.rebuilds = 0
         self.turns = 0
+        self.table = SimpleNamespace(location="/t")  # type: ignore[assignment]
+        self.filtered = SimpleNamespace(see=lambda *_: None)  # type: ignore[assignment]
 
     @property
     def rejects(self) -> None:  # type: ignore[override]
@@ -64,6 +66,7 @@ def test_a_damaged_index_is_rebuilt_once_although_its_rows_are_misplaced(
     monkeypatch.setattr(table_writes, "_intended", lambda write, frame: write)
     monkeypatch.setattr(table_writes, "_ready", ready)
     monkeypatch.setattr(table_writes, "_Job", Job)
-    write = SimpleNamespace(run=run, part=None, identity=None)
+    source = SimpleNamespace(settings=SimpleNamespace(source_tables=()))
+    write = SimpleNamespace(run=run, part=None, identity=None, reader=SimpleNamespace(source=source))
     assert table_writes.write_tables(None, [write]) == [[]]  # type: ignore[arg-type,list-item]
     assert run.rebuilds == 1
