@@ -13,9 +13,16 @@ import json
 from collections.abc import Callable
 
 from streamlake import ids
-from streamlake.checkpoint.identity import canonical_offset
+from streamlake.checkpoint.identity import canonical_offset, offsets_digest
 from streamlake.checkpoint.offset_entries import DIRECTORY, entry_from_text, entry_path, tick_of
 from streamlake.checkpoint.source_logs import in_full, reader
+from streamlake.checkpoint.table_log import DIRECTORY as TABLES
+from streamlake.checkpoint.table_log import (
+    logged_table,
+    newest_written,
+    table_log_path,
+    table_log_to_bytes,
+)
 from streamlake.checkpoint.table_note import DIRECTORY as NOTES
 from streamlake.checkpoint.table_note import (
     NO_CHECKPOINT,
@@ -42,6 +49,7 @@ class SparkDirectory:
     def __init__(self, location: str, io: FileIO | None = None) -> None:
         self.location = table_location(location)
         self._io = file_io_for(self.location) if io is None else io
+        self._written: tuple[int, dict[str, int]] | None = None
         try:
             obj = json.loads(self._io.read_bytes(f"{self.location}/metadata"))
             self.job_id = str(obj["id"])
@@ -138,8 +146,41 @@ class SparkDirectory:
         """Those beside this one, as messages name them."""
         return shown_tables(each for each in self.noted_tables() if each != (table, branch))
 
-    def write_note(self, noted: Noted, table: str, branch: str) -> None:
+    def write_note(self, noted: Noted, table: str, branch: str, agreed: int | None = None) -> None:
+        """Write the note about a table. `agreed`: a person has chosen what the table lacks, so that nothing after this checkpoint
+        is expected of it, either."""
+        if agreed is not None:
+            self._agree_on_written(table, branch, agreed)
         self._io.write_bytes(self._path(note_path(table, branch)), note_to_bytes(noted, table, branch))
+
+    def written(self, table: str, branch: str) -> int:
+        """The last checkpoint that the directory's query has written to one of its many tables, of those that are done."""
+        return self._all_written().get(logged_table(table, branch), NO_CHECKPOINT)
+
+    def _agree_on_written(self, table: str, branch: str, checkpoint_id: int) -> None:
+        written, name = self._all_written(), logged_table(table, branch)
+        if written.get(name, NO_CHECKPOINT) > checkpoint_id:
+            done = self.next_checkpoint - 1
+            content = {**written, name: checkpoint_id}
+            self.replace(
+                table_log_path(done),
+                table_log_to_bytes(self.job_id, self._digest_of(done) or "", content),
+            )
+            self._written = None
+
+    def _all_written(self) -> dict[str, int]:
+        done = self.next_checkpoint - 1
+        if self._written is None or self._written[0] != done:
+            numbers = (number for number in self._numbers(TABLES) if number <= done)
+            written = newest_written(
+                numbers, lambda number: self.text(table_log_path(number)), self.job_id, self._digest_of
+            )
+            self._written = done, written
+        return self._written[1]
+
+    def _digest_of(self, checkpoint_id: int) -> str | None:
+        offsets = self.end_offsets(checkpoint_id)
+        return None if offsets is None else offsets_digest(offsets)
 
     def go_back_to(self, checkpoint_id: int) -> None:
         """Forget every checkpoint after `checkpoint_id` (NO_CHECKPOINT: all of them, with their state), so that Spark
@@ -155,6 +196,10 @@ class SparkDirectory:
                     if log == "offsets":
                         self._io.delete(self._path(entry_path(number)))
                     self._io.delete(self._path(f"{log}/{number}"))
+        for number in reversed(self._numbers(TABLES)):
+            if number > checkpoint_id:
+                self._io.delete(self._path(table_log_path(number)))
+        self._written = None
         if checkpoint_id == NO_CHECKPOINT:
             for info in list(self._io.list_prefix(self._path("state"))):
                 self._io.delete(info.path)

@@ -102,6 +102,20 @@ def staged_lost(location: str, staged_id: int, marker: Marker | None) -> Finding
     )
 
 
+def written_lost(location: str, written: int, marker: Marker | None, common: int | None = None) -> Finding:
+    """A checkpoint that a query of many tables has written to one of them is neither in it nor staged."""
+    held = (
+        "no checkpoint of it" if marker is None else f"nothing newer than checkpoint {marker.checkpoint_id}"
+    )
+    return replace(
+        table_older(location, written, marker, common),
+        found=f"the query of this checkpoint directory has written checkpoint {written} to {location}, but the table holds {held}, and "
+        "it is not staged: an older state of the table was put in its place, or what was staged was deleted",
+        by_hand="restore the newer state of the table, with its metadata folder. A directory that goes back does so for all of its "
+        "query's tables: those that hold more are refused then, and go back in the same way",
+    )
+
+
 def staged_unfit(location: str, staged_id: int, marker: Marker | None, reason: str) -> Finding:
     """A checkpoint that Spark was told to be done while it was only staged cannot be committed any more."""
     held = (

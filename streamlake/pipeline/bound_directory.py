@@ -107,10 +107,12 @@ def own_findings(
     try:
         table = opened()
     except TableNotFoundError:
-        if done < 0 or calls is not Calls.EVERY:
+        if done < 0:
             return (), command
         if noted is not None:
             return (table_gone(sink.table, noted.table_uuid),), command
+        if calls is not Calls.EVERY:
+            return (), command
         if not sink.create:
             raise
         return (other_table(named, done, directory.other_tables(named, sink.branch)),), command

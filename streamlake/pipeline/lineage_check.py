@@ -8,9 +8,10 @@ commit does not end has one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from streamlake.checkpoint.committable import Committable
 from streamlake.checkpoint.identity import CheckpointIdentity, offsets_digest
 from streamlake.checkpoint.spark_directory import SparkDirectory
 from streamlake.checkpoint.store import CommittableStore
@@ -24,6 +25,7 @@ from streamlake.commit.findings import (
     staged_lost,
     table_older,
     table_replaced,
+    written_lost,
 )
 from streamlake.commit.history import History, committed_snapshot, marker_of
 from streamlake.commit.lineage import Finding
@@ -39,13 +41,17 @@ LoggedOffsets = Callable[[int], tuple[str, ...] | None]
 @dataclass(frozen=True)
 class KnownDirectory:
     """What a directory says: its note about the table, the checkpoint that comes next, its offset log (None: not asked), the
-    other tables that it has notes about (asked only where it matters), and for which checkpoints the table is called."""
+    other tables that it has notes about (asked only where it matters), and for which checkpoints the table is called. `written`:
+    the last of its checkpoints that was written to the table, by the log of a query of many; `staged`: what is staged for the
+    table, asked only where it matters."""
 
     noted: Noted | None
     next_checkpoint_id: int
     logged: LoggedOffsets | None = None
     others: Callable[[], Sequence[str]] = tuple
     calls: Calls = Calls.EVERY
+    written: int = NO_CHECKPOINT
+    staged: Callable[[], Iterable[Committable]] = tuple
 
     def digest_of(self, checkpoint_id: int) -> str | None:
         """The digest of the offsets that a checkpoint ends at by the offset log."""
@@ -90,6 +96,9 @@ def directory_finding(
     if marker is None and noted is not None and noted.committed:
         return marks_lost(table.location)
     if marker is None:
+        gone = lost(table, branch, job_id, None, directory)
+        if gone is not None:
+            return gone
         done = directory.next_checkpoint_id - 1
         if branch not in table.metadata.refs and _common(table, MAIN_BRANCH, job_id, directory) == done:
             return None  # the branch is made of main, which holds all that was done
@@ -97,14 +106,33 @@ def directory_finding(
     if noted is not None and noted.checkpoint_id is not None and marker.checkpoint_id < noted.checkpoint_id:
         common = _common(table, branch, job_id, directory)
         return table_older(table.location, noted.checkpoint_id, marker, common)
-    if directory.logged is None or not 0 <= marker.checkpoint_id < directory.next_checkpoint_id:
+    if not 0 <= marker.checkpoint_id < directory.next_checkpoint_id:
         return None
-    own = directory.logged(marker.checkpoint_id)
+    own = None if directory.logged is None else directory.logged(marker.checkpoint_id)
     if own is not None and offsets_digest(own) != marker.offsets_digest:
         next_id = directory.next_checkpoint_id
         common = _common(table, branch, job_id, directory)
         return diverged(table.location, next_id, marker, offsets_digest(own), common)
+    gone = lost(table, branch, job_id, marker, directory)
+    if gone is not None or directory.logged is None:
+        return gone
     return uncovered(table.location, marker, directory)
+
+
+def lost(
+    table: Table, branch: str, job_id: str, marker: Marker | None, directory: KnownDirectory
+) -> Finding | None:
+    """A checkpoint that Spark takes for done, and that is neither in the table nor staged for it any more."""
+    told = None if directory.noted is None else directory.noted.staged_id
+    staged_id = told if told is not None and told < directory.next_checkpoint_id else NO_CHECKPOINT
+    held = NO_CHECKPOINT if marker is None else marker.checkpoint_id
+    last = max(staged_id, directory.written)
+    gone = lost_staged(held, last, directory.staged, directory.digest_of)
+    if gone is None:
+        return None
+    if gone <= staged_id:
+        return staged_lost(table.location, gone, marker)
+    return written_lost(table.location, gone, marker, _common(table, branch, job_id, directory))
 
 
 def uncovered(location: str, marker: Marker | None, directory: KnownDirectory) -> Finding | None:
@@ -167,21 +195,19 @@ def lineage_findings(
     found = [] if own is None else [own]
     marker = None if own is not None else history.marker
     next_id = directory.next_checkpoint
+    store = CommittableStore(table.io, table.locations, directory.job_id, branch)
     known = KnownDirectory(
         noted,
         next_id,
         directory.end_offsets,
         lambda: directory.other_tables(named or table.location, branch),
         calls or (Calls.EVERY if noted is None else noted.calls),
+        directory.written(named or table.location, branch),
+        store.pending,
     )
     if own is None or (noted is not None and noted.table_uuid != table.uuid):
         between = directory_finding(table, branch, directory.job_id, marker, known)
         found += [] if between is None else [between]
-    if not found:
-        store = CommittableStore(table.io, table.locations, directory.job_id, branch)
-        held = NO_CHECKPOINT if marker is None else marker.checkpoint_id
-        lost = lost_staged(noted, held, next_id, store.pending, known.digest_of)
-        found += [] if lost is None else [staged_lost(table.location, lost, marker)]
     if not found and marker is not None and marker.checkpoint_id >= next_id:
         older = _ahead(table, branch, marker, directory, pipeline, next_id)
         found += [] if older is None else [older]

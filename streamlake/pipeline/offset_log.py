@@ -40,7 +40,7 @@ class OffsetLog:
         self._location = jvm.org.apache.hadoop.fs.Path(location)
         self._files = HadoopFiles(session, self._location)
         self._system = self._files.system
-        self._kept = int(str(session.conf.get(_KEPT_CONF, "100"))) + _KEPT_LONGER
+        self._kept = kept_entries(session)
 
     def last(self) -> SourceOffsets | None:
         """Where the newest checkpoint ends that has an entry; None where there is none.
@@ -128,6 +128,11 @@ class OffsetLog:
 
     def _path(self, path: str) -> Any:
         return self._files.path(path)
+
+
+def kept_entries(session: SparkSession) -> int:
+    """How many entries of a log of ours are kept."""
+    return int(str(session.conf.get(_KEPT_CONF, "100"))) + _KEPT_LONGER
 
 
 def require_tick(text: str, path: str) -> None:

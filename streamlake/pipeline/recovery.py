@@ -141,7 +141,8 @@ class Recovery:
             f"{_named(self.directory.last_completed + 1)} is the next to be committed, and rows that are in the table already "
             "are written again where the source still has them after it"
         )
-        steps.append(Step(text, lambda: self.directory.write_note(noted, self._at.named, self.branch)))
+        note, named = self.directory.write_note, self._at.named
+        steps.append(Step(text, lambda: note(noted, named, self.branch, NO_CHECKPOINT)))
         return Plan(tuple(steps))
 
     def rewind(self, checkpoint_id: int) -> Plan:
@@ -245,6 +246,7 @@ class Recovery:
         """Note that the table holds a checkpoint. `done`: what the directory has done then (None: as it is); `passed`: up to where
         what is not in the table stays out of it (None: as noted)."""
         staged = [each.identity.checkpoint_id for each in kept]
+        agreed = None if passed is None else max([checkpoint_id, *staged])
         noted = self._at.noted or Noted(self.table.uuid, committed=False, calls=Calls.FUNCTION)
         lost = self._at.lost(checkpoint_id, staged) if passed is None else []
         if lost or (passed is None and noted.passed_id is not None):
@@ -261,7 +263,8 @@ class Recovery:
             passed_digest=None if passed is None else self._at.logged_digest(passed),
         )
         text = f"note in {self.directory.location} that the table (uuid {self.table.uuid}) holds {_named(checkpoint_id)}"
-        return Step(text, lambda: self.directory.write_note(noted, self._at.named, self.branch))
+        note, named = self.directory.write_note, self._at.named
+        return Step(text, lambda: note(noted, named, self.branch, agreed))
 
     def _undone(self, target: Snapshot | None) -> tuple[str, ...]:
         """Commits of other writers that a move of the branch takes back."""

@@ -162,6 +162,8 @@ class IcebergSink:
         self.job = JobOptions.of(write_options, write_parallelism)
         self.calls = Calls.QUERY if may_join else Calls.FUNCTION
         """For which checkpoints of its query the table is called."""
+        self.written: Callable[[str, str], int] | None = None
+        """The last checkpoint that its query has written to a table and branch; None where the query has no log of its tables."""
         self._on_commit = on_commit
         self._runs: dict[str, SinkRun] = {}
         self._opening: dict[str, Patience] = {}
@@ -317,6 +319,10 @@ class IcebergSink:
         run = self._run(frame, identity, schema)
         return run, run.named(identity)
 
+    def run_of(self, job_id: str) -> SinkRun | None:
+        """The state of a query that has had a micro-batch."""
+        return self._runs.get(job_id)
+
     def deliver(self, receipt: CommitReceipt) -> None:
         """Keep the receipt, and hand it to whoever waits for it."""
         self.receipts.append(receipt)
@@ -325,8 +331,7 @@ class IcebergSink:
 
     def interrupt(self, job_id: str) -> None:
         """See SinkState."""
-        opening = self._opening.get(job_id)
-        if opening is not None:
+        if (opening := self._opening.get(job_id)) is not None:
             opening.stop()
         run = self._runs.get(job_id)
         if run is not None:
@@ -389,6 +394,7 @@ class IcebergSink:
                 run_id=query.run_id,
                 patience=run.patience,
             )
+        run.written_before = None if self.written is None else self.written(note.command.table, self.branch)
         run.remember(noted, identity, query.logged.of)
         return run
 

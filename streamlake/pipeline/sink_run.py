@@ -47,7 +47,7 @@ from streamlake.pipeline.newest_times import Newest, watermark_summary
 from streamlake.pipeline.patience import Patience
 from streamlake.pipeline.rejects import REJECTED_RECORDS, Rejects
 from streamlake.pipeline.source_notes import LastTruncate, keep_sources, no_truncate
-from streamlake.pipeline.staged_ahead import FOLLOWS, lost_staged
+from streamlake.pipeline.staged_ahead import FOLLOWS
 from streamlake.pipeline.task_outcome import (
     OUTCOME_SCHEMA,
     collected,
@@ -77,7 +77,7 @@ class SinkRun:
     checkpoints are committed by its thread; once there is something in it, only that thread moves the table. `rejects`
     (None: records that cannot become rows are errors) is set before the first checkpoint, `rejected` is how many the one
     that is being staged has, `filtered` what of it was passed over, `newest` how far each partition has come in it. `job`: how its files are written, where that is not
-    for the table to say.
+    for the table to say. `written_before`: what the log of a query of many tables says was written last (None: there is none).
     """
 
     def __init__(
@@ -116,6 +116,7 @@ class SinkRun:
         self.filtered = FilteredTables()
         self.summary: Mapping[str, str] = {}
         """Of the query as a whole; in each of its commits."""
+        self.written_before: int | None = None
         self._empty = 0
         self._recovered = False
         self._staged: list[CheckpointIdentity] = []
@@ -129,10 +130,15 @@ class SinkRun:
     ) -> None:
         """Compare the table with what the checkpoint directory noted about it and has in its offset log (`logged`), and
         note it. Raises LineageError."""
+        last = NO_CHECKPOINT if self.written_before is None else self.written_before
         self._note.goes_on_from(noted)
         noted = binding_note(noted, identity.checkpoint_id, self.table.uuid)
         others, calls = self._note.others, self._calls
-        directory = KnownDirectory(noted, identity.checkpoint_id, logged, others, calls)
+
+        def staged() -> list[Committable]:
+            return self.patience.through(self.store.pending)
+
+        directory = KnownDirectory(noted, identity.checkpoint_id, logged, others, calls, last, staged)
         if noted is not None and noted.table_uuid != self._noted.table_uuid:
             marker = None
         else:
@@ -141,7 +147,6 @@ class SinkRun:
         if finding is not None:
             raise self.committer.error(finding, identity.pipeline)
         known = Noted(self.table.uuid, committed=False) if noted is None else noted
-        self._require_staged(directory, marker, identity)
         known = _bound(known, identity, self._calls)
         passed = marker is not None and marker.checkpoint_id < identity.checkpoint_id
         self._noted = known.with_checkpoint(marker.checkpoint_id) if marker is not None and passed else known
@@ -149,18 +154,11 @@ class SinkRun:
             self._write_note(self._noted)
             failpoint("checkpoint-noted")
 
-    def _require_staged(
-        self, directory: KnownDirectory, marker: Marker | None, identity: CheckpointIdentity
-    ) -> None:
-        """What Spark was told to be done while it was only staged must be there: Spark does not run it again."""
-        held = NO_CHECKPOINT if marker is None else marker.checkpoint_id
-
-        def pending() -> list[Committable]:
-            return self.patience.through(self.store.pending)
-
-        lost = lost_staged(directory.noted, held, identity.checkpoint_id, pending, directory.digest_of)
-        if lost is not None:
-            raise self.committer.error(staged_lost(self.table.location, lost, marker), identity.pipeline)
+    @property
+    def last_written(self) -> int:
+        """The last checkpoint that is in the table, or staged for it and about to be done."""
+        committed = self.committer.last_checkpoint_id
+        return max(self._last_staged, NO_CHECKPOINT if committed is None else committed)
 
     def require_predecessor(self, committable: Committable, marker: Marker | None) -> None:
         """Of several staged checkpoints none may be missing; and where the table has no mark of the job, it may not hold
@@ -212,17 +210,23 @@ class SinkRun:
 
     def note_staged(self, identity: CheckpointIdentity) -> None:
         """Spark is about to be told that a checkpoint is done which is only staged."""
-        committed = self.committer.last_checkpoint_id
-        noted = self._noted if committed is None else self._noted.with_checkpoint(committed)
         digest = identity.offsets_digest
-        self._write_note(replace(noted, staged_id=identity.checkpoint_id, staged_digest=digest))
+        self._write_note(
+            replace(self._with_committed(), staged_id=identity.checkpoint_id, staged_digest=digest)
+        )
         self._last_staged = identity.checkpoint_id
 
     def note_passed(self, identity: CheckpointIdentity) -> None:
         """Spark is about to take a checkpoint for done that has nothing for the table, and leaves no trace in it."""
         if self._calls is not Calls.QUERY:
             digest = identity.offsets_digest
-            self._write_note(replace(self._noted, passed_id=identity.checkpoint_id, passed_digest=digest))
+            noted = self._with_committed()
+            self._write_note(replace(noted, passed_id=identity.checkpoint_id, passed_digest=digest))
+
+    def _with_committed(self) -> Noted:
+        """The note with what is committed: one that says what came after it must not lag behind."""
+        committed = self.committer.last_checkpoint_id
+        return self._noted if committed is None else self._noted.with_checkpoint(committed)
 
     def named(self, identity: CheckpointIdentity) -> CheckpointIdentity:
         """The identity under the name that this checkpoint directory has for its pipeline."""
@@ -230,10 +234,12 @@ class SinkRun:
         return identity if other is None else replace(identity, pipeline=other)
 
     def note_commit(self, identity: CheckpointIdentity) -> None:
-        """The table holds a checkpoint of this directory now. Which one is noted now and then, as it costs a file."""
+        """The table holds a checkpoint of this directory now. Which one is noted now and then, as it costs a file; at once where
+        nothing else says which checkpoints were for the table."""
         last = self.committer.last_checkpoint_id
         checkpoint_id = None if last is None else min(last, identity.checkpoint_id)
-        due = clock.monotonic() - self._noted_at >= _NOTE_EVERY_S
+        is_told = self._calls is Calls.EVERY or self.written_before is not None
+        due = not is_told or clock.monotonic() - self._noted_at >= _NOTE_EVERY_S
         if checkpoint_id is not None and (due or not self._noted.committed):
             self._write_note(self._noted.with_checkpoint(checkpoint_id))
             failpoint("commit-noted")
@@ -414,7 +420,7 @@ class SinkRun:
             STAGED_SPECS: staged_specs(metadata, committable.manifests),
         }
         if self.queue is not None:
-            extra[FOLLOWS] = self._last_staged
+            extra[FOLLOWS] = self.last_written
             self._require_free(committable.identity)
         told = {**watermark_summary(self.newest), **self.filtered.summary()}
         summary = {**self.summary, **told, **committable.summary}

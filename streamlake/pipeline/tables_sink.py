@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from streamlake import clock
 from streamlake.checkpoint.identity import CheckpointIdentity
-from streamlake.checkpoint.table_note import Calls
+from streamlake.checkpoint.table_note import NO_CHECKPOINT, Calls
 from streamlake.commit.lineage import lineage_error
 from streamlake.commit.receipt import CommitReceipt
 from streamlake.errors import InvalidOptionError, StreamlakeError
@@ -50,8 +50,10 @@ from streamlake.pipeline.table_names import ROUTE, TableNames, is_template, row_
 from streamlake.pipeline.task_errors import FINAL_ERRORS
 from streamlake.pipeline.upsert_options import unknown_value
 from streamlake.pipeline.while_idle import WhileIdle
+from streamlake.pipeline.written_tables import WrittenTables
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.spec.snapshot import MAIN_BRANCH
+from streamlake.storage.locations import table_location
 
 _LOG = logging.getLogger(__name__)
 
@@ -131,6 +133,7 @@ class IcebergTables:
         self._is_first = True
         self._aside: SetAside | None = None
         self._rows: RowTables | None = None
+        self._written: WrittenTables | None = None
         self.receipts: deque[CommitReceipt] = deque(maxlen=RECEIPTS_KEPT)
         self.error: BaseException | None = None
         for name in (table, *self._own_settings, *([] if default_table is None else [default_table])):
@@ -160,6 +163,7 @@ class IcebergTables:
         self._is_first = True
         self._aside = None
         self._rows = None
+        self._written = None
         if names.by_row:
             self._rows = self._row_tables(source, names)
         elif source.topics is not None:
@@ -205,6 +209,7 @@ class IcebergTables:
                     checkpoint_id,
                     self._is_one_tables,
                 )
+                self._written = self._written or WrittenTables.of(frame, checkpoint_id)
                 offsets.plan(frame, checkpoint_id, idle)
                 identity = checkpoint_identity(frame, checkpoint_id)
                 offsets.confirm(identity)
@@ -283,6 +288,18 @@ class IcebergTables:
         self._aside.keep(aside)
         if errors:
             _raise_first(errors, len(names) + len(beside or {}))
+        self._keep_written(names, identity)
+
+    def _keep_written(self, names: Iterable[str], identity: CheckpointIdentity) -> None:
+        """Log which checkpoint each of the tables was written in last; Spark takes this one for done next."""
+        assert self._written is not None
+        runs = {}
+        for name in names:
+            member = self._members.get(name)
+            run = None if member is None else member.sink.run_of(identity.job_id)
+            if run is not None:
+                runs[table_location(name) if self._catalog is None else name] = run
+        self._written.keep(identity, runs)
 
     def _delivered(self, receipt: CommitReceipt) -> None:
         self.receipts.append(receipt)
@@ -343,7 +360,11 @@ class IcebergTables:
         own = {"mode": self._mode, **self._settings, **self._own_settings.get(name, {})}
         sink = IcebergSink(name, self._catalog, own.pop("mode"), **own)
         sink.calls = Calls.QUERY
+        sink.written = self._last_written
         return sink
+
+    def _last_written(self, table: str, branch: str) -> int:
+        return NO_CHECKPOINT if self._written is None else self._written.last(table, branch)
 
     @property
     def _bound(self) -> BoundTables:

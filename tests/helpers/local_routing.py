@@ -1,14 +1,16 @@
 """A stream whose rows name their tables, without Spark and without a broker: topics are lists, tasks run here.
 
-What the driver does with a micro-batch and what its tasks do is the product's; only Spark's jobs, its checkpoint directory and
-the fetching of records are stood in for.
+What the driver does with a micro-batch and what its tasks do is the product's, and the checkpoint directory is as Spark writes it;
+only Spark's jobs and the fetching of records are stood in for.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -18,23 +20,31 @@ import pytest
 
 from streamlake import ids, load_table
 from streamlake.catalog.open import open_table
-from streamlake.checkpoint.identity import CheckpointIdentity, canonical_offset
+from streamlake.checkpoint.identity import CheckpointIdentity, offsets_digest
+from streamlake.checkpoint.offset_entries import entry_path, entry_to_bytes
+from streamlake.checkpoint.spark_directory import SparkDirectory
+from streamlake.checkpoint.table_log import DIRECTORY as TABLE_LOG
+from streamlake.checkpoint.table_log import table_log_path
+from streamlake.checkpoint.table_note import Calls
 from streamlake.commit.receipt import CommitReceipt, Outcome
 from streamlake.errors import StreamlakeError, TableNotFoundError
 from streamlake.pipeline import direct_reader, table_writes
 from streamlake.pipeline.checkpoint_step import Step
-from streamlake.pipeline.known_tables import tables_from_text
+from streamlake.pipeline.known_tables import TABLES_PATH, tables_from_text
 from streamlake.pipeline.met_tables import MetTables
+from streamlake.pipeline.quarantine import QUARANTINE_PATH
 from streamlake.pipeline.range_frame import _batch, limited
-from streamlake.pipeline.rejects_run import RejectsRun
 from streamlake.pipeline.row_names import RowRoute
 from streamlake.pipeline.row_tables import RowEndings, RowTableOptions, RowTables
 from streamlake.pipeline.set_aside import SetAside
 from streamlake.pipeline.sink import IcebergSink
 from streamlake.pipeline.sink_run import SinkRun
+from streamlake.pipeline.table_member import TableMember
 from streamlake.pipeline.table_names import TableNames
+from streamlake.pipeline.written_tables import WrittenTables
 from streamlake.source.kafka_source import KafkaSource
-from streamlake.source.offsets import OffsetRange
+from streamlake.source.offsets import OffsetRange, SourceOffsets
+from tests.helpers.local_stream import FileNote
 from tests.unit.decode.raw_records import raw_batch
 
 TOPIC = "events"
@@ -46,13 +56,42 @@ _BATCH = 100
 class File:
     """A file of a checkpoint directory."""
 
-    def __init__(self) -> None:
-        self.content: bytes | None = None
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @property
+    def content(self) -> bytes | None:
+        return self._path.read_bytes() if self._path.exists() else None
 
     def write(self, content: bytes) -> None:
-        self.content = content
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._path.write_bytes(content)
 
     replace = write
+
+
+class _TableLog:
+    """The log of a query's tables, on disk."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+
+    def checkpoints(self) -> list[int]:
+        directory = self._home / TABLE_LOG
+        return sorted(int(path.name) for path in directory.iterdir()) if directory.exists() else []
+
+    def text(self, checkpoint_id: int) -> str | None:
+        content = self._file(checkpoint_id).content
+        return None if content is None else content.decode()
+
+    def replace(self, checkpoint_id: int, content: bytes) -> None:
+        self._file(checkpoint_id).write(content)
+
+    def remove(self, checkpoint_id: int) -> None:
+        (self._home / table_log_path(checkpoint_id)).unlink()
+
+    def _file(self, checkpoint_id: int) -> File:
+        return File(self._home / table_log_path(checkpoint_id))
 
 
 class LocalFrame:
@@ -102,34 +141,24 @@ def _by_slot(parcels: LocalFrame, slots: int) -> LocalFrame:
     return LocalFrame(table.sort_by([("slot", "ascending"), ("place", "ascending")]).to_batches())
 
 
-class _Note:
-    command = None
-
-    def read(self) -> None:
-        """There is none."""
-
-    def write(self, noted: Any) -> None: ...
-
-
 class _Sink(IcebergSink):
     """A sink whose runs are not bound to a query of Spark's."""
 
     def opened(
         self, frame: Any, identity: CheckpointIdentity, schema: Any
     ) -> tuple[SinkRun, CheckpointIdentity]:
+        identity = replace(identity, pipeline="p")
         run = self._runs.get(identity.job_id)
         if run is None:
             session = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=1))
-            table = self._table(schema, create=True)
-            run = self.new_run(table, cast(Any, _Note()), ids.new_uuid(), identity, cast(Any, session))
+            directory = frame.directory
+            query = SimpleNamespace(run_id=ids.new_uuid(), logged=SimpleNamespace(of=directory.end_offsets))
+            note = cast(Any, FileNote(directory, self.table, self.branch))
+            run = self._opened(cast(Any, query), note, identity, schema, cast(Any, session))
             if hasattr(run, "_session"):
                 run._session = None
-            if self.on_error == "reject":
-                run.rejects = RejectsRun(
-                    self.table, None, self.max_rejects, job_id="job", run_id="run", patience=run.patience
-                )
             self._runs[identity.job_id] = run
-        return run, identity
+        return run, run.named(identity)
 
 
 class RoutedStream:
@@ -158,6 +187,8 @@ class RoutedStream:
         self.template = str(home / table)
         self.values: list[Any] = []
         self.jobs = 0
+        self._members: dict[str, TableMember] = {}
+        self._written: WrittenTables | None = None
         self._ends: list[int] = []
         own = {"partial-update": "true"} if partial_update else {}
         self._source = KafkaSource("h:1", TOPIC, schema=ddl, format=format, include=include, options=own)
@@ -170,7 +201,10 @@ class RoutedStream:
         )
         self._settings = {"create": True, **settings}
         self._own = tables or {}
-        self.named, self.aside_file = File(), File()
+        self.path = home / "checkpoint"
+        if not self.path.exists():
+            File(self.path / "metadata").write(b'{"id":"job"}')
+        self.named, self.aside_file = File(self.path / TABLES_PATH), File(self.path / QUARANTINE_PATH)
         self.aside: SetAside
         self.restart()
         monkeypatch.setattr(direct_reader, "fetch_range", self._fetch)
@@ -183,11 +217,15 @@ class RoutedStream:
     def restart(self, **options: Any) -> None:
         text = self.named.content
         known = {} if text is None else tables_from_text(text.decode(), "tables.json")
-        self._rows = RowTables(options.get("source", self._source), self._options, self._sink, None, {})
+        self._rows = RowTables(
+            options.get("source", self._source), self._options, self._sink, None, self._members
+        )
         self._rows._known = MetTables(cast(Any, self.named), known)
         self.aside = SetAside(
             cast(Any, self.aside_file), getattr(self, "aside", SimpleNamespace(entries={})).entries
         )
+        self._members.clear()
+        self._written = None
         self._is_first = True
 
     def take(self, *values: Any) -> dict[str, Outcome]:
@@ -203,18 +241,63 @@ class RoutedStream:
         for ending in (*ended.errors.values(), *ended.endings.values()):
             if isinstance(ending, StreamlakeError):
                 raise ending
+        number = len(self._ends) - 1
+        runs = {name: self._members[name].sink.run_of("job") for name in ended.endings}
+        assert self._written is not None
+        self._written.keep(self._identity(number), cast(Any, runs))
+        File(self.path / f"commits/{number}").write(b"v1\n{}\n")
         receipts = {Path(name).name: ending for name, ending in ended.endings.items()}
         return {name: each.outcome for name, each in receipts.items() if isinstance(each, CommitReceipt)}
 
+    def finish(self) -> None:
+        """The query has ended: what is staged is committed, or cannot be."""
+        for member in self._members.values():
+            member.sink.finish("job")
+
+    @property
+    def directory(self) -> SparkDirectory:
+        return SparkDirectory(str(self.path))
+
+    def go_back_to(self, path: Path) -> None:
+        """The directory is restored from a copy."""
+        shutil.rmtree(self.path)
+        shutil.copytree(path, self.path)
+        self.replan()
+
+    def replan(self) -> None:
+        """The directory has been put back to an earlier checkpoint: what came after it is read again."""
+        del self._ends[self.directory.next_checkpoint :]
+        del self.values[self._ends[-1] :]
+
+    def _identity(self, number: int) -> CheckpointIdentity:
+        directory = self.directory
+        start = directory.end_offsets(number - 1) if number else ()
+        end = directory.end_offsets(number)
+        assert start is not None
+        assert end is not None
+        return CheckpointIdentity("p", "job", number, start, end)
+
+    def _plan(self, number: int) -> None:
+        """The logs' entries of a checkpoint, as Spark and the direct path write them."""
+        part = (TOPIC, _PARTITION)
+        end = SourceOffsets({part: self._ends[number]}, {} if number else {part: 0})
+        tick = json.dumps({"offset": number + 1, "timestamp": 1})
+        File(self.path / f"offsets/{number}").write(f"v1\n{{}}\n{tick}\n".encode())
+        File(self.path / entry_path(number)).write(entry_to_bytes(end.to_text()))
+        (self.path / f"commits/{number}").unlink(missing_ok=True)
+
+    def _digest_of(self, number: int) -> str | None:
+        ends = self.directory.end_offsets(number)
+        return None if ends is None else offsets_digest(ends)
+
     def _taken(self) -> RowEndings:
         number = len(self._ends) - 1
-        ends = [canonical_offset(json.dumps({"offsets": {TOPIC: {_PARTITION: end}}})) for end in self._ends]
-        first = {"offsets": {TOPIC: {_PARTITION: self._ends[0]}}, "first": {TOPIC: {_PARTITION: 0}}}
-        ends[0] = canonical_offset(json.dumps(first))
-        start = (ends[number - 1],) if number else ()
-        identity = CheckpointIdentity("p", "job", number, start, (ends[number],))
+        self._plan(number)
+        identity = self._identity(number)
+        if self._written is None:
+            self._written = WrittenTables(_TableLog(self.path), "job", number, self._digest_of, 3)
         step = Step.of(identity)
-        frame = _Frame()
+        frame = _Frame(self.directory)
         offsets = SimpleNamespace(frame=lambda session, identity, missed: self._ranges(step, missed))
         ended = self._rows.write(
             cast(Any, frame), identity, cast(Any, offsets), step, self.aside, is_first=self._is_first
@@ -241,7 +324,14 @@ class RoutedStream:
 
     def _sink(self, name: str) -> IcebergSink:
         own = {**self._settings, **self._own.get(Path(name).name, {})}
-        return _Sink(name, None, own.pop("mode", "append"), **own)
+        sink = _Sink(name, None, own.pop("mode", "append"), pipeline="p", **own)
+        sink.calls = Calls.QUERY
+        sink.written = lambda table, branch: self._last_written(table, branch)
+        return sink
+
+    def _last_written(self, table: str, branch: str) -> int:
+        assert self._written is not None
+        return self._written.last(table, branch)
 
     def _ranges(self, step: Step, missed: Sequence[OffsetRange]) -> LocalRanges:
         self.jobs += 1
@@ -262,3 +352,6 @@ class RoutedStream:
 
 class _Frame:
     sparkSession = None
+
+    def __init__(self, directory: SparkDirectory) -> None:
+        self.directory = directory

@@ -18,7 +18,7 @@ from streamlake.catalog.open import create, open_table
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.checkpoint.spark_directory import SparkDirectory
 from streamlake.checkpoint.spark_logs import remove_torn, sync_entries
-from streamlake.checkpoint.table_note import Noted
+from streamlake.checkpoint.table_note import Calls, Noted
 from streamlake.commit.findings import table_gone
 from streamlake.commit.lineage import RecoverCommand, lineage_error
 from streamlake.commit.receipt import CommitReceipt
@@ -97,6 +97,7 @@ class LocalStream:
         io: FaultyIO | None = None,
         delete_mode: str = "position",
         ahead: int = 1,
+        calls: Calls = Calls.EVERY,
     ) -> None:
         self.location = location or str(home / "table")
         self.path = home / directory
@@ -109,6 +110,7 @@ class LocalStream:
         self.io = io
         self.delete_mode = delete_mode
         self.ahead = ahead
+        self.calls = calls
         self.receipts: list[CommitReceipt] = []
         self._run: SinkRun | None = None
 
@@ -197,6 +199,7 @@ class LocalStream:
             "mode": self.mode,
             "max_continuous_empty_commits": 10,
             "command": note.command,
+            "calls": self.calls,
             "queue": CommitQueue(self.ahead, self.receipts.append) if self.ahead > 1 else None,
         }
         run: SinkRun

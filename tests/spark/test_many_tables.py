@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,11 +12,12 @@ import pytest
 
 from streamlake import IcebergTables, KafkaSource, create_table, load_table
 from streamlake.catalog.open import open_table
-from streamlake.errors import StreamlakeError
+from streamlake.errors import LineageError, StreamlakeError
 from streamlake.spec.ddl import parse_ddl
 from streamlake.table.update_schema import UpdateSchema
 from tests.helpers.invariants import check_table
 from tests.helpers.kafka_stream import AVAILABLE_NOW, RUN_SECONDS
+from tests.spark.test_sink_lineage import recover
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -171,6 +173,31 @@ def test_a_table_in_quarantine_loses_nothing(shop: Shop) -> None:
     assert len(open_table(str(shop.home / "bad")).snapshots) == snapshots + 1
     shop.put("bad", {"id": 6, "v": "g"})
     shop.run(on_table_failure="quarantine")
+    shop.check()
+
+
+def test_a_table_that_is_restored_from_a_copy_is_not_gone_on_with(shop: Shop) -> None:
+    """Nothing in the table says so, and the next checkpoints have no record for it; tables that had none are not refused."""
+    for name in ("idle", "other", "restored"):
+        shop.put(name, {"id": 1, "v": "a"})
+    shop.run()
+    shutil.copytree(shop.home / "restored", shop.home / "copy")
+    shop.put("restored", {"id": 2, "v": "b"})
+    shop.run()
+    shutil.rmtree(shop.home / "restored")
+    shutil.copytree(shop.home / "copy", shop.home / "restored")
+    lost = r"has written checkpoint 1 to .*restored, but the table holds nothing newer than checkpoint 0"
+    with pytest.raises(LineageError, match=lost):
+        shop.run()
+    shop.put("other", {"id": 2, "v": "b"})
+    with pytest.raises(LineageError, match=lost) as refusal:
+        shop.run()
+    recover(str(refusal.value), "--adopt")
+    shop.put("restored", {"id": 3, "v": "c"})
+    shop.put("joins", {"id": 1, "v": "a"})
+    shop.run()
+    shop.run()  # with nothing to do
+    del shop.rows["restored"][2]
     shop.check()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ import pytest
 from streamlake import IcebergTables, KafkaSource, create_table, load_table
 from streamlake.catalog.open import open_table
 from streamlake.commit.committer import Committer
-from streamlake.errors import StorageError, StreamlakeError, TableNotFoundError
+from streamlake.errors import LineageError, StorageError, StreamlakeError, TableNotFoundError
 from streamlake.pipeline.known_tables import TABLES_PATH, tables_from_text
 from streamlake.spec.ddl import parse_ddl
 from streamlake.table.update_schema import UpdateSchema
@@ -132,6 +133,19 @@ def by_hand(batch: pa.RecordBatch) -> pa.Array:
     """The table of each row: its city's, where it has one, of big ones only."""
     city = pc.struct_field(batch.column("at"), "city")
     return pc.if_else(pc.greater_equal(batch.column("id"), 10), pc.utf8_lower(city), None)
+
+
+def test_a_table_that_is_restored_from_a_copy_is_noticed_where_there_is_nothing_to_do(events: Events) -> None:
+    """Only the directory knows the names of the tables."""
+    events.send(*rows("DE", range(3)), *rows("FR", range(3, 6)))
+    events.run()
+    shutil.copytree(events.name("fr"), events.home / "copy")
+    events.send(*rows("FR", range(6, 9)))
+    events.run()
+    shutil.rmtree(events.name("fr"))
+    shutil.copytree(events.home / "copy", events.name("fr"))
+    with pytest.raises(LineageError, match=r"has written checkpoint 1 to .*events_fr"):
+        events.run()
 
 
 def test_changes_and_damaged_records_of_a_running_query(events: Events) -> None:

@@ -83,6 +83,7 @@ from tests.helpers import foreign_writers, local_stream
 from tests.helpers.fake_cluster import FakeCluster
 from tests.helpers.invariants import check_table, live_entries
 from tests.helpers.local_rejects import RejectingStream, rejected_rows_of
+from tests.helpers.local_routing import RoutedStream
 from tests.helpers.local_stream import LocalStream, Record
 from tests.helpers.local_upserts import LocalUpserts
 from tests.helpers.tables import FaultyOperations, data_file, delete_file, make_table
@@ -378,8 +379,7 @@ def _findings(stream: LocalStream) -> tuple[Finding, ...]:
 
 
 def nobody_misses_it(patch: Patch) -> None:
-    for module in (lineage_check, sink_run):
-        patch.setattr(module, "lost_staged", lambda *_: None)
+    patch.setattr(lineage_check, "lost_staged", lambda *_: None)
 
 
 def check_slow_attempt(home: Path) -> None:
@@ -615,6 +615,21 @@ def check_other_table(home: Path) -> None:
     with contextlib.suppress(LineageError):
         other.start(1)
     finishes(stream)
+
+
+def check_restored_table(home: Path) -> None:
+    """One of many tables is put back to a copy, and has no row in the next checkpoints."""
+    with Patch.context() as patch:
+        home.mkdir(exist_ok=True)
+        stream = RoutedStream(home, patch, "id long not null, c string")
+        stream.take({"id": 1, "c": "a"}, {"id": 1, "c": "b"})
+        shutil.copytree(home / "e_b", home / "copy")
+        stream.take({"id": 2, "c": "b"})
+        shutil.rmtree(home / "e_b")
+        shutil.copytree(home / "copy", home / "e_b")
+        stream.restart()
+        with pytest.raises(LineageError, match="checkpoint 1"):
+            stream.take({"id": 3, "c": "a"})
 
 
 # T18, T20
@@ -994,6 +1009,12 @@ GUARDS = [
         "a directory is bound to its table",
         setting(lineage_check, "uncovered", lambda *_: None),
         check_other_table,
+    ),
+    Guard(
+        "T21",
+        "a query of many tables knows what each has got",
+        setting(lineage_check, "lost", lambda *_: None),
+        check_restored_table,
     ),
     Guard(
         "T22",
