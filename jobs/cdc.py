@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 
 from streamlake import IcebergTables, KafkaSource
-from streamlake.pipeline.session import spark_session
+from streamlake.pipeline.spark.session import spark_session
 from streamlake.source.kafka_source import ENVELOPES
 
 

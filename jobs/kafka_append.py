@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 
 from streamlake import IcebergSink, KafkaSource
-from streamlake.pipeline.session import spark_session
+from streamlake.pipeline.spark.session import spark_session
 
 
 def main() -> None:

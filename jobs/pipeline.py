@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import argparse
 
-from streamlake.cli.run import report
-from streamlake.pipeline.pipeline_file import load_pipeline
-from streamlake.pipeline.running import run_pipeline
-from streamlake.pipeline.session import spark_session
+from streamlake.cli.commands.run import report
+from streamlake.pipeline.definition.pipeline_file import load_pipeline
+from streamlake.pipeline.definition.running import run_pipeline
+from streamlake.pipeline.spark.session import spark_session
 
 
 def main() -> None:

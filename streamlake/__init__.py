@@ -12,20 +12,30 @@ from typing import Any
 __version__ = "0.1.0"
 
 _PUBLIC = {
-    "IcebergSink": "streamlake.pipeline.sink",
-    "IcebergTables": "streamlake.pipeline.tables_sink",
+    "IcebergSink": "streamlake.pipeline.sinks.sink",
+    "IcebergTables": "streamlake.pipeline.sinks.tables_sink",
     "KafkaSource": "streamlake.source.kafka_source",
+    "ManageRefs": "streamlake.table.updates.manage_refs",
+    "PostgresTable": "streamlake.operate.verify.postgres_table",
+    "UpdateProperties": "streamlake.table.updates.update_properties",
+    "UpdateSchema": "streamlake.table.schema.update_schema",
     "create_table": "streamlake.tables",
+    "diagnose": "streamlake.operate.doctor.diagnosis",
     "load_table": "streamlake.tables",
-    "verify": "streamlake.pipeline.verification",
+    "verify": "streamlake.operate.verify.verification",
 }
 
 __all__ = [
     "IcebergSink",
     "IcebergTables",
     "KafkaSource",
+    "ManageRefs",
+    "PostgresTable",
+    "UpdateProperties",
+    "UpdateSchema",
     "__version__",
     "create_table",
+    "diagnose",
     "load_table",
     "verify",
 ]

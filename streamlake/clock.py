@@ -1,4 +1,4 @@
-"""The only door to time and sleep, so that a test can replay a run exactly."""
+"""Time and sleep: every module takes them from here, so that a test can replay a run exactly."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def now_ms() -> int:
 
 
 def monotonic() -> float:
-    """Seconds of a clock that never goes back; only differences mean anything."""
+    """Seconds of a clock that never goes back; only differences between two readings have a meaning."""
     return time.monotonic()
 
 

@@ -1,4 +1,4 @@
-"""Every error that streamlake raises, sorted by what the caller may do next.
+"""The errors that streamlake raises, sorted by what the caller may do next.
 
 ```
 StreamlakeError
@@ -6,11 +6,11 @@ StreamlakeError
   SchemaMismatchError         the rows do not fit the table: fix the stream or the table
     NewSchemaError              they would, if the table's schema changed as the error says
   DecodeError                 this record goes to the rejects
-    NoRejectsTableError         it would, if there were a rejects table: the driver makes it
-  NewTablesError              rows belong to tables that the driver has not met yet: it opens or makes them
-  NewSourceError              changes of a topic name a table that is not noted yet: the driver notes it
-  TooManyRejectsError         more records were rejected than is allowed: find out why, then let them through or mend them
-  MisplacedKeyError           rows of one key may come through several partitions: the driver shuffles them by their key
+    NoRejectsTableError         it would, if there were a rejects table: the driver creates it
+  NewTablesError              rows belong to undiscovered tables: the driver opens or creates them
+  NewSourceError              a topic's changes name a table that is not recorded yet: the driver records it
+  TooManyRejectsError         more records were rejected than allowed: find out why, then allow or repair them
+  MisplacedKeyError           rows of one key may be in several partitions: the driver shuffles them by key
   SourceError                 the stream cannot be read
     DataLossError               records that were due are gone from the source: choose what to do
   StorageError                may be retried
@@ -18,7 +18,7 @@ StreamlakeError
   TableNotFoundError          create the table, or correct the name
   TableAlreadyExistsError     load the table instead
   DataInvalidError            a file or metadata is corrupt: stop
-    IndexDamagedError           a file of the key index is unusable: rebuild the index, the table is not affected
+    IndexDamagedError           a file of the key index is unusable: rebuild it, the table is not affected
   FeatureUnsupportedError     a format feature that is not read or not written here
   LineageError                checkpoint and table disagree: the message lists the ways out
   CommitError
@@ -36,7 +36,7 @@ from __future__ import annotations
 
 
 class StreamlakeError(Exception):
-    """Root of the tree. The message says what happened, to what, and what to do next."""
+    """Base class of streamlake's errors. The message says what happened, to what, and what to do next."""
 
 
 class InvalidOptionError(StreamlakeError):
@@ -50,8 +50,8 @@ class SchemaMismatchError(StreamlakeError):
 class NewSchemaError(SchemaMismatchError):
     """Rows would fit a table with more columns, wider types or fewer required values.
 
-    `wanted` is the schema that the rows have, in the specification's JSON; names count, ids do not. The driver evolves the
-    table and writes once more where it may.
+    `wanted` is the schema that the rows have, in the specification's JSON; names count, ids do not. The
+    driver evolves the table and writes once more where it may.
     """
 
     def __init__(self, message: str, wanted: str = "") -> None:
@@ -67,11 +67,17 @@ class DecodeError(StreamlakeError):
 
 
 class NoRejectsTableError(DecodeError):
-    """A record is to go to the rejects, and there is no table for them yet. The driver makes it and writes once more."""
+    """A record is to go to the rejects, and there is no table for them yet.
+
+    The driver creates it and writes once more.
+    """
 
 
 class NewTablesError(StreamlakeError):
-    """Rows belong to tables that nobody has met yet: their `names`. The driver opens or makes them and writes once more."""
+    """Rows belong to tables that are not discovered yet; `names` has their names.
+
+    The driver opens or creates them and writes once more.
+    """
 
     def __init__(self, message: str, names: tuple[str, ...] = ()) -> None:
         super().__init__(message, names)
@@ -82,8 +88,10 @@ class NewTablesError(StreamlakeError):
 
 
 class NewSourceError(StreamlakeError):
-    """Changes of a `topic` are of a source's `table` ("": they name none), and nothing was noted of it. The driver keeps it with
-    the table that they go into, and writes once more."""
+    """Changes of a `topic` are of a source table that is not recorded for it: `table` ("": they name none).
+
+    The driver records it with the Iceberg table that they go into, and writes once more.
+    """
 
     def __init__(self, message: str, topic: str = "", table: str = "") -> None:
         super().__init__(message, topic, table)
@@ -99,8 +107,10 @@ class TooManyRejectsError(StreamlakeError):
 
 
 class MisplacedKeyError(StreamlakeError):
-    """A row came through another partition than its key says, so that other tasks may have rows of the same key. The driver lets
-    the checkpoint be shuffled by the rows' keys where it may."""
+    """A row is in another partition than its key says, so that other tasks may have rows of the same key.
+
+    The driver has the checkpoint shuffled by the rows' keys where it may.
+    """
 
 
 class SourceError(StreamlakeError):
@@ -156,16 +166,18 @@ class ConflictValidationError(CommitError):
 
 
 class StagedUnfitError(ConflictValidationError):
-    """Certainly not committed, because the table has changed so that what is staged does not fit it any more: Spark writes the
-    checkpoint again where it still has its rows."""
+    """Certainly not committed, because the table has changed so that the staged checkpoint no longer fits it.
+
+    Spark writes the checkpoint again where it still has its rows.
+    """
 
 
 class FormatUpgradedError(ConflictValidationError):
-    """Certainly not committed, because the table is of a newer format version, which takes other delete files."""
+    """Certainly not committed: the table has a newer format version, which takes other delete files."""
 
 
 class HeadMovedError(ConflictValidationError):
-    """Certainly not committed, because the branch is no longer at the snapshot that the change was computed for.
+    """Certainly not committed: the branch is no longer at the snapshot that the change was computed for.
 
     `expected` and `found` are snapshot ids (None: no snapshot).
     """
@@ -182,8 +194,8 @@ class HeadMovedError(ConflictValidationError):
     def of(table: str, expected: int | None, found: int | None) -> HeadMovedError:
         """The error for the table of this name."""
         return HeadMovedError(
-            f"{table}: the change was computed for {_named(expected)}, but the branch is at {_named(found)} now, by another"
-            " writer; refresh the table and compute the change again",
+            f"{table}: the change was computed for {_named(expected)}, but the branch is at {_named(found)} "
+            "now, by another writer; refresh the table and compute the change again",
             expected,
             found,
         )
@@ -194,8 +206,10 @@ def _named(snapshot_id: int | None) -> str:
 
 
 class OutdatedValuesError(CommitError):
-    """Certainly not committed: rows whose values the checkpoint took over were changed by another writer meanwhile. The
-    driver writes the checkpoint once more."""
+    """Certainly not committed: another writer has changed rows whose values the checkpoint took over.
+
+    The driver writes the checkpoint once more.
+    """
 
 
 class CommitStateUnknownError(CommitError):

@@ -1,6 +1,7 @@
-"""Failpoints: named places at the edges of the commit protocol where a test or an operator can make a process fail.
+"""Failpoints: named places in the commit protocol where a test or an operator can make a process fail.
 
-Armed from outside, by the environment variable STREAMLAKE_FAILPOINTS of a driver (its Python workers inherit it):
+They are armed from outside, by the environment variable STREAMLAKE_FAILPOINTS of a driver (its Python workers
+inherit it):
 
     before-swap=kill                    SIGKILL to the process that gets there
     data-file-closed=raise,nth=3        an unforeseen error, on the third call in a process
@@ -9,7 +10,8 @@ Armed from outside, by the environment variable STREAMLAKE_FAILPOINTS of a drive
     before-swap=raise:StorageError      one of streamlake's own errors
     result-returned=kill,once=/tmp/m    only while the file /tmp/m does not exist; it is created by firing
 
-Several are separated by `;`. Invariant: nobody fails who was not told to. Unarmed, a call is one look at a global name.
+Several are separated by `;`. Invariant: nothing fails unless it is armed. Unarmed, a call is one look at a
+global name.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from streamlake.options import suggestion
 
 VARIABLE = "STREAMLAKE_FAILPOINTS"
 EXIT_CODE = 86
-"""With which the action `exit` ends a process."""
+"""The exit code of the action `exit`."""
 ACTIONS = ("exit", "kill", "raise", "delay")
 SETTINGS = ("nth", "once")
 DRIVER, EXECUTOR, BOTH = "driver", "executor", "both"
@@ -82,16 +84,21 @@ REGISTERED: dict[str, tuple[str, str]] = {
     "index-files-pruned": (DRIVER, "a file of the key index that nothing needs is deleted, others are left"),
     "before-return": (DRIVER, "everything is done; Spark's commit log does not have the checkpoint"),
 }
-"""Name -> where it is passed (on the driver, in a Python worker of an executor, or in both), and what is so then."""
+"""Name -> where it is passed (on the driver, in a Python worker of an executor, or in both), and the state at
+that point.
+"""
 
 
 class FailpointError(RuntimeError):
-    """What the action `raise` raises: an error that nobody foresaw."""
+    """What the action `raise` raises by default: an error that nothing handles."""
 
 
 @dataclass(frozen=True)
 class Arming:
-    """What happens at a failpoint: `argument` is the action's own (seconds, an error's name); `nth` 0: every time."""
+    """What happens at a failpoint.
+
+    `argument` is the action's own (seconds, an error's name); `nth` 0 means every time.
+    """
 
     action: str
     argument: str = ""
@@ -104,7 +111,7 @@ _calls: Counter[str] = Counter()
 
 
 def failpoint(name: str) -> None:
-    """Does nothing, unless this place is armed."""
+    """Do what this failpoint is armed with; nothing where it is not armed."""
     if _armed:
         _fire(name)
 
@@ -120,7 +127,7 @@ def arm(text: str) -> None:
 
 
 def parse(text: str) -> dict[str, tuple[Arming, ...]]:
-    """What a value of the variable arms, by failpoint. Raises InvalidOptionError."""
+    """The armings in a value of the variable, by failpoint. Raises InvalidOptionError."""
     armed: dict[str, tuple[Arming, ...]] = {}
     for part in filter(None, map(str.strip, text.split(";"))):
         name, equals, rest = (piece.strip() for piece in part.partition("="))
@@ -190,7 +197,7 @@ def _fire(name: str) -> None:
 
 
 def _is_first(mark: str) -> bool:
-    """Whether nobody has fired with this mark. The file holds the process id of who did."""
+    """Whether no process has fired with this marker file, which holds the process id of the one that did."""
     if not mark:
         return True
     try:

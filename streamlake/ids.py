@@ -1,4 +1,4 @@
-"""The only door to random ids, so that a test can replay a run exactly."""
+"""Random ids: every module takes them from here, so that a test can replay a run exactly."""
 
 from __future__ import annotations
 

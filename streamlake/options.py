@@ -1,6 +1,6 @@
-"""What every room does with options: names are checked, and an unknown one is an error that suggests the nearest.
+"""Shared helpers for options: names are checked, and the error for an unknown one suggests the nearest.
 
-The frozen values that options become live next to the room that reads them; this module holds what they share.
+The frozen values that options become are beside the modules that read them.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from streamlake.errors import InvalidOptionError
@@ -18,9 +18,24 @@ _CREDENTIALS = re.compile(r"(?<=//)[^/@\s,]*@")
 _HIDDEN = "***"
 
 
+@dataclass(frozen=True)
+class Property:
+    """The declaration of a table property, for the code and the reference.
+
+    `name`, `default` as text ("": there is none), and its meaning. A `name` that ends with `<column>` or the
+    like stands for one property of each column.
+    """
+
+    name: str
+    default: str
+    meaning: str
+
+
 class ShownFields:
-    """A dataclass whose text shows no secret: neither a field nor an option of a name like that of one, nor what stands
-    before the host in an address."""
+    """A dataclass whose text shows no secrets.
+
+    It hides fields and options whose names are those of secrets, and user names and passwords in addresses.
+    """
 
     def __repr__(self) -> str:
         parts = ", ".join(
@@ -32,7 +47,7 @@ class ShownFields:
 
 
 def shown(value: Any, name: str = "") -> Any:
-    """An option's value, or options by their names, as they may be shown."""
+    """An option's value, or options by their names, with secrets hidden."""
     if isinstance(value, Mapping):
         return {key: shown(each, str(key)) for key, each in value.items()}
     if value is not None and not isinstance(value, bool) and _SECRET.search(name):
@@ -64,7 +79,7 @@ def check_option_names(given: Iterable[str], known: Iterable[str], where: str) -
 
 
 def int_property(properties: Mapping[str, str], key: str, default: int, *, minimum: int = 0) -> int:
-    """The property as an int; InvalidOptionError when it is none or below `minimum`."""
+    """The property as an int. Raises InvalidOptionError when it is no int or below `minimum`."""
     text = properties.get(key)
     if text is None:
         return default
@@ -82,7 +97,7 @@ def int_property(properties: Mapping[str, str], key: str, default: int, *, minim
 
 
 def bool_property(properties: Mapping[str, str], key: str, default: bool) -> bool:
-    """The property as a bool; only `true` and `false` are accepted (any case)."""
+    """The property as a bool. Raises InvalidOptionError for anything but `true` and `false` (any case)."""
     text = properties.get(key)
     if text is None:
         return default

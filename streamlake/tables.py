@@ -1,7 +1,7 @@
-"""Tables as users meet them: create one, load one, look at it, scan it.
+"""Tables for users: create one, load one, inspect it, scan it.
 
-`LoadedTable` shows one version of a table and moves only by `refresh()`; everything it returns belongs to that
-version. It does not write: that is the sink's business.
+`LoadedTable` shows one version of a table and moves only by `refresh()`; everything it returns belongs to
+that version. It does not write: the sink does.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import pyarrow as pa
 
 from streamlake.catalog.open import CatalogOption, create, open_table
 from streamlake.errors import InvalidOptionError
-from streamlake.formats.arrow_schema import schema_from_arrow
+from streamlake.formats.arrow.arrow_schema import schema_from_arrow
 from streamlake.read.incremental import IncrementalAppendScan
 from streamlake.read.scan import Filter, TableScan
-from streamlake.spec.ddl import parse_ddl
-from streamlake.spec.partition_spec import PartitionSpec, parse_partition_by
-from streamlake.spec.schema import Schema
-from streamlake.spec.snapshot import Snapshot, SnapshotLogEntry, SnapshotRef
-from streamlake.spec.sort_order import SortOrder, parse_sort_by
-from streamlake.spec.spark_schema import schema_from_spark_json
-from streamlake.spec.table_metadata import TableMetadata
+from streamlake.spec.metadata.snapshot import Snapshot, SnapshotLogEntry, SnapshotRef
+from streamlake.spec.metadata.table_metadata import TableMetadata
+from streamlake.spec.partitioning.partition_spec import PartitionSpec, parse_partition_by
+from streamlake.spec.partitioning.sort_order import SortOrder, parse_sort_by
+from streamlake.spec.types.ddl import parse_ddl
+from streamlake.spec.types.schema import Schema
+from streamlake.spec.types.spark_schema import schema_from_spark_json
 from streamlake.table.table import Table
-from streamlake.write.options import WriteOptions
+from streamlake.write.target.options import WriteOptions
 
 DEFAULT_FORMAT_VERSION = 2
 
@@ -51,14 +51,14 @@ def create_table(
     """Create an empty table and load it.
 
     `schema`: a pyarrow schema, a Spark StructType, a Schema, or DDL text ("id long not null, at timestamp");
-    `partition_by` such as `["day(ts)", "bucket(16, id)"]`, `sort_by` such as `["ts desc"]`. A `format-version`
-    among the properties counts as `format_version`. Raises TableAlreadyExistsError, InvalidOptionError,
-    FeatureUnsupportedError.
+    `partition_by` such as `["day(ts)", "bucket(16, id)"]`, `sort_by` such as `["ts desc"]`. A
+    `format-version` among the properties counts as `format_version`. Raises TableAlreadyExistsError,
+    InvalidOptionError, FeatureUnsupportedError.
     """
     if format_version == DEFAULT_FORMAT_VERSION and "format-version" in (properties or {}):
         format_version = None
     columns = table_schema(schema)
-    # A table that nobody could write to is not made.
+    # A table that nobody could write to is not created.
     WriteOptions.from_properties(properties or {})
     table = create(
         os.fspath(location),
@@ -73,7 +73,7 @@ def create_table(
 
 
 def table_schema(schema: Any) -> Schema:
-    """An Iceberg schema from whatever describes one. Raises InvalidOptionError, FeatureUnsupportedError."""
+    """An Iceberg schema from any description of one. Raises InvalidOptionError, FeatureUnsupportedError."""
     if isinstance(schema, Schema):
         return schema
     if isinstance(schema, str):
@@ -83,13 +83,13 @@ def table_schema(schema: Any) -> Schema:
     if callable(getattr(schema, "json", None)) and hasattr(schema, "fields"):
         return schema_from_spark_json(schema.json())
     raise InvalidOptionError(
-        f"schema is a pyarrow.Schema, a Spark StructType, or text such as 'id long, at timestamp', not "
+        "schema is a pyarrow.Schema, a Spark StructType, or text such as 'id long, at timestamp', not "
         f"{type(schema).__name__}"
     )
 
 
 class LoadedTable:
-    """One version of a table."""
+    """One version of a table: its metadata, and scans of its rows."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
@@ -100,42 +100,52 @@ class LoadedTable:
 
     @property
     def name(self) -> str:
+        """The table's name in its catalog, or its location."""
         return self.table.name
 
     @property
     def location(self) -> str:
+        """The location of the table, a path or URI."""
         return self.table.location
 
     @property
     def metadata(self) -> TableMetadata:
+        """The metadata of this version."""
         return self.table.metadata
 
     @property
     def format_version(self) -> int:
+        """The version of the table format."""
         return self.table.format_version
 
     @property
     def schema(self) -> Schema:
+        """The current schema."""
         return self.table.schema
 
     @property
     def spec(self) -> PartitionSpec:
+        """The current partition spec."""
         return self.table.spec
 
     @property
     def specs(self) -> Mapping[int, PartitionSpec]:
+        """All partition specs, by id."""
         return self.table.specs
 
     @property
     def sort_order(self) -> SortOrder:
+        """The current sort order."""
         return self.table.sort_order
 
     @property
     def properties(self) -> Mapping[str, str]:
+        """The table properties."""
         return self.table.properties
 
     @property
     def snapshots(self) -> tuple[Snapshot, ...]:
+        """The snapshots that have not expired."""
         return self.table.snapshots
 
     @property
@@ -145,11 +155,12 @@ class LoadedTable:
 
     @property
     def history(self) -> tuple[SnapshotLogEntry, ...]:
-        """When which snapshot became the current one."""
+        """When each snapshot became the current one."""
         return self.metadata.snapshot_log
 
     @property
     def refs(self) -> Mapping[str, SnapshotRef]:
+        """The branches and tags, by name."""
         return self.table.refs
 
     def refresh(self) -> LoadedTable:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.helpers import lanes, rings
-from tests.helpers.jars import iceberg_runtime, jars
+from tests.helpers.jars import iceberg_runtime, jars, missing_iceberg_runtime
 from tests.helpers.jvm import ARCHIVE_HOME, OPTIONS, quick_jvms
-from tests.helpers.readers import ChdbReader, DuckDbReader, JavaReader, PyIcebergReader, SparkReader
+from tests.helpers.readers import ChdbReader, DuckDbReader, JavaReader, PyIcebergReader, Reader, SparkReader
 from tests.helpers.rings import PartUnavailableError
 from tests.helpers.spark import QUICK, build_session, spark_environment
 
@@ -140,18 +140,38 @@ def chdb_reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChdbReader
     reader.close()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark by what a test uses, so that `-m 'not kafka'` and the like choose rings."""
+@pytest.fixture(scope="session")
+def peer_reader(request: pytest.FixtureRequest) -> Reader:
+    """Another engine than ours: Iceberg's Spark runtime or, with a Spark that it does not exist for, DuckDB."""
+    reader: Reader = request.getfixturevalue("duckdb_reader" if missing_iceberg_runtime() else "spark_reader")
+    return reader
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark by what a test uses, so that `-m 'not kafka'` and the like choose rings.
+
+    Tests that need Iceberg's Spark runtime are deselected with a Spark that it does not exist for.
+    """
+    has_runtime = missing_iceberg_runtime() is None
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
         if "kafka_broker" in fixtures:
             item.add_marker("kafka")
         if "postgres_server" in fixtures:
             item.add_marker("postgres")
-        if fixtures & {"iceberg_spark", "flink_tables"} or "/tests/interop/" in item.path.as_posix():
+        in_interop = "/tests/interop/" in item.path.as_posix()
+        if "iceberg_spark" in fixtures or in_interop:
+            item.add_marker("iceberg_runtime")
+        by_runtime = has_runtime and "peer_reader" in fixtures
+        if fixtures & {"iceberg_spark", "flink_tables"} or in_interop or by_runtime:
             item.add_marker("interop")
-        if "spark" in fixtures:
+        if "spark" in fixtures or by_runtime:
             item.add_marker("spark")
+    if not has_runtime:
+        config.hook.pytest_deselected(
+            items=[item for item in items if item.get_closest_marker("iceberg_runtime")]
+        )
+        items[:] = [item for item in items if not item.get_closest_marker("iceberg_runtime")]
     weights: Counter[str] = Counter()
     for item in items:
         group = lanes.group_of(item.nodeid)
@@ -195,6 +215,11 @@ def pytest_testnodedown(node: Any, error: object) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    missing = missing_iceberg_runtime()
+    if missing is not None:
+        terminalreporter.write_line(
+            f"DESELECTED the tests with the marker iceberg_runtime: {missing}", yellow=True, bold=True
+        )
     for ring, reason in sorted(rings.SKIPPED.items()):
         terminalreporter.write_line(f"SKIPPED RING {ring}: {reason}", red=True, bold=True)
 

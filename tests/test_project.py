@@ -9,16 +9,37 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib import import_module
 from importlib.metadata import distribution
 from pathlib import Path
+from typing import Any
 
 import pyspark.sql.pandas.utils
 import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
+import streamlake
+from streamlake.catalog import service
+from tests.helpers.jars import ICEBERG_SPARKS
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "streamlake"
 MAX_MODULE_LINES = 500
-INSTALLED_ELSEWHERE = {"streamlake/pipeline/spark_lookup.py": "pyspark_streamlake.py"}
+MAX_MODULES = 20
+NAMED_ALIKE = {
+    "avro_columns": "columns of Avro files, and of Avro records",
+    "deletion_vectors": "their format, and their writer",
+    "position_deletes": "their format, and their writer",
+    "options": "of any kind, of a table's commits, of a table's files",
+    "failpoints": "the places, and the command that lists them",
+    "run": "of the key index, and the command",
+    "schema": "of a table, and the command",
+    "status": "what there is to say, and the command",
+}
+"""Names of modules that there are several of on purpose."""
+INSTALLED_ELSEWHERE = {"streamlake/pipeline/kafka/spark_lookup.py": "pyspark_streamlake.py"}
 """As the wheel's `force-include` says: Spark looks for data sources in modules of that name."""
 
 CHECKS = {
@@ -29,27 +50,69 @@ CHECKS = {
 }
 
 MODULES_OF_CONTRACTS = """
-    errors options records clock ids failpoints spec/types storage/file_io formats/parquet index/runs table/table table/append_files
-    table/overwrite_files table/replace_partitions table/row_delta table/snapshot_producer source/fetch decode/json write/task
-    read/scan catalog/hadoop checkpoint/staging commit/committer maintain/compact tables pipeline/sink cli/main
+    errors options records clock ids failpoints storage/file_io index/runs/run index/runs/merge source/fetch read/scan catalog/hadoop
+    spec/types/schema spec/partitioning/transforms spec/metadata/snapshot spec/expressions/binding
+    formats/arrow/arrow_schema formats/columns/metrics formats/avro/avro_data formats/parquet/parquet formats/orc/orc
+    formats/manifests/manifests formats/data_files formats/readers formats/deletes/puffin
+    table/table table/operations table/options table/manifests/manifest_filter table/updates/retries table/schema/schema_edit
+    table/producers/append_files table/producers/overwrite_files table/producers/replace_partitions table/producers/row_delta
+    table/producers/snapshot_producer decode/values/envelope decode/json/json_values decode/avro/avro_wire
+    decode/converters/readings decode/registry/schema_registry decode/cdc/envelopes write/target/options write/rows/sort
+    write/files/rolling write/deletes/deletion_vectors write/task write/side_writer write/upsert/upsert_task
+    checkpoint/staging commit/committer maintain/compact tables tasks/intake pipeline/definition/running pipeline/sinks/sink
+    pipeline/runs/micro_batch pipeline/key_index/table_index pipeline/kafka/offset_log pipeline/spark/session
+    operate/verify/verification demo/demo_driver cli/main
 """
 
 ALLOWED_IMPORTS = {
-    "table/append_files": "streamlake.table.table",
-    "commit/committer": "streamlake.table.append_files",
-    "pipeline/sink": "pyspark",
+    "table/producers/append_files": "streamlake.table.table",
+    "commit/committer": "streamlake.table.producers.append_files",
+    "pipeline/sinks/sink": "pyspark",
+    "operate/verify/verification": "pyspark",
     "source/fetch": "kafka",
+    "index/runs/merge": "streamlake.index.runs.run",
+    "cli/main": "streamlake.operate.verify.verification",
 }
 
 BROKEN_IMPORTS = {
-    "a layer imports upwards": ("Imports go down only", "formats/parquet", "streamlake.table.table"),
+    "a layer imports upwards": ("Imports go down only", "formats/parquet/parquet", "streamlake.table.table"),
     "siblings of a layer import each other": (
         "Imports go down only",
         "read/scan",
         "streamlake.catalog.hadoop",
     ),
-    "errors import a room": ("Imports go down only", "errors", "streamlake.spec.types"),
+    "errors import a room": ("Imports go down only", "errors", "streamlake.spec.types.schema"),
     "an unlisted room appears": ("Imports go down only", "attic/box", "streamlake.errors"),
+    "a run imports a sink": (
+        "Inside pipeline imports go down only",
+        "pipeline/runs/micro_batch",
+        "streamlake.pipeline.sinks.sink",
+    ),
+    "the JSON decoder knows change events": (
+        "Inside decode imports go down only",
+        "decode/json/json_values",
+        "streamlake.decode.cdc.envelopes",
+    ),
+    "a file writer knows upserts": (
+        "Inside write imports go down only",
+        "write/files/rolling",
+        "streamlake.write.upsert.upsert_task",
+    ),
+    "Avro files know Parquet's": (
+        "Inside formats imports go down only",
+        "formats/avro/avro_data",
+        "streamlake.formats.parquet.parquet",
+    ),
+    "manifests know what is committed": (
+        "Inside table imports go down only",
+        "table/manifests/manifest_filter",
+        "streamlake.table.producers.row_delta",
+    ),
+    "a type knows snapshots": (
+        "Inside spec imports go down only",
+        "spec/types/schema",
+        "streamlake.spec.metadata.snapshot",
+    ),
     "an executor's room commits": (
         "Executors write files, only the driver commits",
         "write/task",
@@ -57,28 +120,55 @@ BROKEN_IMPORTS = {
     ),
     "decoding looks into the table": (
         "Executors write files, only the driver commits",
-        "decode/json",
+        "decode/json/json_values",
         "streamlake.table.table",
+    ),
+    "a task commits": (
+        "Tasks know neither Spark nor the commit",
+        "tasks/intake",
+        "streamlake.commit.committer",
+    ),
+    "a task looks into the checkpoint": (
+        "Tasks know neither Spark nor the commit",
+        "tasks/intake",
+        "streamlake.checkpoint.staging",
+    ),
+    "the demo looks at a pipeline from outside": (
+        "Only cli imports operate",
+        "demo/demo_driver",
+        "streamlake.operate.verify.verification",
     ),
     "the pipeline builds a snapshot": (
         "Only commit and maintain build snapshots",
-        "pipeline/sink",
-        "streamlake.table.append_files",
+        "pipeline/sinks/sink",
+        "streamlake.table.producers.append_files",
     ),
     "the facade builds a snapshot": (
         "Only commit and maintain build snapshots",
         "tables",
-        "streamlake.table.overwrite_files",
+        "streamlake.table.producers.overwrite_files",
     ),
     "the reader builds a row delta": (
         "Only commit and maintain build snapshots",
         "read/scan",
-        "streamlake.table.row_delta",
+        "streamlake.table.producers.row_delta",
     ),
-    "a writer task imports Spark": ("Only pipeline and cli know Spark", "write/task", "pyspark.sql"),
-    "the pipeline imports a Kafka client": ("Only source knows a Kafka client", "pipeline/sink", "kafka"),
-    "the specification does I/O": ("The specification's values import no library", "spec/types", "pyarrow"),
-    "a room has a cycle": ("No cycle in any room", "table/table", "streamlake.table.append_files"),
+    "a writer task imports Spark": (
+        "Only pipeline, operate and the demo know Spark",
+        "write/task",
+        "pyspark.sql",
+    ),
+    "the pipeline imports a Kafka client": (
+        "Only source knows a Kafka client",
+        "pipeline/sinks/sink",
+        "kafka",
+    ),
+    "the specification does I/O": (
+        "The specification's values import no library",
+        "spec/types/schema",
+        "pyarrow",
+    ),
+    "a room has a cycle": ("No cycle in any room", "index/runs/run", "streamlake.index.runs.merge"),
 }
 
 
@@ -118,8 +208,8 @@ def test_contract_fails_on_a_bad_import(case: str, skeleton: Path) -> None:
     assert re.findall(r"^(.+) BROKEN$", done.stdout, re.M) == [contract]
 
 
-def test_readme_lists_the_rooms() -> None:
-    assert _rooms_of_readme() == _rooms_of_package()
+def test_the_architecture_page_lists_the_rooms() -> None:
+    assert _rooms_of_the_docs() == _rooms_of_package()
 
 
 def test_readme_test_command_is_what_ci_runs() -> None:
@@ -137,6 +227,20 @@ def test_module_is_documented_and_short(module: str) -> None:
         f"{module} has no docstring: role, place in the flow, invariant"
     )
     assert len(text.splitlines()) <= MAX_MODULE_LINES
+
+
+def test_no_folder_is_full() -> None:
+    full = {
+        str(folder.relative_to(ROOT)): count
+        for folder in (PACKAGE, *PACKAGE.rglob("*/"))
+        if (count := len([path for path in folder.glob("*.py") if path.name != "__init__.py"])) > MAX_MODULES
+    }
+    assert not full
+
+
+def test_a_module_is_found_by_its_name() -> None:
+    names = [path.stem for path in PACKAGE.rglob("*.py") if not path.name.startswith("__")]
+    assert {name for name in names if names.count(name) > 1} == set(NAMED_ALIKE)
 
 
 def test_installed_package_is_complete() -> None:
@@ -168,6 +272,88 @@ def _numbers(version: str) -> list[int]:
     return [int(part) for part in version.split(".")]
 
 
+def test_the_version_is_in_one_place() -> None:
+    project = _project()
+    assert "version" in project["dynamic"]
+    assert "version" not in project
+    assert distribution("streamlake").version == streamlake.__version__
+
+
+def test_every_extra_can_be_installed() -> None:
+    extras = _extras()
+    for name, lines in extras.items():
+        assert lines, f"the extra {name} brings nothing"
+        for line in lines:
+            wanted = Requirement(line)
+            if wanted.name == "streamlake":
+                assert wanted.extras <= set(extras), f"{name}: {line}"
+
+
+def test_the_extra_all_is_all_extras_of_users() -> None:
+    extras = _extras()
+    [everything] = extras["all"]
+    assert Requirement(everything).extras == set(extras) - {"all", "docs", "test", "test-tools"}
+
+
+def test_messages_name_extras_that_exist() -> None:
+    named = {
+        extra.strip()
+        for path in PACKAGE.rglob("*.py")
+        for names in re.findall(r"streamlake\[([a-z, -]+)\]", path.read_text())
+        for extra in names.split(",")
+    }
+    assert named
+    assert named | set(service._EXTRAS.values()) <= set(_extras())
+
+
+def test_the_tests_run_with_a_spark_that_iceberg_has_a_runtime_for() -> None:
+    [ours] = [
+        Requirement(line).specifier for line in _extras()["test"] if Requirement(line).name == "pyspark"
+    ]
+    assert any(f"{line}.0" in ours for line in ICEBERG_SPARKS)
+    assert not any(version in ours for version in ("3.5.9", "4.2.0", "5.0.0"))
+    [users] = [
+        Requirement(line).specifier for line in _project()["dependencies"] if line.startswith("pyspark")
+    ]
+    assert users == SpecifierSet(">=4.0,<5")
+
+
+def test_workflow_runs_ci_with_every_python_and_spark() -> None:
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())
+    job = workflow["jobs"]["test"]
+    pythons = {
+        line.removeprefix("Programming Language :: Python :: ")
+        for line in _project()["classifiers"]
+        if re.search(r"Python :: 3\.\d+$", line)
+    }
+    assert set(job["strategy"]["matrix"]["python"]) == pythons
+    for extra in job["strategy"]["matrix"]["include"]:
+        assert Requirement(extra["pyspark"]).name == "pyspark"
+    [run] = [step for step in job["steps"] if "run" in step]
+    assert run["run"] == ".ci/run"
+    assert list(run["env"]) == ["STREAMLAKE_PYSPARK"]
+    assert "$STREAMLAKE_PYSPARK" in (ROOT / ".ci" / "run").read_text()
+
+
+def test_changelog_keeps_its_form() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text()
+    assert re.findall(r"^## (.+)$", text, re.M)[0] == "[Unreleased]"
+    kinds = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+    assert set(re.findall(r"^### (.+)$", text, re.M)) <= kinds
+
+
+@pytest.mark.parametrize("name", ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"])
+def test_links_between_project_files_lead_somewhere(name: str) -> None:
+    for target in re.findall(r"\]\((?!https?://|#)([^)#]+)", (ROOT / name).read_text()):
+        assert (ROOT / target).exists(), f"{name} links to {target}"
+
+
+def test_license_is_in_full() -> None:
+    text = (ROOT / "LICENSE").read_text()
+    assert "Version 2.0, January 2004" in text
+    assert "END OF TERMS AND CONDITIONS" in text
+
+
 def test_import_is_cheap() -> None:
     code = "import sys, streamlake; print(*sorted({'pyspark', 'pyarrow', 'numpy', 'kafka', 'fastavro'} & set(sys.modules)))"
     done = _run([sys.executable, "-c", code], cwd=ROOT)
@@ -175,13 +361,22 @@ def test_import_is_cheap() -> None:
 
 
 def test_public_names_exist() -> None:
-    import streamlake
-
     assert set(streamlake.__all__) <= set(dir(streamlake))
     for name in streamlake.__all__:
         assert getattr(streamlake, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = streamlake.nonsense
+
+
+def _project() -> dict[str, Any]:
+    toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    project: dict[str, Any] = toml.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return project
+
+
+def _extras() -> dict[str, list[str]]:
+    extras: dict[str, list[str]] = _project()["optional-dependencies"]
+    return extras
 
 
 def _lint_imports(folder: Path) -> subprocess.CompletedProcess[str]:
@@ -190,21 +385,24 @@ def _lint_imports(folder: Path) -> subprocess.CompletedProcess[str]:
 
 def _module(folder: Path, name: str) -> Path:
     path = folder / "streamlake" / f"{name}.py"
-    for package in (path.parent, folder / "streamlake"):
-        package.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for package in path.parents:
+        if package == folder:
+            break
         (package / "__init__.py").touch()
     return path
 
 
 def _rooms_of_package() -> set[str]:
     rooms = {f"{path.parent.name}/" for path in PACKAGE.glob("*/__init__.py")}
+    rooms |= {f"{path.parent.name}/" for path in PACKAGE.glob("pipeline/*/__init__.py")}
     return rooms | {path.name for path in PACKAGE.glob("*.py") if not path.name.startswith("__")}
 
 
-def _rooms_of_readme() -> set[str]:
-    section = re.search(r"^## Architecture$(.+?)(?=^## |\Z)", (ROOT / "README.md").read_text(), re.M | re.S)
-    assert section, "README.md has no section '## Architecture'"
-    tree = "\n".join(re.findall(r"^```\w*$\n(.*?)^```$", section[1], re.M | re.S))
+def _rooms_of_the_docs() -> set[str]:
+    page = (ROOT / "docs" / "internals" / "architecture.md").read_text()
+    tree = "\n".join(re.findall(r"^```\w*$\n(.*?)^```$", page, re.M | re.S))
+    assert "streamlake/" in tree, "the architecture page has no tree of the package"
     return set(re.findall(r"^[ │├└─]+(\w+(?:/|\.py)) ", tree, re.M))
 
 

@@ -1,1 +1,1 @@
-"""Where tables are found, and where the swap of the metadata pointer is atomic."""
+"""Catalogs: where tables are found, and where the metadata pointer is swapped atomically."""

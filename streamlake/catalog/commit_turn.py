@@ -1,8 +1,8 @@
-"""Taking turns on one machine, so that processes which commit to the same table queue instead of colliding.
+"""A lock for commits of one machine: processes that commit to the same table queue instead of colliding.
 
-An advisory lock on the table's metadata directory, held for one commit attempt. A courtesy between streamlake
-processes: where it cannot be had (another platform, a network file system, a neighbour that hangs) the commit goes
-ahead without it, and the exclusive create of the next version decides as always.
+An advisory lock on the table's metadata directory, held for one commit attempt. It is a courtesy between
+streamlake processes. Where it cannot be had (another platform, a network file system, a process that hangs)
+the commit goes ahead without it, and the exclusive create of the next version decides as always.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from streamlake import clock
 _fcntl: ModuleType | None
 try:
     _fcntl = import_module("fcntl")
-except ImportError:  # not a POSIX system: no turns, only the swap itself
+except ImportError:  # not a POSIX system: no lock, only the swap itself
     _fcntl = None
 
 LONGEST_WAIT_S = 10.0
@@ -28,7 +28,7 @@ LONGEST_WAIT_S = 10.0
 
 @contextmanager
 def commit_turn(directory: str, longest_wait_s: float = LONGEST_WAIT_S) -> Iterator[None]:
-    """Hold the turn of a local directory, after waiting for it at most `longest_wait_s` seconds."""
+    """Hold the lock of a local directory, after waiting for it at most `longest_wait_s` seconds."""
     descriptor = None if _fcntl is None else _open(directory)
     try:
         if descriptor is not None:

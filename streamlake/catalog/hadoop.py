@@ -1,7 +1,7 @@
-"""The embedded catalog: a warehouse directory in which `db.table` is the directory `db/table`.
+"""The Hadoop catalog: a warehouse directory in which table `db.table` is the directory `db/table`.
 
-Iceberg's HadoopCatalog layout; a table directory is one that holds metadata versions. Creating a table is atomic
-(version 1 is created exclusively); dropping one is not.
+The layout is that of Iceberg's HadoopCatalog; a table directory is one that holds metadata versions. Creating
+a table is atomic (version 1 is created exclusively); dropping one is not.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def create_hadoop_table(
 
 
 class HadoopCatalog:
-    """Tables under one warehouse directory; `properties` configure its storage."""
+    """A catalog of the tables under one warehouse directory; `properties` configure its storage."""
 
     def __init__(self, warehouse: str, properties: Mapping[str, str] | None = None) -> None:
         self.warehouse = table_location(warehouse)
@@ -51,7 +51,7 @@ class HadoopCatalog:
         self._io: FileIO = file_io_for(self.warehouse, self._properties)
 
     def location_of(self, name: str) -> str:
-        """Where a table lives. Raises InvalidOptionError for a name that leaves the warehouse."""
+        """The directory of a table. Raises InvalidOptionError for a name outside of the warehouse."""
         parts = name.split(".")
         if not all(parts) or any("/" in part or part == ".." for part in parts):
             raise InvalidOptionError(
@@ -60,14 +60,15 @@ class HadoopCatalog:
         return "/".join((self.warehouse, *parts))
 
     def load_table(self, name: str) -> Table:
-        """Raises TableNotFoundError."""
+        """The table of this name. Raises TableNotFoundError."""
         return load_hadoop_table(self.location_of(name), self._properties, name)
 
     def create_table(self, name: str, definition: TableDefinition) -> Table:
-        """Raises TableAlreadyExistsError."""
+        """Create a table. Raises TableAlreadyExistsError."""
         return create_hadoop_table(self.location_of(name), definition, self._properties, name)
 
     def table_exists(self, name: str) -> bool:
+        """Whether there is a table of this name."""
         return HadoopTableOperations(self.location_of(name), self._io, name).exists()
 
     def drop_table(self, name: str) -> None:
@@ -107,6 +108,7 @@ class HadoopCatalog:
     def _directory(self, location: str) -> str:
         if scheme_of(location) not in ("", "file"):
             raise FeatureUnsupportedError(
-                f"{location}: a warehouse on this storage cannot be listed or dropped from here; use a catalog service"
+                f"{location}: a warehouse on this storage cannot be listed or dropped from here; use a "
+                "catalog service"
             )
         return local_path(location)

@@ -1,8 +1,9 @@
-"""Tables whose catalog is their own directory: one metadata file per version, the next one created exclusively.
+"""Commits to tables without a catalog service: one metadata file per version, created exclusively.
 
-Implements `TableOperations` for HadoopTables' layout. The swap is the exclusive create of `v{N+1}`: of all writers
-that saw version N, exactly one succeeds. After an own commit the metadata stays in memory, and a refresh that finds
-nothing new reads nothing but names. Invariant: `version-hint.text` is advice; the version files are the truth.
+Implements `TableOperations` for HadoopTables' layout. The swap is the exclusive create of `v{N+1}`: of all
+writers that saw version N, exactly one succeeds. After an own commit the metadata stays in memory, and a
+refresh that finds nothing new reads nothing but names. Invariant: `version-hint.text` is advice; the version
+files are the truth.
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ from streamlake.errors import (
     TableNotFoundError,
 )
 from streamlake.failpoints import failpoint
-from streamlake.formats.metadata_json import metadata_bytes, read_metadata
-from streamlake.spec.snapshot import MetadataLogEntry
-from streamlake.spec.table_metadata import TableMetadata
+from streamlake.formats.manifests.metadata_json import metadata_bytes, read_metadata
+from streamlake.spec.metadata.snapshot import MetadataLogEntry
+from streamlake.spec.metadata.table_metadata import TableMetadata
 from streamlake.storage.durability import wants_fsync
 from streamlake.storage.file_io import FileIO, scheme_of
 from streamlake.storage.local import local_path
-from streamlake.table.metadata_changes import changed
 from streamlake.table.options import MetadataOptions
+from streamlake.table.updates.metadata_changes import changed
 
 _READ_ATTEMPTS = 5
 
 
 @dataclass(frozen=True)
 class _Version:
-    """One version as it was read or written."""
+    """One metadata version that was read or written."""
 
     number: int
     path: str
@@ -47,7 +48,7 @@ class _Version:
 
 
 class HadoopTableOperations:
-    """One table directory. `name` is what messages call it (default: its location)."""
+    """One table directory. Messages call the table `name` (default: its location)."""
 
     def __init__(self, location: str, io: FileIO, name: str | None = None) -> None:
         self._location = location.rstrip("/")
@@ -58,19 +59,22 @@ class HadoopTableOperations:
 
     @property
     def name(self) -> str:
+        """The name of the table in messages."""
         return self._name
 
     @property
     def location(self) -> str:
+        """The table's base location."""
         return self._location
 
     @property
     def io(self) -> FileIO:
+        """The storage of the table's metadata and data files."""
         return self._io
 
     @property
     def metadata_path(self) -> str:
-        """The file of the version that `current` shows."""
+        """The metadata file of the version that `current` returns."""
         self.current()
         assert self._current is not None
         return self._current.path
@@ -86,11 +90,12 @@ class HadoopTableOperations:
     def refresh(self) -> TableMetadata:
         """The newest metadata; parsed only when there is a newer version.
 
-        Raises TableNotFoundError, DataInvalidError (not table metadata, or another table took the directory over).
+        Raises TableNotFoundError, and DataInvalidError when the file is not table metadata, or another table
+        has replaced this one in the directory.
         """
         seen = self._current
         if seen is not None and self._versions.fingerprint(seen.path) != seen.fingerprint:
-            # Removed by delete-after-commit, or the table was dropped: start again from what is there.
+            # Removed by delete-after-commit, or the table was dropped: start again from the files that exist.
             return self._read_newest(None)
         return self._read_newest(None if seen is None else seen.number)
 
@@ -99,8 +104,8 @@ class HadoopTableOperations:
             found = self._versions.newest(known)
             if found is None:
                 raise TableNotFoundError(
-                    f"there is no Iceberg table at {self._location} (no version file in {self._versions.directory});"
-                    " check the location, or create the table first"
+                    f"there is no Iceberg table at {self._location} (no version file in "
+                    f"{self._versions.directory}); check the location, or create the table first"
                 )
             number, path = found
             seen = self._current
@@ -132,7 +137,7 @@ class HadoopTableOperations:
         self._use(version)
 
     def _use(self, version: _Version) -> None:
-        """The version is the current one, and says how its files are written."""
+        """Make the version the current one; its properties say how files are written."""
         self._current = version
         self._write_as(version.metadata)
 
@@ -166,7 +171,7 @@ class HadoopTableOperations:
             return base
         self._refuse_relocation(new)
         options = MetadataOptions.parse(new.properties)
-        # The name follows the base: writers that race from one base, one of them changing the codec, must meet.
+        # The name follows the base: racing writers must collide, even if one of them changes the codec.
         path = self._versions.path(seen.number + 1, gzip=MetadataOptions.parse(base.properties).gzip)
         kept = (*base.metadata_log, MetadataLogEntry(base.last_updated_ms, seen.path))
         new = changed(new, metadata_log=kept[-options.previous_versions_max :])
@@ -187,7 +192,8 @@ class HadoopTableOperations:
             self._require_successor(seen, version)
         except (StorageError, DataInvalidError, OSError) as error:
             raise CommitStateUnknownError(
-                f"{self._name}: version {version.number} was written, but the versions beside it cannot be read: {error}"
+                f"{self._name}: version {version.number} was written, but the versions beside it cannot be "
+                f"read: {error}"
             ) from error
         self._use(version)
         failpoint("after-create")
@@ -197,7 +203,7 @@ class HadoopTableOperations:
         return new
 
     def commit_turn(self) -> AbstractContextManager[None]:
-        """A lock on the metadata directory, where the file system is local."""
+        """A lock on the metadata directory if the file system is local."""
         if scheme_of(self._location) in ("", "file"):
             return commit_turn(local_path(self._versions.directory))
         return nullcontext()
@@ -208,10 +214,12 @@ class HadoopTableOperations:
         return _Version(number, path, self._versions.fingerprint(path), metadata)
 
     def _require_successor(self, seen: _Version, created: _Version) -> None:
-        """Old versions may be deleted, and then a writer that slept can create a number that was used before; or the
-        table was dropped, and a version alone would bring it back, or hide the table that took its place.
+        """Check that the created version follows the version that the writer saw.
 
-        The version it built on is gone too in these cases; only then look where the table really is.
+        Old versions may be deleted, and then a writer that was suspended can create a number that was used
+        before. Or the table was dropped, and a version alone would bring it back, or hide the table that
+        replaced it. The version that the writer built on is gone too in these cases; only then look for the
+        current version.
         """
         if self._versions.fingerprint(seen.path) == seen.fingerprint:
             return
@@ -228,12 +236,12 @@ class HadoopTableOperations:
             return
         self._current = None
         raise CommitStateUnknownError(
-            f"{self._name}: version {created.number} was written, but the table is at version {listed[0]} by now and does"
-            " not show it"
+            f"{self._name}: version {created.number} was written, but the table is at version {listed[0]} by "
+            "now and does not show it"
         )
 
     def _require_base(self, seen: _Version, created: _Version) -> None:
-        """With no later version there, only a dropped table explains that the base is gone: take the change back."""
+        """Undo the commit if the base is gone: without a later version, the table must have been dropped."""
         try:
             if read_metadata(self._io, seen.path).table_uuid == seen.metadata.table_uuid:
                 return
@@ -241,15 +249,15 @@ class HadoopTableOperations:
             pass
         self._io.delete(created.path)
         raise TableNotFoundError(
-            f"{self._name} was dropped while a change to it was being committed; nothing was committed. If a table was"
-            " created there since, load it anew"
+            f"{self._name} was dropped while a change to it was being committed; nothing was committed. If a "
+            "table was created there since, load it anew"
         )
 
     def _refuse_relocation(self, metadata: TableMetadata) -> None:
         if "write.metadata.path" in metadata.properties:
             raise InvalidOptionError(
-                f"{self._name}: write.metadata.path cannot be set on a file system table, whose catalog is its metadata"
-                " directory; unset it, or use a catalog service"
+                f"{self._name}: write.metadata.path cannot be set on a file system table, whose catalog is "
+                "its metadata directory; unset it, or use a catalog service"
             )
 
     def _delete(self, entries: Sequence[MetadataLogEntry]) -> None:

@@ -1,8 +1,8 @@
-"""The difference between two table metadata as catalog services want it: updates, and requirements on the base.
+"""The difference between two versions of table metadata, as the updates and requirements of catalog services.
 
-Catalogs with a server do not take a whole metadata file: they apply updates when requirements hold, both in the JSON
-of the REST catalog protocol. Invariant: the requirements pin every ref of the base and of the new metadata, so a commit
-that another snapshot slipped in before is refused, on whatever branch that was.
+Catalogs with a server do not take a whole metadata file: they apply updates when requirements hold, both in
+the JSON of the REST catalog protocol. Invariant: the requirements pin every ref of the base and of the new
+metadata. So a commit is refused when another snapshot was committed before it, on whatever branch.
 """
 
 from __future__ import annotations
@@ -11,19 +11,20 @@ from collections.abc import Iterable
 from typing import Any
 
 from streamlake.errors import FeatureUnsupportedError
-from streamlake.spec.partition_spec import spec_to_json
-from streamlake.spec.snapshot import MAIN_BRANCH, ref_to_json, snapshot_to_json
-from streamlake.spec.sort_order import sort_order_to_json
-from streamlake.spec.table_metadata import TableMetadata
-from streamlake.spec.type_json import schema_to_json
+from streamlake.spec.metadata.snapshot import MAIN_BRANCH, ref_to_json, snapshot_to_json
+from streamlake.spec.metadata.table_metadata import TableMetadata
+from streamlake.spec.partitioning.partition_spec import spec_to_json
+from streamlake.spec.partitioning.sort_order import sort_order_to_json
+from streamlake.spec.types.type_json import schema_to_json
 
 Json = dict[str, Any]
 
 
 def requirements(base: TableMetadata, new: TableMetadata) -> list[Json]:
-    """What must still be true of the table for the updates to be applied: a ref that `new` makes must not be there.
+    """The conditions under which the updates may be applied: ids and refs of `base` are still current.
 
-    PyIceberg refuses to look for a ref in a table without snapshots, so that case is left out.
+    A ref that `new` adds must not exist yet. PyIceberg refuses to look for a ref in a table without
+    snapshots, so that case is left out.
     """
     pinned: list[Json] = [{"type": "assert-table-uuid", "uuid": base.table_uuid}]
     refs = {
@@ -45,7 +46,7 @@ def requirements(base: TableMetadata, new: TableMetadata) -> list[Json]:
 
 
 def updates(base: TableMetadata, new: TableMetadata) -> list[Json]:
-    """The changes that turn `base` into `new`, in the order in which they are to be applied.
+    """The changes that turn `base` into `new`, in the order in which they must be applied.
 
     Raises FeatureUnsupportedError for a difference that no update expresses.
     """

@@ -1,8 +1,9 @@
-"""Which metadata version of a file system table is current, found without reading more than needed.
+"""Finds the current metadata version of a file system table, without reading more than needed.
 
 `version-hint.text` says where to start, the files themselves decide: the newest version is the last one of an
-unbroken row from there. Names: `v{N}.metadata.json`, compressed `v{N}.gz.metadata.json` or, as old writers named it,
-`v{N}.metadata.json.gz` (spec: File System Tables; Appendix F, Naming for GZIP compressed Metadata JSON files).
+unbroken row from there. Names: `v{N}.metadata.json`, compressed `v{N}.gz.metadata.json` or, as old writers
+named it, `v{N}.metadata.json.gz` (spec: File System Tables; Appendix F, Naming for GZIP compressed Metadata
+JSON files).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from streamlake.storage.locations import TableLocations, metadata_version_of
 
 
 class MetadataVersions:
-    """The version files below one table location."""
+    """The metadata version files below one table location."""
 
     def __init__(self, io: FileIO, location: str) -> None:
         self._io = io
@@ -24,10 +25,11 @@ class MetadataVersions:
 
     @property
     def directory(self) -> str:
+        """The directory of the version files."""
         return self._locations.root_metadata_directory
 
     def path(self, version: int, *, gzip: bool) -> str:
-        """The name that a new version gets."""
+        """The path that a new version gets."""
         return self._locations.metadata_version(version, gzip=gzip)
 
     def existing_path(self, version: int) -> str | None:
@@ -37,14 +39,14 @@ class MetadataVersions:
         return next((path for path in candidates if self._io.exists(path)), None)
 
     def hint(self) -> int | None:
-        """What version-hint.text says; None when it is missing or unreadable."""
+        """The content of version-hint.text; None when it is missing or unreadable."""
         try:
             return int(self._io.read_bytes(self._locations.version_hint()).strip())
         except (StorageError, ValueError):
             return None
 
     def write_hint(self, version: int) -> None:
-        """Move the hint, as far as that is possible: readers do not depend on it."""
+        """Write the hint if possible; an error is ignored, because readers do not depend on the hint."""
         try:
             self._io.write_bytes(self._locations.version_hint(), str(version).encode())
         except StorageError:
@@ -66,9 +68,10 @@ class MetadataVersions:
         return start, path
 
     def fingerprint(self, path: str) -> tuple[int, ...] | None:
-        """What tells a version file from another one of the same name, without reading it; None when it is gone.
+        """What distinguishes a version file from another one of the same name, without reading it.
 
-        A table that was dropped and created again may well have a file of the same name and size.
+        None when the file is gone. A table that was dropped and created again may well have a file of the
+        same name and size.
         """
         if scheme_of(path) in ("", "file"):
             try:

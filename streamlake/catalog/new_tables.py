@@ -1,7 +1,8 @@
-"""What a table is created from, and its first metadata.
+"""The definition of a table to create, and its first metadata.
 
-A caller describes a schema, a partition spec and a sort order that refer to each other by whatever ids they came
-with; the first metadata has fresh ids, assigned as Iceberg does it (spec: Table Metadata Fields; Schema Evolution).
+A caller describes a schema, a partition spec and a sort order that refer to each other by whatever ids they
+came with. The first metadata has fresh ids, assigned as Iceberg does it (spec: Table Metadata Fields; Schema
+Evolution).
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from dataclasses import dataclass, field, replace
 
 from streamlake import clock, ids
 from streamlake.errors import FeatureUnsupportedError, InvalidOptionError
-from streamlake.spec.partition_spec import FIRST_PARTITION_FIELD_ID, UNPARTITIONED, PartitionSpec
-from streamlake.spec.schema import Schema, fresh_schema
-from streamlake.spec.sort_order import UNSORTED, SortOrder
-from streamlake.spec.table_metadata import TableMetadata, new_table_metadata
-from streamlake.table.column_types import check_writable
-from streamlake.table.metadata_changes import RESERVED_PROPERTIES, WRITABLE_FORMAT_VERSIONS
+from streamlake.spec.metadata.table_metadata import TableMetadata, new_table_metadata
+from streamlake.spec.partitioning.partition_spec import FIRST_PARTITION_FIELD_ID, UNPARTITIONED, PartitionSpec
+from streamlake.spec.partitioning.sort_order import UNSORTED, SortOrder
+from streamlake.spec.types.schema import Schema, fresh_schema
+from streamlake.table.updates.column_types import check_writable
+from streamlake.table.updates.metadata_changes import RESERVED_PROPERTIES, WRITABLE_FORMAT_VERSIONS
 
 DEFAULT_FORMAT_VERSION = 2
 # What Iceberg stores with a new table, so that every engine writes the same codec.
@@ -35,10 +36,10 @@ class TableDefinition:
 
 
 def initial_metadata(definition: TableDefinition, location: str) -> TableMetadata:
-    """Version 1 of a table without snapshots.
+    """The metadata of version 1 of a table, without snapshots.
 
-    Raises InvalidOptionError (a type, default or property that does not go with the format version) or
-    FeatureUnsupportedError (something that is not written here).
+    Raises InvalidOptionError (a type, default or property that the format version does not allow) or
+    FeatureUnsupportedError (something that cannot be written).
     """
     properties = {key: str(value) for key, value in definition.properties.items()}
     version = _format_version(definition.format_version, properties.pop("format-version", None))
@@ -76,7 +77,7 @@ def _format_version(given: int | None, text: str | None) -> int:
 
 
 class _Renumbered:
-    """Field ids of a definition's schema -> those of the new table's."""
+    """Maps the field ids of a definition's schema to those of the new table's."""
 
     def __init__(self, given: Schema, fresh: Schema) -> None:
         self._given = given

@@ -1,8 +1,8 @@
-"""From what a user writes to a table: a path, or a name in a catalog.
+"""Opens tables and catalogs from a user's options: a path, or a name in a catalog.
 
-The one place that knows which catalogs there are. `catalog=None` means that `location` is the table's own directory
-(the Hadoop catalog); a mapping names a type and its properties; a string is a catalog that PyIceberg's configuration
-knows.
+This is the one module that knows which catalogs there are. `catalog=None` means that `location` is the
+table's own directory (the Hadoop catalog); a mapping gives a type and its properties; a string is a catalog
+that PyIceberg's configuration knows.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from streamlake.catalog.new_tables import TableDefinition
 from streamlake.catalog.service import SERVICE_TYPES, load_service
 from streamlake.errors import InvalidOptionError
 from streamlake.options import suggestion
-from streamlake.spec.partition_spec import UNPARTITIONED, PartitionSpec
-from streamlake.spec.schema import Schema
-from streamlake.spec.sort_order import UNSORTED, SortOrder
+from streamlake.spec.partitioning.partition_spec import UNPARTITIONED, PartitionSpec
+from streamlake.spec.partitioning.sort_order import UNSORTED, SortOrder
+from streamlake.spec.types.schema import Schema
 from streamlake.table.table import Table
 
 CatalogOption = str | Mapping[str, str] | None
 
 
 class Catalog(Protocol):
-    """What the rest needs of a catalog. Names are dotted: `namespace.table`."""
+    """The protocol of a catalog. Names are dotted: `namespace.table`."""
 
     def load_table(self, name: str) -> Table:
-        """Raises TableNotFoundError."""
+        """The table of this name. Raises TableNotFoundError."""
         ...
 
     def create_table(self, name: str, definition: TableDefinition) -> Table:
-        """Raises TableAlreadyExistsError."""
+        """Create a table. Raises TableAlreadyExistsError."""
         ...
 
 
@@ -52,7 +52,10 @@ def open_catalog(catalog: str | Mapping[str, str]) -> Catalog:
 
 
 def open_table(location: str, catalog: CatalogOption = None) -> Table:
-    """Load a table by its directory (`catalog=None`) or by its name in a catalog. Raises TableNotFoundError."""
+    """Load a table by its directory (`catalog=None`) or by its name in a catalog.
+
+    Raises TableNotFoundError.
+    """
     if catalog is None:
         return load_hadoop_table(location)
     return open_catalog(catalog).load_table(location)

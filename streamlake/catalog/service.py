@@ -1,8 +1,9 @@
 """Catalog services (REST, SQL, Hive, Glue, DynamoDB) through PyIceberg's catalog clients.
 
-The client says where the current metadata file is and applies our changes when the base is still current; metadata is
-read, and files are written, by streamlake itself. PyIceberg is optional and loaded only here. Invariant: whatever a
-client raises while it commits, unless it is known to mean "not committed", is CommitStateUnknownError.
+The client says where the current metadata file is and applies our changes when the base is still current.
+Metadata is read, and files are written, by streamlake itself. PyIceberg is optional and loaded only here.
+Invariant: whatever a client raises while it commits, unless it is known to mean "not committed", becomes
+CommitStateUnknownError.
 """
 
 from __future__ import annotations
@@ -25,16 +26,25 @@ from streamlake.errors import (
     TableAlreadyExistsError,
     TableNotFoundError,
 )
-from streamlake.formats.metadata_json import read_metadata
-from streamlake.spec.partition_spec import spec_to_json
-from streamlake.spec.sort_order import sort_order_to_json
-from streamlake.spec.table_metadata import TableMetadata
-from streamlake.spec.type_json import schema_to_json
+from streamlake.formats.manifests.metadata_json import read_metadata
+from streamlake.spec.metadata.table_metadata import TableMetadata
+from streamlake.spec.partitioning.partition_spec import spec_to_json
+from streamlake.spec.partitioning.sort_order import sort_order_to_json
+from streamlake.spec.types.type_json import schema_to_json
 from streamlake.storage.durability import wants_fsync
 from streamlake.storage.file_io import FileIO, file_io_for
 from streamlake.table.table import Table
 
-SERVICE_TYPES = ("rest", "sql", "hive", "glue", "dynamodb", "in-memory")
+_EXTRAS = {
+    "rest": "rest",
+    "sql": "sql",
+    "hive": "hive",
+    "glue": "glue",
+    "dynamodb": "dynamodb",
+    "in-memory": "sql",
+}
+"""Types of catalogs, and the extra of this package that brings what their client needs."""
+SERVICE_TYPES = tuple(_EXTRAS)
 _CONFLICTS = ("CommitFailedException", "WaitingForLockException")
 _REFUSALS = (
     "BadRequestError",
@@ -47,27 +57,26 @@ _OUTAGES = ("ServerError", "ServiceUnavailableError", "TooManyRequestsError", "O
 _NOT_THERE = ("NoSuchTableError", "NoSuchIcebergTableError", "NoSuchNamespaceError", "NoSuchIdentifierError")
 
 _CLIENT_LIMIT = (
-    "this kind of catalog leaves writing metadata files to its client, which does not know the feature: use format"
-    " version 2, a REST catalog, or the Hadoop catalog"
+    "this kind of catalog leaves writing metadata files to its client, which does not know the feature: use "
+    "format version 2, a REST catalog, or the Hadoop catalog"
 )
 
 
-def _pyiceberg(module: str) -> Any:
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise InvalidOptionError(
-            f"catalog: a catalog service needs PyIceberg ({error}); install it with: pip install 'streamlake[catalogs]'"
-        ) from error
+def _not_installed(catalog: str | Mapping[str, str], error: Exception) -> InvalidOptionError:
+    extra = _EXTRAS.get(catalog.get("type", ""), "all") if isinstance(catalog, Mapping) else "all"
+    return InvalidOptionError(
+        f"catalog: {_shown(catalog)} needs packages that are not installed ({error}); on the driver run: "
+        f"python -m pip install 'streamlake[{extra}]'"
+    )
 
 
 def load_service(catalog: str | Mapping[str, str]) -> ServiceCatalog:
-    """The catalog of a name that PyIceberg's configuration knows, or of a mapping of its properties.
+    """The catalog of a name in PyIceberg's configuration, or of a mapping of its properties.
 
     Raises InvalidOptionError when it cannot be set up, StorageError when its service does not answer.
     """
-    loader = _pyiceberg("pyiceberg.catalog").load_catalog
     try:
+        loader = import_module("pyiceberg.catalog").load_catalog
         if isinstance(catalog, str):
             return ServiceCatalog(catalog, loader(catalog))
         name = str(catalog.get("name", "default"))
@@ -77,13 +86,18 @@ def load_service(catalog: str | Mapping[str, str]) -> ServiceCatalog:
     except StreamlakeError:
         raise
     except Exception as error:
+        if isinstance(error, ImportError) or type(error).__name__ == "NotInstalledError":
+            raise _not_installed(catalog, error) from error
         if _is_away(error):
             raise StorageError(f"catalog: {_shown(catalog)} cannot be reached: {error}") from error
         raise InvalidOptionError(f"catalog: {_shown(catalog)} cannot be opened: {error}") from error
 
 
 def _is_away(error: Exception) -> bool:
-    """Whether the service is not there at present; clients ask for something already when they are made."""
+    """Whether the error means that the service is unavailable at present.
+
+    Clients already send requests when they are made.
+    """
     unreachable = isinstance(error, OSError) and not isinstance(error, FileNotFoundError)
     return unreachable or type(error).__name__ in _OUTAGES
 
@@ -93,20 +107,23 @@ def _shown(catalog: str | Mapping[str, str]) -> str:
 
 
 class ServiceCatalog:
-    """Tables that a catalog service keeps; `client` is PyIceberg's."""
+    """A catalog of the tables of a catalog service; `client` is PyIceberg's."""
 
     def __init__(self, name: str, client: Any) -> None:
         self.name = name
         self.client = client
 
     def load_table(self, name: str) -> Table:
-        """Raises TableNotFoundError, StorageError."""
+        """The table of this name. Raises TableNotFoundError, StorageError."""
         operations = ServiceTableOperations(self, name)
         operations.refresh()
         return Table(name, operations)
 
     def create_table(self, name: str, definition: TableDefinition) -> Table:
-        """Create a table in the service, and its namespace when it is missing. Raises TableAlreadyExistsError."""
+        """Create a table in the service, and its namespace when it is missing.
+
+        Raises TableAlreadyExistsError.
+        """
         draft = initial_metadata(definition, "")
         properties = {**draft.properties, "format-version": str(draft.format_version)}
         with _translated(f"creating {name} in catalog {self.name}"):
@@ -115,11 +132,11 @@ class ServiceCatalog:
                 self.client.create_namespace_if_not_exists(namespace)
             self.client.create_table(
                 name,
-                _pyiceberg("pyiceberg.schema").Schema.model_validate(schema_to_json(draft.schema)),
-                partition_spec=_pyiceberg("pyiceberg.partitioning").PartitionSpec.model_validate(
+                import_module("pyiceberg.schema").Schema.model_validate(schema_to_json(draft.schema)),
+                partition_spec=import_module("pyiceberg.partitioning").PartitionSpec.model_validate(
                     spec_to_json(draft.spec)
                 ),
-                sort_order=_pyiceberg("pyiceberg.table.sorting").SortOrder.model_validate(
+                sort_order=import_module("pyiceberg.table.sorting").SortOrder.model_validate(
                     sort_order_to_json(draft.sort_order)
                 ),
                 properties=properties,
@@ -140,21 +157,24 @@ class ServiceTableOperations:
 
     @property
     def name(self) -> str:
+        """The name of the table in the catalog."""
         return self._name
 
     @property
     def location(self) -> str:
+        """The table's base location."""
         return self.current().location
 
     @property
     def io(self) -> FileIO:
+        """The storage of the table's metadata and data files."""
         self.current()
         assert self._io is not None
         return self._io
 
     @property
     def metadata_path(self) -> str:
-        """The file of the version that `current` shows."""
+        """The metadata file of the version that `current` returns."""
         self.current()
         return self._path
 
@@ -163,7 +183,7 @@ class ServiceTableOperations:
         return self.refresh() if self._metadata is None else self._metadata
 
     def refresh(self) -> TableMetadata:
-        """Ask the service for the current metadata file; it is read only when it is another one."""
+        """Ask the service for the current metadata file; the file is read only when it has changed."""
         with _translated(f"loading {self._name} from catalog {self._catalog.name}"):
             handle = self._catalog.client.load_table(self._name)
         return self._adopt(handle)
@@ -176,8 +196,8 @@ class ServiceTableOperations:
             metadata = read_metadata(io, handle.metadata_location)
             if self._metadata is not None and self._metadata.table_uuid not in ("", metadata.table_uuid):
                 raise DataInvalidError(
-                    f"{self._name} is another table now (uuid {metadata.table_uuid}, was {self._metadata.table_uuid}):"
-                    " it was dropped and created again; load it anew"
+                    f"{self._name} is another table now (uuid {metadata.table_uuid}, was "
+                    f"{self._metadata.table_uuid}): it was dropped and created again; load it anew"
                 )
             self._io = io.with_fsync(wants_fsync(metadata.properties))
             self._metadata, self._path = metadata, handle.metadata_location
@@ -185,15 +205,15 @@ class ServiceTableOperations:
         return self._metadata
 
     def commit(self, base: TableMetadata, new: TableMetadata) -> TableMetadata:
-        """Send the difference, on the condition that the base is current. See TableOperations.commit."""
+        """Send the changes, on the condition that the base is current. See TableOperations.commit."""
         if base is not self._metadata:
             raise CommitConflictError(
                 f"{self._name}: the change was made on an older version; refresh and apply it again"
             )
         if new is base:
             return base
-        module = _pyiceberg("pyiceberg.table.update")
-        adapter = _pyiceberg("pydantic").TypeAdapter
+        module = import_module("pyiceberg.table.update")
+        adapter = import_module("pydantic").TypeAdapter
         changes = tuple(adapter(module.TableUpdate).validate_python(update) for update in updates(base, new))
         pinned = tuple(
             adapter(module.TableRequirement).validate_python(need) for need in requirements(base, new)
@@ -206,16 +226,17 @@ class ServiceTableOperations:
             raise self._commit_error(error) from error
         try:
             committed = self.refresh()
-            # Some clients write the file themselves, and leave its bytes to the operating system.
+            # Some clients write the file themselves, without syncing it.
             self.io.sync(self._path)
             return committed
         except StreamlakeError as error:
             raise CommitStateUnknownError(
-                f"{self._name}: catalog {self._catalog.name} took the commit, but the table cannot be read: {error}"
+                f"{self._name}: catalog {self._catalog.name} took the commit, but the table cannot be read: "
+                f"{error}"
             ) from error
 
     def _refuse_stale(self) -> None:
-        """No requirement keeps two first commits from creating one branch; look once more instead."""
+        """Check the base again: no requirement prevents two first commits from creating one branch."""
         with _translated(f"loading {self._name} from catalog {self._catalog.name}"):
             now = self._catalog.client.load_table(self._name)
         if now.metadata_location != self._path:
@@ -237,7 +258,7 @@ class ServiceTableOperations:
         return CommitStateUnknownError(f"{told} ({kind})")
 
     def commit_turn(self) -> AbstractContextManager[None]:
-        """The service is the only arbiter."""
+        """No lock: the service alone decides between commits."""
         return nullcontext()
 
 

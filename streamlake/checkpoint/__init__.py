@@ -1,1 +1,1 @@
-"""One checkpoint's files -> durable delta manifests -> Committable. Runs on the driver, before the commit."""
+"""Staging on the driver before the commit: a checkpoint's files -> durable delta manifests -> Committable."""

@@ -1,4 +1,4 @@
-"""The Committable: one checkpoint's delta manifests with the identity they are committed under, as durable JSON."""
+"""The Committable: one checkpoint's delta manifests and identity, durable as JSON until it is committed."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.checkpoint.replaced_files import replaced_file_from_json, replaced_file_to_json
 from streamlake.errors import DataInvalidError
-from streamlake.spec.data_file import DataFile
-from streamlake.spec.manifest import FieldSummary, ManifestContent, ManifestFile
+from streamlake.spec.metadata.data_file import DataFile
+from streamlake.spec.metadata.manifest import FieldSummary, ManifestContent, ManifestFile
 
 FORMAT = 2
 _READ_FORMATS = (1, 2)
@@ -20,14 +20,15 @@ _READ_FORMATS = (1, 2)
 
 @dataclass(frozen=True)
 class Committable:
-    """Everything that a commit needs after a crash. `mode` is the sink's; `table_uuid` is the table's at staging.
+    """Everything that a commit needs after a crash.
 
-    A checkpoint that deletes rows has `delete_files` in its manifests and `removed`, the delete files and data files
-    that they replace. Where the deletes go by position, `base_snapshot_id` is the snapshot that the positions are of
-    (None: an empty table), `index_state` the path of the key index's state after it, and `runs` are the paths of the
-    index runs that the checkpoint wrote. Where rows are replaced by key, `key_ids` and `sequence_ids` are the field ids of
-    the key and of `sequence_by`. `summary` has further entries for the summary of its snapshot. `extra` is JSON that the
-    pipeline keeps with it.
+    `mode` is the sink's; `table_uuid` is the table's at staging. A checkpoint that deletes rows has
+    `delete_files` in its manifests, and `removed` lists the delete files and data files that they replace.
+    Where it deletes by position, `base_snapshot_id` is the snapshot that the positions refer to (None: an
+    empty table), `index_state` the path of the key index's state afterwards, and `runs` the paths of the
+    index runs that the checkpoint wrote. Where rows are replaced by key, `key_ids` and `sequence_ids` are the
+    field ids of the key and of `sequence_by`. `summary` has further entries for the snapshot's summary.
+    `extra` is JSON that the pipeline keeps with it.
     """
 
     identity: CheckpointIdentity
@@ -50,11 +51,12 @@ class Committable:
 
     @property
     def needs_its_base(self) -> bool:
-        """Whether it can only be committed onto `base_snapshot_id`, as its deletes hold for no other state."""
+        """Whether it fits only onto `base_snapshot_id`, because its deletes are only valid for that state."""
         return bool(self.index_state is not None or self.base_snapshot_id is not None or self.removed)
 
 
 def committable_to_bytes(committable: Committable) -> bytes:
+    """The Committable as JSON in the newest format version."""
     obj = {
         "format": FORMAT,
         **vars(committable),
@@ -68,7 +70,10 @@ def committable_to_bytes(committable: Committable) -> bytes:
 
 
 def committable_from_bytes(data: bytes, path: str) -> Committable:
-    """The inverse. Raises DataInvalidError naming `path` when the bytes are damaged or of another version."""
+    """The Committable in these bytes.
+
+    Raises DataInvalidError naming `path` when they are damaged or of another version.
+    """
     try:
         obj = json.loads(data)
         if obj.pop("format") not in _READ_FORMATS:

@@ -1,6 +1,6 @@
-"""Who wrote what: the identity under which a checkpoint is staged, committed and recognised again.
+"""The identity of a checkpoint: it is staged, committed and recognised again under it.
 
-Invariant: an identity is stamped when files are staged and never restamped on restore.
+Invariant: an identity is assigned when files are staged, and never reassigned when they are restored.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class CheckpointIdentity:
-    """`job_id` is the id that Spark persists in the checkpoint directory, `checkpoint_id` the micro-batch id.
+    """The identity of one checkpoint of one pipeline.
 
-    `start_offsets` and `end_offsets` are the JSON texts of Spark's offset log, one per source; start is empty for
-    the first checkpoint.
+    `job_id` is the query id that Spark persists in the checkpoint directory, `checkpoint_id` the micro-batch
+    id. `start_offsets` and `end_offsets` are the JSON texts of Spark's offset log, one per source; the first
+    checkpoint has no start offsets.
     """
 
     pipeline: str
@@ -27,7 +28,7 @@ class CheckpointIdentity:
 
     @property
     def offsets_digest(self) -> str:
-        """Digest of where the checkpoint ends: equal digests mean that the same rows were due up to here."""
+        """Digest of the end offsets: equal digests mean that the same rows were due up to here."""
         return offsets_digest(self.end_offsets)
 
     def covers_the_same(self, other: CheckpointIdentity) -> bool:

@@ -1,9 +1,10 @@
-"""What a tick of the direct path's query stands for: Kafka offsets, in a log of ours beside Spark's.
+"""The offset log of the direct path: Kafka offsets for the ticks in Spark's own offset log.
 
-Spark runs the direct path on ticks, its own source `rate-micro-batch`: checkpoint N ends at tick N + 1, which says nothing of
-Kafka. Entry N of this log, `streamlake/offsets/N` in the checkpoint directory, says where checkpoint N ends there. It is
-written before anything of the checkpoint is read, and never again, so that a replay reads the same records. Invariant: a
-tick without an entry has read nothing; only the last one can be without.
+Spark runs the direct path on ticks, its own source `rate-micro-batch`: checkpoint N ends at tick N + 1, which
+says nothing about Kafka. Entry N of this log, `streamlake/offsets/N` in the checkpoint directory, has the
+Kafka offsets that checkpoint N ends at. It is written before anything of the checkpoint is read, and never
+again, so that a replay reads the same records. Invariant: a tick without an entry has read nothing; only the
+last one can be without.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _TICK = {"offset", "timestamp"}
 
 
 def entry_path(checkpoint_id: int) -> str:
-    """Where the entry lies, below the checkpoint directory."""
+    """Path of a checkpoint's entry, below the checkpoint directory."""
     return f"{DIRECTORY}/{checkpoint_id}"
 
 
@@ -29,12 +30,16 @@ def entry_to_bytes(offsets: str) -> bytes:
 
 
 def entry_from_text(text: str, path: str) -> str:
-    """The inverse. Raises DataInvalidError, FeatureUnsupportedError for an entry of another version."""
+    """The offsets in an entry, as JSON text; `path` is for messages.
+
+    Raises DataInvalidError for a damaged entry, FeatureUnsupportedError for one of another version.
+    """
     version, _, offsets = text.partition("\n")
     if version.strip() != _VERSION:
         raise FeatureUnsupportedError(
-            f"{path} is a log of offsets of version {version[:20]!r}; {_VERSION} is the one that is known here: go on with the "
-            "version of streamlake that has written it, or start with a new checkpoint directory"
+            f"{path} is a log of offsets of version {version[:20]!r}; {_VERSION} is the one that is known "
+            "here: go on with the version of streamlake that has written it, or start with a new checkpoint "
+            "directory"
         )
     try:
         json.loads(offsets)
@@ -46,7 +51,7 @@ def entry_from_text(text: str, path: str) -> str:
 
 
 def tick_of(offset: str) -> int | None:
-    """The checkpoint that ends at `offset`, the text of an offset of Spark's log; None for that of another source."""
+    """The checkpoint that ends at `offset`, a text of Spark's offset log; None where that is not a tick."""
     if '"timestamp"' not in offset:
         return None
     try:

@@ -1,8 +1,8 @@
-"""Data and delete files that a checkpoint replaces <-> JSON: what identifies them in the table's manifests.
+"""Data and delete files that a checkpoint replaces, as JSON that identifies them in manifests.
 
-Part of a Committable. Partition values carry their Python type with them, so that a Committable can be read without
-the table. Invariant: column statistics are not kept, everything that a commit looks at is; so a data file that
-position deletes are for is named, even where it was only to be seen by their bounds.
+They are part of a Committable. Partition values carry their Python type, so that a Committable can be read
+without the table. Invariant: everything that a commit looks at is kept, column statistics are not. So the
+data file that position deletes apply to is named here, even where only their bounds showed it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from streamlake.spec.data_file import DataFile, FileContent
+from streamlake.spec.metadata.data_file import DataFile, FileContent
 
 _KEPT = (
     "file_path",
@@ -43,7 +43,7 @@ def replaced_file_to_json(file: DataFile) -> dict[str, Any]:
 
 
 def replaced_file_from_json(obj: dict[str, Any]) -> DataFile:
-    """The inverse. Raises KeyError, TypeError or ValueError for what is no such object."""
+    """The file in such an object. Raises KeyError, TypeError or ValueError for any other object."""
     fields = dict(obj)
     partition = tuple(_value(part) for part in fields.pop("partition"))
     return DataFile(content=FileContent(fields.pop("content")), partition=partition, **fields)

@@ -1,10 +1,17 @@
-"""A Spark checkpoint directory, read and put back without Spark: query id, offset log, commit log, our notes.
+"""Reads and rewinds a Spark checkpoint directory without Spark: query id, logs, streamlake's notes.
 
-For the commands that compare it with a table or put it back to an earlier checkpoint; a running query reads its logs
-through Spark. Entries that are torn count as if they were not there: what a start of the query would find. Layout: `metadata` holds the query id, `offsets/N` what checkpoint N covers, `commits/N` that Spark has
-finished it, `state/` what stateful operators keep, `streamlake/` what is ours. Invariant: nothing but the named methods changes the directory, and
-what they remove is removed newest first, the commit log before the offset log, so that a crash in between leaves a
-directory that Spark can start from.
+It serves the commands that compare a directory with a table or put it back to an earlier checkpoint; a
+running query reads its logs through Spark. Torn entries count as missing, as they do when the query starts.
+Layout:
+
+- `metadata` holds the query id.
+- `offsets/N` says what checkpoint N covers.
+- `commits/N` says that Spark has finished checkpoint N.
+- `state/` holds the state of stateful operators.
+- `streamlake/` holds streamlake's own files.
+
+Invariant: only the methods that say so change the directory. They remove entries newest first, the commit log
+before the offset log, so that a crash in between leaves a directory that Spark can start from.
 """
 
 from __future__ import annotations
@@ -44,7 +51,7 @@ _NO_OFFSET = "-"
 
 
 class SparkDirectory:
-    """The checkpoint directory at `location`. Raises InvalidOptionError when no query has ever started there."""
+    """The checkpoint directory at `location`. Raises InvalidOptionError when no query has started there."""
 
     def __init__(self, location: str, io: FileIO | None = None) -> None:
         self.location = table_location(location)
@@ -55,8 +62,8 @@ class SparkDirectory:
             self.job_id = str(obj["id"])
         except MissingFileError as error:
             raise InvalidOptionError(
-                f"{self.location} is not the checkpoint directory of a query: it has no file 'metadata'. Give the "
-                "directory that the query is started with as its checkpointLocation"
+                f"{self.location} is not the checkpoint directory of a query: it has no file 'metadata'. "
+                "Give the directory that the query is started with as its checkpointLocation"
             ) from error
         except (ValueError, KeyError, TypeError) as error:
             raise DataInvalidError(
@@ -76,17 +83,21 @@ class SparkDirectory:
 
     @property
     def torn(self) -> list[str]:
-        """The newest entries of Spark's logs that are empty or cut short, on which Spark stops, and those of the commit log whose
-        plan is not there or is torn: paths below the directory, those of the commit log first."""
+        """Paths, below the directory, of entries that count as missing: those of the commit log first.
+
+        They are the newest entries of Spark's logs that are empty or cut short, on which Spark stops, and
+        entries of the commit log whose plan is missing or torn.
+        """
         return self._logs()[2]
 
     @property
     def next_checkpoint(self) -> int:
-        """The checkpoint that Spark runs when it starts: the planned one that is not done, else the one after the last."""
+        """The checkpoint that Spark runs next: the planned one that is not done, or that after the last."""
         return max(self.last_completed + 1, self.last_planned)
 
     @property
     def last_planned(self) -> int:
+        """The last checkpoint in the offset log; NO_CHECKPOINT for a directory without any."""
         return max(self.planned, default=NO_CHECKPOINT)
 
     @property
@@ -95,10 +106,10 @@ class SparkDirectory:
         return max(self.completed, default=NO_CHECKPOINT)
 
     def end_offsets(self, checkpoint_id: int) -> tuple[str, ...] | None:
-        """Where a checkpoint ends, as its identity has it; None where the log does not have it (any more), or has it torn. Where our
-        own log of offsets has the checkpoint, Spark's tick is planned again as what that says.
+        """The offsets that a checkpoint ends at, as in its identity; None where the log lacks it.
 
-        Raises FeatureUnsupportedError for a log of another version.
+        A missing or torn entry is read from streamlake's own log of offsets, where that has the checkpoint:
+        Spark plans its tick again from there. Raises FeatureUnsupportedError for a log of another version.
         """
         path = f"{self.location}/offsets/{checkpoint_id}"
         try:
@@ -113,21 +124,22 @@ class SparkDirectory:
         lines = content.decode().rstrip("\n").split("\n")
         if lines[0].strip() != _VERSION:
             raise FeatureUnsupportedError(
-                f"{path} is an offset log of version {lines[0][:20]!r}; {_VERSION} is the one that is known here"
+                f"{path} is an offset log of version {lines[0][:20]!r}; {_VERSION} is the one that is known "
+                "here"
             )
         offsets = ["" if line == _NO_OFFSET else canonical_offset(line) for line in lines[2:]]
         return in_full(reader(self._io), self.location, offsets)
 
     def text(self, name: str) -> str | None:
-        """The text of a file of ours below the directory; None when there is none."""
+        """The text of one of streamlake's files below the directory; None when there is none."""
         return reader(self._io)(self._path(name))
 
     def replace(self, name: str, content: bytes) -> None:
-        """Write a file of ours below the directory, in place of an older one."""
+        """Write one of streamlake's files below the directory, in place of an older one."""
         self._io.write_bytes(self._path(name), content)
 
     def note(self, table: str, branch: str) -> Noted | None:
-        """What the directory remembers of a table and branch."""
+        """The directory's note about a table and branch; None where there is none."""
         try:
             return note_from_text(self._io.read_bytes(self._path(note_path(table, branch))).decode())
         except MissingFileError:
@@ -143,18 +155,21 @@ class SparkDirectory:
         return [each for each in found if each is not None]
 
     def other_tables(self, table: str, branch: str) -> list[str]:
-        """Those beside this one, as messages name them."""
+        """The other tables that the directory has notes about, as messages name them."""
         return shown_tables(each for each in self.noted_tables() if each != (table, branch))
 
     def write_note(self, noted: Noted, table: str, branch: str, agreed: int | None = None) -> None:
-        """Write the note about a table. `agreed`: a person has chosen what the table lacks, so that nothing after this checkpoint
-        is expected of it, either."""
+        """Write the note about a table.
+
+        `agreed`: a person has accepted what the table lacks, so the table is not expected to hold checkpoints
+        after this one.
+        """
         if agreed is not None:
             self._agree_on_written(table, branch, agreed)
         self._io.write_bytes(self._path(note_path(table, branch)), note_to_bytes(noted, table, branch))
 
     def written(self, table: str, branch: str) -> int:
-        """The last checkpoint that the directory's query has written to one of its many tables, of those that are done."""
+        """The last finished checkpoint that the directory's query of many tables has written to this one."""
         return self._all_written().get(logged_table(table, branch), NO_CHECKPOINT)
 
     def _agree_on_written(self, table: str, branch: str, checkpoint_id: int) -> None:
@@ -183,12 +198,15 @@ class SparkDirectory:
         return None if offsets is None else offsets_digest(offsets)
 
     def go_back_to(self, checkpoint_id: int) -> None:
-        """Forget every checkpoint after `checkpoint_id` (NO_CHECKPOINT: all of them, with their state), so that Spark
-        plans the one after it anew from the source."""
+        """Forget every checkpoint after `checkpoint_id`, so that Spark plans the next one anew.
+
+        NO_CHECKPOINT forgets all of them, and the operators' state.
+        """
         ticks = set(self._numbers("offsets"))
         for number in reversed(self._numbers(DIRECTORY)):
             if number > checkpoint_id and number not in ticks:
-                # Spark forgets earlier than we do; a checkpoint of the same number would find it.
+                # Spark removes its entries earlier than streamlake does; a new checkpoint of the same number
+                # would find this one.
                 self._io.delete(self._path(entry_path(number)))
         for log in ("commits", "offsets"):
             for number in reversed(self._numbers(log)):
@@ -205,13 +223,15 @@ class SparkDirectory:
                 self._io.delete(info.path)
 
     def remove_torn(self) -> None:
-        """Delete the torn entries, so that Spark runs their checkpoints again. Our own log of offsets stays: what it has of
-        a checkpoint is what Spark plans again."""
+        """Delete the torn entries, so that Spark runs their checkpoints again.
+
+        streamlake's own log of offsets stays, as Spark plans these checkpoints again from it.
+        """
         for name in self.torn:
             self._io.delete(self._path(name))
 
     def take_new_job_id(self) -> str:
-        """Make the directory that of another query, which goes on from here; returns its id."""
+        """Turn the directory into that of another query, which goes on from here; returns the new id."""
         path = self._path("metadata")
         obj = json.loads(self._io.read_bytes(path))
         obj["id"] = self.job_id = ids.new_uuid()
@@ -219,8 +239,8 @@ class SparkDirectory:
         return self.job_id
 
     def _logs(self) -> tuple[list[int], list[int], list[str]]:
-        """What is planned, what is done, and the entries that count for nothing."""
-        # In this order: a driver that is at work adds to the offset log first.
+        """The planned checkpoints, the finished ones, and the entries that count as missing."""
+        # The commit log is read first: a driver that is at work adds to the offset log first.
         completed, planned = self._numbers("commits"), self._numbers("offsets")
         torn: list[str] = []
         while planned and self._is_torn(f"offsets/{planned[-1]}", is_torn_plan):
@@ -237,7 +257,7 @@ class SparkDirectory:
             return False
 
     def _waits(self, checkpoint_id: int) -> bool:
-        """Whether the direct path has not said yet where a checkpoint ends, so that nothing of it was read."""
+        """Whether the direct path has not recorded a checkpoint's end yet, so that nothing of it was read."""
         offsets = self.end_offsets(checkpoint_id) or ()
         return len(offsets) == 1 and tick_of(offsets[0]) == checkpoint_id
 

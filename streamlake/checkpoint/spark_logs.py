@@ -1,8 +1,9 @@
-"""Spark's own logs in a checkpoint directory on a local disk, which Spark does not sync: before a checkpoint refers to its
-entries they are made durable here, and what a loss of power has left of others is removed before a query starts.
+"""Makes Spark's logs in a local checkpoint directory durable, and removes damaged entries.
 
-Invariant: only what Spark cannot read, or what says nothing without an entry that is gone, is removed: a checkpoint is then
-run again, and what was committed of it is known to the table.
+Spark does not sync these logs. Their entries are synced here before a checkpoint refers to them; damaged ones
+are removed before a query starts. Invariant: an entry is removed only if Spark cannot read it, or if it means
+nothing without an entry that is gone. Its checkpoint then runs again, and the table knows what was committed
+of it.
 """
 
 from __future__ import annotations
@@ -26,23 +27,27 @@ def local_home(location: str) -> str | None:
 
 
 def sync_entries(home: str, checkpoint_id: int) -> None:
-    """Make durable what a checkpoint was planned as: Spark's entry for it, the newest ones of its sources, and with the
-    first checkpoint the query's id. Raises StorageError."""
+    """Sync a checkpoint's plan.
+
+    It consists of Spark's entry for it and the newest entries of its sources, and with the first checkpoint
+    of the query id. Raises StorageError.
+    """
     paths = [f"{home}/{_PLANNED}/{checkpoint_id}", *_newest_of_sources(home)]
     if not checkpoint_id:
         paths.append(f"{home}/{_QUERY}")
     io = LocalFileIO()
     for path in paths:
-        # Another file manager than Spark's own may name its files as it likes.
+        # A file manager other than Spark's own may name its files differently.
         with suppress(MissingFileError):
             io.sync(path)
 
 
 def remove_torn(home: str) -> list[str]:
-    """Remove entries that a loss of power has emptied, newest ones that are cut short, and those of the commit log whose plan
-    is gone; their names.
+    """Remove damaged entries; returns their names.
 
-    Looked at in this order, a driver that is at work in the same directory has none of either.
+    These are entries that a loss of power has emptied, newest entries that are cut short, and entries of the
+    commit log whose plan is gone. In this order of checks, a driver that is at work in the same directory
+    never appears to have damaged ones.
     """
     done = _numbers(f"{home}/{_DONE}")
     planned = _numbers(f"{home}/{_PLANNED}")
@@ -79,7 +84,7 @@ def _numbers(directory: str) -> list[int]:
 
 
 def _entries(directory: str) -> list[str]:
-    """Entries of a log: numbers, of some sources with an ending."""
+    """The names of a log's entries: numbers, with a suffix in the logs of some sources."""
     try:
         return [name for name in os.listdir(directory) if name.partition(".")[0].isdigit()]
     except (FileNotFoundError, NotADirectoryError):

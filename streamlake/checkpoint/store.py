@@ -1,8 +1,9 @@
-"""Where staged Committables live until the next checkpoint has committed: under the table's own metadata folder.
+"""The store of staged Committables, below the table's metadata folder.
 
-The folder is reachable from any machine that can write the table, whatever catalog it is in, so a driver that is
-started elsewhere finds what its predecessor staged. Invariant: the Committable of checkpoint N is removed only
-after N+1 has committed, because Spark may still replay N.
+A Committable stays until the next checkpoint has committed. Any machine that can write the table can reach
+that folder, whatever the catalog, so a driver that is started elsewhere finds what its predecessor staged.
+Invariant: the Committable of checkpoint N is removed only after N+1 has committed, because Spark may still
+replay N.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from streamlake.checkpoint.committable import Committable, committable_from_byte
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.errors import MissingFileError
 from streamlake.failpoints import failpoint
-from streamlake.spec.snapshot import MAIN_BRANCH
+from streamlake.spec.metadata.snapshot import MAIN_BRANCH
 from streamlake.storage.file_io import FileIO
 from streamlake.storage.locations import TableLocations
 
 
 class CommittableStore:
-    """The staged Committables of one job on one branch of one table; other branches have places of their own."""
+    """The staged Committables of one job on one branch of one table; each branch has its own folder."""
 
     def __init__(self, io: FileIO, locations: TableLocations, job_id: str, branch: str = MAIN_BRANCH) -> None:
         self._io = io
@@ -38,35 +39,38 @@ class CommittableStore:
         return sorted(found, key=lambda committable: committable.identity.checkpoint_id)
 
     def staged(self, checkpoint_id: int) -> Committable | None:
-        """What is staged under the id of a checkpoint, as it is now."""
+        """The Committable that is staged under a checkpoint id; None where there is none."""
         path = self.path(checkpoint_id)
         try:
             data = self._io.read_bytes(path)
         except MissingFileError:
             return None
-        return committable_from_bytes(data, path) if data else None  # an empty one is withdrawn
+        return committable_from_bytes(data, path) if data else None  # empty: withdrawn
 
     def remove(self, identity: CheckpointIdentity) -> None:
-        """Forget a Committable; its manifests stay, because the table refers to them."""
+        """Remove a Committable. Its manifests stay, because the table refers to them."""
         self._io.delete(self.path(identity.checkpoint_id))
         failpoint("committable-removed")
 
     def withdraw(self, identity: CheckpointIdentity) -> None:
-        """Forget a Committable that must never be committed. A loss of power may undo a deletion: it is emptied first."""
+        """Remove a Committable that must never be committed.
+
+        It is emptied first, because a loss of power may undo a deletion.
+        """
         self._io.write_bytes(self.path(identity.checkpoint_id), b"")
         self.remove(identity)
 
     def path(self, checkpoint_id: int) -> str:
-        """Where the Committable of a checkpoint is."""
+        """Path of a checkpoint's Committable."""
         return self._locations.committable(self._owner, checkpoint_id)
 
 
 def staged_by_all_jobs(io: FileIO, locations: TableLocations) -> Iterator[Committable]:
-    """What is staged for a table, by whatever job and for whatever branch, in no order."""
+    """The Committables that are staged for a table, of every job and branch, in no order."""
     return _staged(io, locations.committables_directory)
 
 
 def _staged(io: FileIO, directory: str) -> Iterator[Committable]:
     for info in io.list_prefix(directory):
-        if info.path.endswith(".json") and info.size:  # an empty one is withdrawn
+        if info.path.endswith(".json") and info.size:  # empty: withdrawn
             yield committable_from_bytes(io.read_bytes(info.path), info.path)

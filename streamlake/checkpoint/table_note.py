@@ -1,7 +1,7 @@
-"""What a checkpoint directory remembers of the table that it writes: a small JSON file beside Spark's own logs.
+"""The note in a checkpoint directory about a table that it writes: a small JSON file beside Spark's own logs.
 
-Written by the sink through Spark's file systems and by `streamlake recover` through a FileIO. Invariant: a note only
-ever stops a job; what it says about commits is a lower bound, so it may lag behind and never runs ahead.
+The sink writes it through Spark's file systems, `streamlake recover` through a FileIO. Invariant: a note can
+only stop a job. What it says about commits is a lower bound: it may lag behind, and never runs ahead.
 """
 
 from __future__ import annotations
@@ -19,24 +19,29 @@ NO_CHECKPOINT = -1
 
 
 class Calls(str, Enum):
-    """Which checkpoints of its directory a table is called for."""
+    """For which checkpoints of its directory a table is written."""
 
     EVERY = "every"
-    """The directory's query has this table alone."""
+    """Every checkpoint: the directory's query has only this table."""
     FUNCTION = "function"
-    """Those for which a function of the user's calls the sink."""
+    """Those for which a user's function calls the sink."""
     QUERY = "query"
-    """Those that have records for it: the query has many tables, and remembers which."""
+    """Those that have records for the table: the query has many tables and keeps a log of them."""
 
 
 @dataclass(frozen=True)
 class Noted:
-    """What a note says. `committed`: a checkpoint of the directory is in the table; `checkpoint_id`: one that is, and
-    nothing newer was known to be when the note was written (None: older notes do not say). `pipelines` renames
-    pipelines for this directory. `staged_id`: the last checkpoint that Spark considers done while it is only staged
-    (None: there is none). `passed_id`: the last checkpoint that is done without a commit, because nothing in it was for the
-    table; what came before it is committed or staged, or went by as well (None: older notes do not say). The digests are of the
-    offsets that these two end at."""
+    """The content of a note.
+
+    - `committed`: a checkpoint of the directory is in the table.
+    - `checkpoint_id`: a checkpoint that is in the table; no newer one was known to be when the note was
+      written. None: older notes do not say.
+    - `pipelines` renames pipelines for this directory.
+    - `staged_id`: the last checkpoint that Spark considers done while it is only staged. None: there is none.
+    - `passed_id`: the last checkpoint that is done without a commit, because nothing in it was for the table.
+      Everything before it is committed, staged, or was passed in the same way. None: older notes do not say.
+    - `staged_digest` and `passed_digest` are of the offsets that these two end at.
+    """
 
     table_uuid: str
     committed: bool
@@ -49,13 +54,16 @@ class Noted:
     passed_digest: str | None = None
 
     def with_checkpoint(self, checkpoint_id: int) -> Noted:
-        """The note once the table holds a checkpoint; NO_CHECKPOINT is that of a table which was adopted before the first."""
+        """The note once the table holds a checkpoint; NO_CHECKPOINT for one adopted before the first."""
         committed = self.committed or checkpoint_id != NO_CHECKPOINT
         return replace(self, committed=committed, checkpoint_id=checkpoint_id)
 
     def covered(self, digest_of: Callable[[int], str | None]) -> int:
-        """The last checkpoint that needs no commit, as far as the note knows. `digest_of` is that of the offsets which a
-        checkpoint ends at by the directory's log: one that Spark has forgotten and planned anew is another one."""
+        """The last checkpoint that needs no commit, as far as the note knows.
+
+        `digest_of` gives the digest of the offsets that a checkpoint ends at by the directory's offset log. A
+        checkpoint that Spark has forgotten and planned anew is another one.
+        """
         told = ((self.staged_id, self.staged_digest), (self.passed_id, self.passed_digest))
         known = [NO_CHECKPOINT if self.checkpoint_id is None else self.checkpoint_id]
         for checkpoint_id, digest in told:
@@ -65,12 +73,13 @@ class Noted:
 
 
 def note_path(table: str, branch: str) -> str:
-    """Where the note about a table and branch lies, below the checkpoint directory."""
+    """Path of the note about a table and branch, below the checkpoint directory."""
     name = hashlib.sha256(f"{table}\n{branch}".encode()).hexdigest()[:_NAME_LENGTH]
     return f"{DIRECTORY}/{name}.json"
 
 
 def note_to_bytes(noted: Noted, table: str, branch: str) -> bytes:
+    """The note about a table and branch as JSON."""
     obj = {
         "table": table,
         "branch": branch,
@@ -88,7 +97,7 @@ def note_to_bytes(noted: Noted, table: str, branch: str) -> bytes:
 
 
 def note_from_text(text: str) -> Noted | None:
-    """The inverse; None for a note that a crash cut short."""
+    """The note in this text; None for one that a crash cut short."""
     try:
         obj = json.loads(text)
         known, staged, passed = (obj.get(name) for name in ("checkpoint-id", "staged-id", "passed-id"))
@@ -114,7 +123,7 @@ def is_note(name: str) -> bool:
 
 
 def shown_tables(subjects: Iterable[tuple[str, str]]) -> list[str]:
-    """Tables and branches as messages name them."""
+    """Tables and branches as messages name them, sorted."""
     return sorted(table if branch == "main" else f"{table} (branch {branch})" for table, branch in subjects)
 
 

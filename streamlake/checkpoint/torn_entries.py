@@ -1,9 +1,10 @@
-"""Entries of Spark's logs that are not whole: is what is there the beginning of one, or nothing?
+"""Recognises torn entries of Spark's logs: entries that are empty, or only the beginning of one.
 
-Spark gives an entry its name when it has written it, but does not sync it: a loss of power leaves it empty, or full of zeros;
-a copy that was cut short leaves half of it. Spark ends a query at its start when the newest entry of a log is like that, and
-looks at no others but the plan before it. An entry of the commit log without its second line is one that Spark reads as one
-without a watermark; it never writes that. Invariant: what may be an entry of a version that is not known here is not torn.
+Spark gives an entry its name once it is written, but does not sync it. A loss of power leaves it empty or
+full of zeros; an interrupted copy leaves half of it. When a query starts, Spark stops at a torn newest entry
+of a log; it reads no older ones except the plan before it. Spark reads an entry of the commit log without its
+second line as one without a watermark, but never writes such an entry. Invariant: what may be an entry of an
+unknown version does not count as torn.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ _METADATA_AT, _OFFSETS_AT = 1, 2
 
 
 def is_torn_plan(content: bytes) -> bool:
-    """Whether an entry of the offset log, which is a version, metadata and one offset per source, is cut short."""
+    """Whether an entry of the offset log is cut short.
+
+    A whole one is a version, metadata and one offset per source.
+    """
     lines = _lines(content)
     if lines is None:
         return True
@@ -27,7 +31,7 @@ def is_torn_plan(content: bytes) -> bool:
 
 
 def is_torn_done(content: bytes) -> bool:
-    """Whether an entry of the commit log, which is a version and metadata, is cut short."""
+    """Whether an entry of the commit log is cut short. A whole one is a version and metadata."""
     lines = _lines(content)
     if lines is None:
         return True
@@ -37,13 +41,16 @@ def is_torn_done(content: bytes) -> bool:
 
 
 def _lines(content: bytes) -> list[str] | None:
-    """None: there is nothing, or there are zeros in place of it."""
+    """The lines of an entry; None where it is empty or has zeros in its place."""
     text = content.decode("utf-8", "replace")
     return None if not text.strip() or "\0" in text else text.rstrip("\n").split("\n")
 
 
 def _is_cut(line: str) -> bool:
-    """Whether a line begins as JSON and does not end so. An offset may be any text; Spark's own are JSON."""
+    """Whether a line begins as JSON and ends before it is complete.
+
+    An offset may be any text; Spark's own are JSON.
+    """
     if not line.startswith(("{", "[")):
         return False
     try:

@@ -1,1 +1,1 @@
-"""The command line: `streamlake demo`, `run`, `inspect`. The top layer; nothing imports it."""
+"""The command line: `streamlake demo`, `run`, `inspect` and so on. The top layer; nothing imports it."""

@@ -1,7 +1,7 @@
-"""What several commands take on their command line, from text to values.
+"""Parses arguments that several commands share.
 
-A command line can be read by everyone on the machine, and stays in the shell's history: secrets are given as `@FILE` or
-`${NAME}`, and read here.
+A command line can be read by everyone on the machine, and stays in the shell's history. So secrets are given
+as `@FILE` or `${NAME}`, and read here.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from streamlake.errors import InvalidOptionError
-from streamlake.pipeline.environment import substituted
+from streamlake.pipeline.definition.environment import substituted
 
 
 def option_pairs(options: Sequence[str]) -> dict[str, str]:
@@ -35,8 +35,11 @@ def parse_catalog(text: str | None, where: str = "--catalog") -> str | Mapping[s
 
 
 def told(text: str, where: str) -> str:
-    """What an argument means: `@FILE` the content of the file, without the line's end; `@@` a text that begins with @;
-    `${NAME}` in it what the environment says. Raises InvalidOptionError."""
+    """The value that an argument stands for.
+
+    `@FILE` is the content of the file, without the line's end; `@@` begins a text that begins with @;
+    `${NAME}` is replaced by that environment variable. Raises InvalidOptionError.
+    """
     if text.startswith("@@"):
         return text[1:]
     if not text.startswith("@"):

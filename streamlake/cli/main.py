@@ -1,8 +1,8 @@
-"""`streamlake`: parses the command line, hands over to one command, turns errors into one line and an exit code.
+"""The `streamlake` command: parses arguments, calls a command, turns errors into a line and an exit code.
 
-Exit codes: 0 success, 1 the command failed, 2 the command line is wrong (for commands that judge, which exit with 1 for
-what they find: nothing could be judged), 128 + n stopped by signal n before the work was done. Commands are loaded on
-use: `--version` and `inspect` import no Spark.
+Exit codes: 0 success, 1 the command failed, 2 the command line is wrong (for commands that judge, which exit
+with 1 for what they find: nothing could be judged), 128 + n stopped by signal n before the work was done.
+Commands are loaded on use: `--version` and `inspect` import no Spark.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import typer
 from typer.main import get_command
 
 import streamlake
-from streamlake.cli.described import describe
+from streamlake.cli.views.described import describe
 
 FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
 
@@ -32,7 +32,7 @@ app = typer.Typer(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The console script. Never returns: exits with the code of the command."""
+    """The console script. It never returns: it exits with the code of the command."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
     sys.exit(_run([argument for argument in given if argument != "--debug"], debug=debug))
@@ -43,12 +43,12 @@ def _run(arguments: list[str], *, debug: bool) -> int:
         code = get_command(app).main(args=arguments, prog_name="streamlake", standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader of a pipe (`| head`) has what it wanted; nothing more can be said to it.
+        # The reader of a pipe (`| head`) has closed it; nothing more can be printed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except (KeyboardInterrupt, typer.Abort):
         return _fail("interrupted", INTERRUPTED)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  the last door: whatever it is becomes one line
         if debug:
             traceback.print_exc()
         if hasattr(error, "format_message"):
@@ -65,8 +65,8 @@ def _fail(message: str, code: int) -> int:
 
 
 def _command(name: str) -> Any:
-    """The `run` function of a command's module."""
-    return import_module(f"streamlake.cli.{name}").run
+    """The `run` function of a command's module, imported now."""
+    return import_module(f"streamlake.cli.commands.{name}").run
 
 
 def _version(value: bool) -> None:
@@ -101,7 +101,7 @@ def demo(
     ] = None,
     rows: Annotated[int, typer.Option(metavar="N", min=1, help="How many changes to stream.")] = 1_000_000,
 ) -> None:
-    """Upsert a million changes into a table of orders, stop and kill the query on the way, and check every row."""
+    """Upsert a million changes into a table of orders, kill the query on the way, and check every row."""
     raise typer.Exit(_command("demo")(as_json=json, warehouse=warehouse, rows=rows))
 
 
@@ -124,7 +124,7 @@ def check(
     pipeline: Annotated[str, typer.Argument(metavar="PIPELINE.yaml", help="The pipeline file.")],
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Check a pipeline file against its broker, registry, catalog, table and checkpoint directory; nothing is started."""
+    """Check a pipeline file against its broker, catalog, table and checkpoint directory. Start nothing."""
     command = _command("check")
     raise typer.Exit(_judged(lambda: command(pipeline, as_json=json)))
 
@@ -169,7 +169,10 @@ def failpoints(
 
 
 class _NoVerdict(Exception):
-    """What hindered a command that judges: its exit code is 2, because 1 is for what such a command finds."""
+    """The error that kept a command from judging.
+
+    Its exit code is 2, because 1 is for what such a command finds.
+    """
 
     exit_code = WRONG_USAGE
 
@@ -178,7 +181,7 @@ class _NoVerdict(Exception):
 
 
 def _judged(verdict: Callable[[], int]) -> int:
-    """The exit code of a command that judges. Raises _NoVerdict for whatever else it ends with."""
+    """The exit code of a command that judges. Raises _NoVerdict for any other error."""
     try:
         return verdict()
     except (BrokenPipeError, typer.Exit, typer.Abort):
@@ -385,7 +388,7 @@ def status(
         str | None, typer.Option(metavar="NAME", help="Of several streams into the table, this one.")
     ] = None,
 ) -> None:
-    """Show how far a pipeline is behind its topics, when it last committed, how fast it is, what it rejects."""
+    """Show how far a pipeline is behind its topics, when it last committed, its speed and its rejects."""
     raise typer.Exit(
         _command("status")(
             what,
@@ -422,7 +425,7 @@ def replay_rejects(
     limit: Annotated[int | None, typer.Option(metavar="N", min=1, help="The oldest N only.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Decode rejected records again, and bring those that are good now into the table, once; exit code 1 when some fail."""
+    """Write rejected records that can be decoded now into the table, once; exit code 1 when some fail."""
     raise typer.Exit(
         _command("replay_rejects")(pipeline, table=table, where=where, limit=limit, as_json=json)
     )

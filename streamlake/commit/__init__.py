@@ -1,1 +1,1 @@
-"""Committables -> one snapshot each, once, in checkpoint order. Driver only."""
+"""Commits on the driver: each staged Committable becomes exactly one snapshot, in checkpoint order."""

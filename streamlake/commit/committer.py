@@ -1,7 +1,8 @@
 """The committer: takes Committables in checkpoint order and turns each into exactly one snapshot.
 
-Called by the pipeline once per micro-batch. Invariant: whether a checkpoint is in the table is decided by the table
-alone, against the metadata that the swap is based on, so neither a replay nor a second driver can commit it twice.
+Called by the pipeline once per micro-batch. Invariant: whether a checkpoint is in the table is decided by the
+table alone, against the metadata that the swap is based on, so neither a replay nor a second driver can
+commit it twice.
 """
 
 from __future__ import annotations
@@ -27,35 +28,37 @@ from streamlake.commit.marker import (
 from streamlake.commit.receipt import CommitReceipt, Outcome
 from streamlake.commit.staged_fit import misfit
 from streamlake.errors import FencedError, LineageError, StagedUnfitError
-from streamlake.formats.manifests import read_manifest
-from streamlake.spec.data_file import DataFile
-from streamlake.spec.manifest import ManifestContent, ManifestFile
-from streamlake.spec.snapshot import Snapshot
-from streamlake.spec.table_metadata import TableMetadata
-from streamlake.table.append_files import AppendFiles
-from streamlake.table.overwrite_files import OverwriteFiles
-from streamlake.table.replace_partitions import ReplacePartitions
-from streamlake.table.row_delta import RowDelta
+from streamlake.formats.manifests.manifests import read_manifest
+from streamlake.spec.metadata.data_file import DataFile
+from streamlake.spec.metadata.manifest import ManifestContent, ManifestFile
+from streamlake.spec.metadata.snapshot import Snapshot
+from streamlake.spec.metadata.table_metadata import TableMetadata
+from streamlake.table.producers.append_files import AppendFiles
+from streamlake.table.producers.overwrite_files import OverwriteFiles
+from streamlake.table.producers.replace_partitions import ReplacePartitions
+from streamlake.table.producers.row_delta import RowDelta
 from streamlake.table.table import Table
 
 ROW_DELTA_MODES = ("upsert", "changelog")
 OVERWRITES = ("overwrite", "dynamic-overwrite")
 ANOTHER_DRIVER = (
-    "another driver runs the same checkpoint directory, or a copy of it, or has replaced this one. This one stops; make sure "
-    "that only one is started"
+    "another driver runs the same checkpoint directory, or a copy of it, or has replaced this one. This one "
+    "stops; make sure that only one is started"
 )
 
 
 class _AlreadyCommitted(Exception):
-    """Raised inside a commit attempt when the refreshed table turns out to hold the checkpoint."""
+    """Raised inside a commit attempt when the refreshed table already holds the checkpoint."""
 
 
 class Committer:
     """Commits the checkpoints of one pipeline to one branch of one table."""
 
     def __init__(self, table: Table, branch: str, command: RecoverCommand | None = None) -> None:
-        """Takes the pipeline's fence: from here on, drivers that started earlier are told to stop as soon as this one
-        has committed. `command` is how messages name table, catalog and checkpoint directory."""
+        """Take the pipeline's fence: once this driver has committed, drivers that started earlier stop.
+
+        `command` says how messages name the table, the catalog and the checkpoint directory.
+        """
         self._table = table
         self._branch = branch
         self._command = command or RecoverCommand(table.name, "", branch)
@@ -65,12 +68,14 @@ class Committer:
 
     @property
     def last_checkpoint_id(self) -> int | None:
-        """The table's last checkpoint of the job, as this driver has seen or made it; None before it has looked."""
+        """The table's last checkpoint of the job that this driver has seen or committed; None before that."""
         return None if self._last is None else self._last[0]
 
     def marker(self, identity: CheckpointIdentity) -> Marker | None:
-        """The last checkpoint of this job that the refreshed table holds. Raises LineageError on contradictions,
-        FencedError when another driver has taken the pipeline over."""
+        """The last checkpoint of this job that the refreshed table holds; None where it holds none.
+
+        Raises LineageError on contradictions, FencedError when another driver has taken the pipeline over.
+        """
         marker = self._held(self._table.refresh().metadata, identity)
         if self._last is not None and _mark(marker)[0] < self._last[0]:
             finding = table_older(self._table.location, self._last[0], marker)
@@ -79,10 +84,10 @@ class Committer:
         return marker
 
     def receipt_if_committed(self, identity: CheckpointIdentity) -> CommitReceipt | None:
-        """A `skipped` receipt when the table holds the checkpoint already, else None.
+        """A `skipped` receipt when the table already holds the checkpoint, else None.
 
-        Raises LineageError when it holds a checkpoint of this id with other offsets, or is ahead of it by more
-        than a replay can explain; FencedError when another driver has taken the pipeline over.
+        Raises LineageError when the table holds a checkpoint of this id with other offsets, or is ahead of it
+        by more than a replay can explain. Raises FencedError when another driver has taken the pipeline over.
         """
         marker = self.marker(identity)
         if marker is None or marker.checkpoint_id < identity.checkpoint_id:
@@ -101,7 +106,7 @@ class Committer:
         )
 
     def error(self, finding: Finding, pipeline: str) -> LineageError:
-        """The LineageError for a finding about this table, with the commands of its ways out."""
+        """The LineageError for a finding about this table, with the recovery commands that it offers."""
         return lineage_error(finding, replace(self._command, pipeline=pipeline))
 
     def commit(
@@ -110,14 +115,20 @@ class Committer:
         outcome: Outcome = Outcome.COMMITTED,
         files: Sequence[DataFile] | None = None,
     ) -> CommitReceipt:
-        """Commit one staged checkpoint as one snapshot, or find that the table holds it already.
+        """Commit one staged checkpoint as one snapshot, or find that the table already holds it.
 
-        `files` are the Committable's files where they are at hand; they spare reading its manifests.
+        `files` are the Committable's files where the caller has them; without them its manifests are read.
 
-        Raises HeadMovedError when it deletes by position and the branch is at another snapshot than these positions
-        are of, CommitConflictError when the retries are used up, CommitStateUnknownError when the outcome could not
-        be learned, FencedError when another driver has gone further, LineageError on contradictions. The staged
-        Committable is valid after each of them.
+        It raises:
+
+        - HeadMovedError: the checkpoint has position deletes, and the branch is at another snapshot than
+          theirs.
+        - CommitConflictError: the retries are used up.
+        - CommitStateUnknownError: the outcome could not be learned.
+        - FencedError: another driver has gone further.
+        - LineageError: table and checkpoint contradict each other.
+
+        The staged Committable stays valid after each of them.
         """
         started = clock.monotonic()
         identity = committable.identity
@@ -176,7 +187,8 @@ class Committer:
             files = self.files(committable)
         operation: AppendFiles | OverwriteFiles | ReplacePartitions | RowDelta
         if committable.mode == "append" or (committable.mode in OVERWRITES and not committable.manifests):
-            # Without a row there is nothing to replace others by: a checkpoint of rejects alone moves the marker only.
+            # Without rows there is nothing to overwrite with: a checkpoint of rejects alone only moves the
+            # commit marker.
             operation = AppendFiles(self._table, branch=self._branch)
         elif committable.mode == "overwrite":
             operation = OverwriteFiles(self._table, branch=self._branch).overwrite_by_filter("true")
@@ -189,10 +201,14 @@ class Committer:
         return operation
 
     def _row_delta(self, committable: Committable) -> RowDelta:
-        """Neither `validate_data_files_exist` nor `validate_deleted_files` is asked for. Deletes by position of files that are
-        in the table need their head, where these files are. Without a base there are equality deletes, which hold for
-        all that is older, whatever was rewritten meanwhile, and positions in files that this commit adds itself, which
-        nobody else can remove. Iceberg's sink for Flink leaves them out for the same reasons."""
+        """The row delta of an upsert or changelog checkpoint.
+
+        It asks for neither `validate_data_files_exist` nor `validate_deleted_files`. Position deletes for
+        files in the table require the head that holds these files. Without a base snapshot there are only
+        equality deletes, which hold for everything older, whatever was rewritten meanwhile, and position
+        deletes for files that this commit adds itself, which nobody else can remove. Iceberg's sink for Flink
+        leaves these validations out for the same reasons.
+        """
         delta = RowDelta(self._table, branch=self._branch)
         if committable.needs_its_base:
             delta.require_head(committable.base_snapshot_id)
@@ -204,7 +220,7 @@ class Committer:
         return delta
 
     def files(self, committable: Committable) -> list[DataFile]:
-        """The files in the manifests of a staged checkpoint, data and deletes."""
+        """The files in the manifests of a staged checkpoint, data files and delete files."""
         metadata = self._table.metadata
         return [
             entry.data_file
@@ -213,7 +229,7 @@ class Committer:
         ]
 
     def _check(self, metadata: TableMetadata, committable: Committable) -> None:
-        """Runs on the metadata that the swap is based on, in every attempt."""
+        """Check the metadata that the swap is based on; runs in every attempt."""
         identity = committable.identity
         if metadata.table_uuid != committable.table_uuid:
             raise self.error(
@@ -225,16 +241,17 @@ class Committer:
             self._require_predecessor(marker, identity)
             if self._last is not None and _mark(marker) != self._last:
                 raise FencedError(
-                    f"{metadata.location} was at checkpoint {self._last[0]} of job {identity.job_id} when this driver looked "
-                    f"last, and is at {'none' if marker is None else marker.checkpoint_id} now, before {identity} is "
+                    f"{metadata.location} was at checkpoint {self._last[0]} of job {identity.job_id} when "
+                    "this driver looked last, and is at "
+                    f"{'none' if marker is None else marker.checkpoint_id} now, before {identity} is "
                     f"committed: {ANOTHER_DRIVER}"
                 )
             self._require_fit(metadata, committable)
             return
         if marker.checkpoint_id > identity.checkpoint_id:
             raise FencedError(
-                f"{metadata.location} already holds checkpoint {marker.checkpoint_id} of job {identity.job_id}, while "
-                f"this driver was committing {identity}: {ANOTHER_DRIVER}"
+                f"{metadata.location} already holds checkpoint {marker.checkpoint_id} of job "
+                f"{identity.job_id}, while this driver was committing {identity}: {ANOTHER_DRIVER}"
             )
         if marker.offsets_digest != identity.offsets_digest:
             raise self.error(
@@ -247,12 +264,16 @@ class Committer:
         reason = misfit(metadata, committable)
         if reason is not None:
             raise StagedUnfitError(
-                f"{committable.identity} is staged for {metadata.location} and does not fit it any more: {reason}. Nothing of it "
-                "was committed; start the stream again, which writes the checkpoint once more"
+                f"{committable.identity} is staged for {metadata.location} and does not fit it any more: "
+                f"{reason}. Nothing of it was committed; start the stream again, which writes the checkpoint "
+                "once more"
             )
 
     def _held(self, metadata: TableMetadata, identity: CheckpointIdentity) -> Marker | None:
-        """The job's last checkpoint in this metadata, where it is beyond doubt and this driver may still commit."""
+        """The job's last checkpoint in this metadata.
+
+        Raises where that is in doubt, or this driver may not commit.
+        """
         if metadata.table_uuid != self._uuid:
             raise self.error(
                 table_replaced(metadata.location, self._uuid, metadata.table_uuid), identity.pipeline
@@ -261,9 +282,9 @@ class Committer:
         held = history.named or history.told
         if held is not None and self._fence.is_behind(held.fence):
             raise FencedError(
-                f"this driver started before another one took over pipeline '{identity.pipeline}' of {metadata.location}, "
-                f"which is at checkpoint {held.marker.checkpoint_id} of job {held.marker.job_id} now; nothing of {identity} "
-                f"was committed by this one: {ANOTHER_DRIVER}"
+                f"this driver started before another one took over pipeline '{identity.pipeline}' of "
+                f"{metadata.location}, which is at checkpoint {held.marker.checkpoint_id} of job "
+                f"{held.marker.job_id} now; nothing of {identity} was committed by this one: {ANOTHER_DRIVER}"
             )
         finding = history.finding()
         if finding is not None:
@@ -271,7 +292,7 @@ class Committer:
         return history.marker
 
     def _require_predecessor(self, marker: Marker | None, identity: CheckpointIdentity) -> None:
-        """The checkpoint before this one must end where this one begins, where the table holds it."""
+        """Raise unless the checkpoint before this one, if the table holds it, ends where this one begins."""
         if marker is None or marker.checkpoint_id != identity.checkpoint_id - 1:
             return
         own = offsets_digest(identity.start_offsets)

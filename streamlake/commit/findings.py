@@ -1,6 +1,7 @@
-"""Findings about a table and a checkpoint directory that do not fit: what the committer and the sink compare.
+"""Findings about a table and a checkpoint directory that contradict each other.
 
-What one table says against itself is in `history`. Each function words one finding; none looks at anything.
+The committer and the sink compare the two and ask for the matching finding here; contradictions inside one
+table are in `history`. Each function only words one finding; none reads anything.
 """
 
 from __future__ import annotations
@@ -21,22 +22,27 @@ _NEW = "start the stream into a new table with a new checkpoint directory, or re
 def checkpoint_older(
     location: str, identity: CheckpointIdentity, marker: Marker, digest: str | None
 ) -> Finding:
-    """A checkpoint whose id the table has given to other offsets (`digest`; None: it no longer knows which)."""
+    """The table has committed other offsets under this checkpoint id.
+
+    `digest` is that of the table's offsets; None where the table no longer has it.
+    """
     held = (
         f"it holds checkpoint {identity.checkpoint_id} with other source offsets (digest {digest[:8]}, here "
         f"{identity.offsets_digest[:8]})"
         if digest is not None
-        else f"it is at checkpoint {marker.checkpoint_id} and no longer knows what checkpoint {identity.checkpoint_id} held"
+        else f"it is at checkpoint {marker.checkpoint_id} and no longer knows what checkpoint "
+        f"{identity.checkpoint_id} held"
     )
     return Finding(
         Kind.CHECKPOINT_OLDER,
-        f"{identity} does not belong to the state of {location}: {held}. The checkpoint directory is older than the table",
+        f"{identity} does not belong to the state of {location}: {held}. The checkpoint directory is older "
+        "than the table",
         "lose rows (their checkpoint ids are taken) or write them twice",
         (
             WayOut(
                 Way.ROLLBACK,
-                "rolls the branch back to the snapshot of the checkpoint that the directory is at; the stream writes what is "
-                "newer again",
+                "rolls the branch back to the snapshot of the checkpoint that the directory is at; the "
+                "stream writes what is newer again",
             ),
             WayOut(
                 Way.ADOPT,
@@ -51,19 +57,22 @@ def checkpoint_older(
 def diverged(
     location: str, checkpoint_id: int, marker: Marker, own_digest: str, common: int | None = None
 ) -> Finding:
-    """The table's last checkpoint is one of this job, but not the one that this directory has under its id. `common` is
-    the last checkpoint that both have, where it is known."""
+    """The table's last checkpoint is of this job, but this directory has another one under its id.
+
+    `common` is the last checkpoint that both have, where it is known.
+    """
     return Finding(
         Kind.DIVERGED,
-        f"{location} holds checkpoint {marker.checkpoint_id} of job {marker.job_id} with other source offsets (digest "
-        f"{marker.offsets_digest[:8]}) than this checkpoint directory (digest {own_digest[:8]}), which is about to commit "
-        f"checkpoint {checkpoint_id}: the directory was copied and both were started, or it was restored from an older copy",
+        f"{location} holds checkpoint {marker.checkpoint_id} of job {marker.job_id} with other source "
+        f"offsets (digest {marker.offsets_digest[:8]}) than this checkpoint directory (digest "
+        f"{own_digest[:8]}), which is about to commit checkpoint {checkpoint_id}: the directory was copied "
+        "and both were started, or it was restored from an older copy",
         "leave out rows, or write those twice that both directories have read",
         (
             WayOut(
                 Way.ROLLBACK,
-                "rolls the branch back to the newest snapshot that belongs to this directory; the stream writes what is newer "
-                "again",
+                "rolls the branch back to the newest snapshot that belongs to this directory; the stream "
+                "writes what is newer again",
             ),
             *([] if common is None else [rewind(common)]),
             WayOut(Way.ADOPT, f"{ADOPT_ROWS}: rows between the two are left out, or in the table twice"),
@@ -74,15 +83,15 @@ def diverged(
 
 
 def table_older(location: str, noted: int, marker: Marker | None, common: int | None = None) -> Finding:
-    """The table lacks checkpoints that this directory has seen in it. `common` is as in `diverged`."""
+    """The table lacks checkpoints that this directory has seen in it. `common`: see `diverged`."""
     held = "none" if marker is None else f"nothing newer than checkpoint {marker.checkpoint_id}"
     back = common if common is not None else None if marker is None else marker.checkpoint_id
     ways = [] if back is None else [rewind(back)]
     ways.append(WayOut(Way.ADOPT, f"{ADOPT_ROWS}: the rows in between stay out"))
     return Finding(
         Kind.TABLE_OLDER,
-        f"this checkpoint directory has committed checkpoint {noted} to {location}, but the table holds {held}: an older "
-        "state of the table was put in its place",
+        f"this checkpoint directory has committed checkpoint {noted} to {location}, but the table holds "
+        f"{held}: an older state of the table was put in its place",
         "leave out the rows in between",
         tuple(ways),
         "restore the newer state of the table",
@@ -90,52 +99,60 @@ def table_older(location: str, noted: int, marker: Marker | None, common: int | 
 
 
 def staged_lost(location: str, staged_id: int, marker: Marker | None) -> Finding:
-    """A checkpoint that Spark was told to be done while it was only staged is neither in the table nor staged."""
+    """A checkpoint that Spark recorded as done while only staged is neither in the table nor staged."""
     held = (
         "no checkpoint of it" if marker is None else f"nothing newer than checkpoint {marker.checkpoint_id}"
     )
     return replace(
         table_older(location, staged_id, marker),
-        found=f"checkpoint {staged_id} was staged for {location}, and Spark went on before it was committed; now the table "
+        found=f"checkpoint {staged_id} was staged for {location}, and Spark went on before it was "
+        f"committed; now the table "
         f"holds {held}, and what was staged is gone: somebody has deleted files below its metadata folder",
         by_hand="put the staged checkpoints back from a copy of the table's metadata folder",
     )
 
 
 def written_lost(location: str, written: int, marker: Marker | None, common: int | None = None) -> Finding:
-    """A checkpoint that a query of many tables has written to one of them is neither in it nor staged."""
+    """A checkpoint that a query of many tables has written to one of them is gone from that table.
+
+    It is not staged for it, either.
+    """
     held = (
         "no checkpoint of it" if marker is None else f"nothing newer than checkpoint {marker.checkpoint_id}"
     )
     return replace(
         table_older(location, written, marker, common),
-        found=f"the query of this checkpoint directory has written checkpoint {written} to {location}, but the table holds {held}, and "
+        found=f"the query of this checkpoint directory has written checkpoint {written} to {location}, but "
+        f"the table holds {held}, and "
         "it is not staged: an older state of the table was put in its place, or what was staged was deleted",
-        by_hand="restore the newer state of the table, with its metadata folder. A directory that goes back does so for all of its "
+        by_hand="restore the newer state of the table, with its metadata folder. A directory that goes back "
+        "does so for all of its "
         "query's tables: those that hold more are refused then, and go back in the same way",
     )
 
 
 def staged_unfit(location: str, staged_id: int, marker: Marker | None, reason: str) -> Finding:
-    """A checkpoint that Spark was told to be done while it was only staged cannot be committed any more."""
+    """A checkpoint that Spark recorded as done while it was only staged can no longer be committed."""
     held = (
         "no checkpoint of it" if marker is None else f"nothing newer than checkpoint {marker.checkpoint_id}"
     )
     return replace(
         table_older(location, staged_id, marker),
-        found=f"checkpoint {staged_id} is staged for {location}, and Spark went on before it was committed; the table holds "
+        found=f"checkpoint {staged_id} is staged for {location}, and Spark went on before it was committed; "
+        f"the table holds "
         f"{held}, and what is staged cannot be committed any more: {reason}",
         by_hand="undo what others changed in the table, where that is possible",
     )
 
 
 def staged_by_another(location: str, identity: CheckpointIdentity, staged: CheckpointIdentity) -> Finding:
-    """A stream that writes ahead of its commits has staged another checkpoint under the id of this one."""
+    """Another stream, which writes ahead of its commits, has staged another checkpoint under this id."""
     return Finding(
         Kind.DIVERGED,
-        f"checkpoint {identity.checkpoint_id} of job {identity.job_id} is staged for {location} with other source offsets "
-        f"(digest {staged.offsets_digest[:8]}) than this checkpoint directory has for it (digest "
-        f"{identity.offsets_digest[:8]}): the directory was copied and both were started, or it was restored from an older copy",
+        f"checkpoint {identity.checkpoint_id} of job {identity.job_id} is staged for {location} with other "
+        f"source offsets (digest {staged.offsets_digest[:8]}) than this checkpoint directory has for it "
+        f"(digest {identity.offsets_digest[:8]}): the directory was copied and both were started, or it was "
+        "restored from an older copy",
         "replace what was staged, which the other directory takes for done",
         (_fork(),),
         "start the directory that staged it, which commits it first",
@@ -143,18 +160,18 @@ def staged_by_another(location: str, identity: CheckpointIdentity, staged: Check
 
 
 def table_replaced(location: str, noted_uuid: str, now_uuid: str) -> Finding:
-    """Another table is where the directory's was."""
+    """Another table is at the location of the one that this directory has written."""
     return Finding(
         Kind.TABLE_REPLACED,
-        f"this checkpoint directory was written into another table at {location} (table uuid {noted_uuid}, now {now_uuid}): it "
-        "was dropped since and created anew, or replaced",
+        f"this checkpoint directory was written into another table at {location} (table uuid {noted_uuid}, "
+        f"now {now_uuid}): it was dropped since and created anew, or replaced",
         "leave out the rows of earlier checkpoints",
         (
             WayOut(Way.ADOPT, "goes on into the new table: rows of earlier checkpoints are left out of it"),
             WayOut(
                 Way.REWIND,
-                "puts the checkpoint directory back to before its first checkpoint: the stream fills the new table from its "
-                "beginning, as far as the source still has it",
+                "puts the checkpoint directory back to before its first checkpoint: the stream fills the "
+                "new table from its beginning, as far as the source still has it",
                 NO_CHECKPOINT,
             ),
         ),
@@ -163,27 +180,29 @@ def table_replaced(location: str, noted_uuid: str, now_uuid: str) -> Finding:
 
 
 def table_gone(location: str, noted_uuid: str) -> Finding:
-    """There is no table where the directory's was."""
+    """The table that the directory wrote no longer exists."""
     return Finding(
         Kind.TABLE_GONE,
-        f"this checkpoint directory was written into a table at {location} (table uuid {noted_uuid}) that was dropped since: "
-        "there is none now",
+        f"this checkpoint directory was written into a table at {location} (table uuid {noted_uuid}) that "
+        "was dropped since: there is none now",
         "create a table and leave the rows of earlier checkpoints out of it",
         (
             WayOut(
                 Way.REWIND,
-                "puts the checkpoint directory back to before its first checkpoint: started with create, the stream makes the "
-                "table anew and fills it from its beginning, as far as the source still has it",
+                "puts the checkpoint directory back to before its first checkpoint: started with create, "
+                "the stream makes the table anew and fills it from its beginning, as far as the source "
+                "still has it",
                 NO_CHECKPOINT,
             ),
         ),
-        "restore the old table; or start the stream with a new checkpoint directory; or, to leave the rows of earlier "
-        "checkpoints out, create the table by hand and start the stream, whose error then has the command for that (--adopt)",
+        "restore the old table; or start the stream with a new checkpoint directory; or, to leave the rows "
+        "of earlier checkpoints out, create the table by hand and start the stream, whose error then has "
+        "the command for that (--adopt)",
     )
 
 
 def other_table(location: str, done: int, others: Sequence[str]) -> Finding:
-    """A directory that has come as far as checkpoint `done` has never written this table; it has written `others`."""
+    """A directory with checkpoints up to `done` has never written this table; it has written `others`."""
     return Finding(
         Kind.OTHER_TABLE,
         f"this checkpoint directory has done {_checkpoints(0, done)} without {location}: {_wrote(others)}",
@@ -192,33 +211,34 @@ def other_table(location: str, done: int, others: Sequence[str]) -> Finding:
         (
             WayOut(
                 Way.ADOPT,
-                "binds the directory to this table, which begins with the next checkpoint: rows of earlier ones are left out of "
-                "it",
+                "binds the directory to this table, which begins with the next checkpoint: rows of earlier "
+                "ones are left out of it",
             ),
             WayOut(
                 Way.REWIND,
-                "puts the checkpoint directory back to before its first checkpoint: the stream fills this table from the "
-                "beginning, as far as the source still has it",
+                "puts the checkpoint directory back to before its first checkpoint: the stream fills this "
+                "table from the beginning, as far as the source still has it",
                 NO_CHECKPOINT,
             ),
         ),
-        "start this table with a checkpoint directory of its own, and this directory with its own table; a function for "
-        "foreachBatch that calls the sink of a table later, or for some micro-batches only, says so by may_join=True",
+        "start this table with a checkpoint directory of its own, and this directory with its own table; a "
+        "function for foreachBatch that calls the sink of a table later, or for some micro-batches only, "
+        "says so by may_join=True",
     )
 
 
 def other_tables(tables: str, done: int, others: Sequence[str]) -> Finding:
-    """A directory that has come as far as checkpoint `done` has written others than the tables of a query of many."""
+    """A directory with checkpoints up to `done` has written `others` instead of this query's tables."""
     return Finding(
         Kind.OTHER_TABLE,
-        f"this checkpoint directory has done {_checkpoints(0, done)}, in which it has read records of topics, without {tables}: "
-        f"{_wrote(others)}",
+        f"this checkpoint directory has done {_checkpoints(0, done)}, in which it has read records of "
+        f"topics, without {tables}: {_wrote(others)}",
         "leave these records out of the tables that they belong to now",
         (
             WayOut(
                 Way.ADOPT,
-                "binds the directory to these tables, which begin with the next checkpoint: records that were read before are "
-                "left out of them",
+                "binds the directory to these tables, which begin with the next checkpoint: records that "
+                "were read before are left out of them",
             ),
         ),
         "give the tables their old names again, or a checkpoint directory of their own",
@@ -232,11 +252,13 @@ def _wrote(others: Sequence[str]) -> str:
 
 
 def of_many(location: str, done: int, template: str) -> Finding:
-    """A directory of a query of many tables is given to one table alone."""
+    """The checkpoint directory of a query of many tables is used for one table alone."""
     return Finding(
         Kind.OTHER_TABLE,
-        f"this checkpoint directory belongs to a query of many tables, {template}, which has done {_checkpoints(0, done)}",
-        f"leave out of {location} what this query has read of its records before, and of the others what follows",
+        f"this checkpoint directory belongs to a query of many tables, {template}, which has done "
+        f"{_checkpoints(0, done)}",
+        f"leave out of {location} what this query has read of its records before, and of the others what "
+        "follows",
         by_hand="start the query of many tables again, or give this table a checkpoint directory of its own",
     )
 
@@ -250,9 +272,14 @@ def gap(
     can_go_back: bool,
     may_join: bool = False,
 ) -> Finding:
-    """The table has what the directory did up to checkpoint `held`; what came after it, up to `done`, went by without the
-    table. `may_join`: the sink is one that a function of the user's calls."""
-    joins = "; a function for foreachBatch that calls the sink of a table for some micro-batches only says so by may_join=True"
+    """The directory has run checkpoints without the table: those after `held`, up to `done`.
+
+    `may_join`: a user's function calls the sink, so the finding also names the option `may_join`.
+    """
+    joins = (
+        "; a function for foreachBatch that calls the sink of a table for some micro-batches only says so "
+        "by may_join=True"
+    )
     at = f"holds its checkpoints up to {held}" if held != NO_CHECKPOINT else "holds none of its checkpoints"
     by = f"{_listed(others)}, or another sink," if others else "another table or another sink"
     ways = [rewind(held)] if can_go_back else []
@@ -261,9 +288,9 @@ def gap(
     )
     return Finding(
         Kind.GAP,
-        f"this checkpoint directory has done {_checkpoints(held + 1, done)} without {location}, which {at}: {by} was "
-        "written from it meanwhile",
-        f"begin at other source offsets than the table's newest commit ends at, and so leave the rows of "
+        f"this checkpoint directory has done {_checkpoints(held + 1, done)} without {location}, which {at}: "
+        f"{by} was written from it meanwhile",
+        "begin at other source offsets than the table's newest commit ends at, and so leave the rows of "
         f"{_checkpoints(held + 1, done)} out",
         tuple(ways),
         "give each table a checkpoint directory of its own" + (joins if may_join else ""),
@@ -271,20 +298,21 @@ def gap(
 
 
 def torn_log(directory: str, torn: Sequence[str]) -> Finding:
-    """Entries of Spark's logs in a checkpoint directory are not whole."""
+    """Entries of Spark's logs in a checkpoint directory are incomplete."""
     return Finding(
         Kind.TORN_LOG,
-        f"{_listed(torn)} of {directory} are empty, cut short or without their plan, as a loss of power or a copy of the "
-        "directory that ended early leaves them",
+        f"{_listed(torn)} of {directory} are empty, cut short or without their plan, as a loss of power or "
+        "a copy of the directory that ended early leaves them",
         "end in an error of Spark's own, which cannot start from them",
         (
             WayOut(
                 Way.REMOVE_TORN,
-                "deletes them: Spark runs their checkpoints again, and what the table has of them is skipped, or, where they end "
-                "elsewhere now, refused with its ways out",
+                "deletes them: Spark runs their checkpoints again, and what the table has of them is "
+                "skipped, or, where they end elsewhere now, refused with its ways out",
             ),
         ),
-        "restore them from a copy of the directory. `streamlake run` and sink.start delete them by themselves on a local disk",
+        "restore them from a copy of the directory. `streamlake run` and sink.start delete them by "
+        "themselves on a local disk",
     )
 
 
@@ -298,46 +326,48 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def marks_lost(location: str) -> Finding:
-    """The table holds neither the property nor a snapshot of a directory that has written it."""
+    """The table holds no commit marker, neither property nor snapshot, of a directory that has written it."""
     return Finding(
         Kind.MARKS_LOST,
-        f"this checkpoint directory has written {location}, but the table no longer knows it: the snapshots have expired or "
-        "were rolled back, and the table property of the pipeline is gone",
+        f"this checkpoint directory has written {location}, but the table no longer knows it: the snapshots "
+        "have expired or were rolled back, and the table property of the pipeline is gone",
         "leave rows out or write them twice, because a replay cannot be told from new rows",
         (
             WayOut(
                 Way.ADOPT,
-                "sets the property again; the table is taken to hold all that the directory has committed, and what is staged "
-                "where its files are in the table",
+                "sets the property again; the table is taken to hold all that the directory has committed, "
+                "and what is staged where its files are in the table",
             ),
         ),
-        "set the property to what an earlier metadata file of the table has, or start with the checkpoint directory that "
-        "belongs to the table's state",
+        "set the property to what an earlier metadata file of the table has, or start with the checkpoint "
+        "directory that belongs to the table's state",
     )
 
 
 def staged_gone(location: str, checkpoint_id: int) -> Finding:
-    """Files of a staged checkpoint are no longer there, and the table holds no mark of its job."""
+    """Files of a staged checkpoint are gone, and the table holds no commit marker of its job."""
     return Finding(
         Kind.MARKS_LOST,
-        f"checkpoint {checkpoint_id} is staged for {location}, but files of it are no longer there, and the table does not know "
-        "this checkpoint directory: either it was committed, compacted by somebody and expired, and the table property of the "
-        "pipeline is gone; or its files were deleted as orphans before it was committed",
+        f"checkpoint {checkpoint_id} is staged for {location}, but files of it are no longer there, and the "
+        "table does not know this checkpoint directory: either it was committed, compacted by somebody and "
+        "expired, and the table property of the pipeline is gone; or its files were deleted as orphans "
+        "before it was committed",
         "commit files that do not exist",
         (
             WayOut(
                 Way.ADOPT,
-                "takes the checkpoint for committed, and sets the property again: right where its rows are in the table",
+                "takes the checkpoint for committed, and sets the property again: right where its rows are "
+                "in the table",
             ),
         ),
-        "where its rows are not in the table, move its file away from the folder metadata/streamlake of the table, so that the "
-        "stream writes it again",
+        "where its rows are not in the table, move its file away from the folder metadata/streamlake of the "
+        "table, so that the stream writes it again",
     )
 
 
 def _fork() -> WayOut:
     return WayOut(
         Way.FORK,
-        "goes on as a pipeline of its own, with a job id of its own, beside the one that wrote the table: rows that both "
-        "have read are in the table twice",
+        "goes on as a pipeline of its own, with a job id of its own, beside the one that wrote the table: "
+        "rows that both have read are in the table twice",
     )

@@ -1,8 +1,8 @@
-"""What a table says about a job's checkpoints, read from both of its marks: a branch's ancestry and the property.
+"""A job's checkpoints as a table records them: in a branch's ancestry and in the pipeline's property.
 
-A property alone would lose rows after a rollback, ancestry alone would double them after snapshots expire. Both are of
-one commit, so they tell the same, or the ancestry's has expired; where they tell anything else, that is a Finding and
-the job stops.
+The property alone would lose rows after a rollback; the ancestry alone would write rows twice after snapshots
+expire. Both are written by the same commit, so either they agree or the snapshots in the ancestry have
+expired. Any other difference is a Finding, and the job stops.
 """
 
 from __future__ import annotations
@@ -22,19 +22,21 @@ from streamlake.commit.marker import (
     told_by_name,
     told_of_job,
 )
-from streamlake.spec.snapshot import MAIN_BRANCH, Snapshot
-from streamlake.spec.table_metadata import TableMetadata
+from streamlake.spec.metadata.snapshot import MAIN_BRANCH, Snapshot
+from streamlake.spec.metadata.table_metadata import TableMetadata
 
 ADOPT_ROWS = "keeps the table as it is and goes on after the checkpoint that the directory is at"
 
 
 @dataclass(frozen=True)
 class History:
-    """What one branch of a table tells of one job.
+    """What one branch of a table records about one job.
 
-    `named` is the pipeline's property, whatever job it is of; `told` the job's newest property on the branch; `seen`
-    its newest marker in the ancestry; `rolled_back`: the ancestry is certain to lack what `told` tells;
-    `is_told_elsewhere`: some property knows the job, if only on another branch.
+    - `named` is the pipeline's property, of whatever job.
+    - `told` is the job's newest property on the branch.
+    - `seen` is the job's newest commit marker in the ancestry.
+    - `rolled_back`: the ancestry certainly lacks the checkpoint that `told` records.
+    - `is_told_elsewhere`: some property records the job, if only on another branch.
     """
 
     location: str
@@ -49,14 +51,15 @@ class History:
 
     @staticmethod
     def of(metadata: TableMetadata, branch: str, pipeline: str, job_id: str) -> History:
-        """Read it from the metadata. Raises DataInvalidError for a property that is damaged."""
+        """The history in this metadata. Raises DataInvalidError for a damaged property."""
         named = told_by_name(metadata, property_name(pipeline, branch))
         of_job = told_of_job(metadata, job_id)
         here = [told for told in of_job if told.branch == branch]
         told = max(here, key=lambda each: each.marker.checkpoint_id, default=None)
         if named is not None and named.marker.job_id == job_id and told is not None:
             told = named if named.marker.checkpoint_id == told.marker.checkpoint_id else told
-        # A branch that was published and removed is made anew from main, so its rows are looked for there.
+        # A branch that was published and removed is created anew from main, so its rows are looked for on
+        # main.
         gone = told is not None and metadata.head(branch) is None
         seen, oldest = _from_ancestry(metadata, MAIN_BRANCH if gone else branch, job_id)
         lacking = told is not None and (seen is None or seen.checkpoint_id < told.marker.checkpoint_id)
@@ -74,7 +77,7 @@ class History:
 
     @property
     def marker(self) -> Marker | None:
-        """The last checkpoint of the job in the table; to be believed where there is no `finding`."""
+        """The last checkpoint of the job in the table. Only valid where `finding` gives None."""
         if self.told is None or (
             self.seen is not None and self.seen.checkpoint_id >= self.told.marker.checkpoint_id
         ):
@@ -82,7 +85,7 @@ class History:
         return self.told.marker
 
     def finding(self) -> Finding | None:
-        """What is wrong with it."""
+        """The contradiction in this history; None where there is none."""
         if self.named is not None and self.named.marker.job_id != self.job_id:
             return self._other_job(self.named.marker)
         if self.told is None:
@@ -96,30 +99,34 @@ class History:
     def _other_job(self, told: Marker) -> Finding:
         return Finding(
             Kind.OTHER_JOB,
-            f"pipeline '{self.pipeline}' last wrote {self.location} as job {told.job_id} ({_shown(told)}), but this "
-            f"checkpoint directory belongs to job {self.job_id}: it is new, or another one",
+            f"pipeline '{self.pipeline}' last wrote {self.location} as job {told.job_id} ({_shown(told)}), "
+            f"but this checkpoint directory belongs to job {self.job_id}: it is new, or another one",
             "read the source from where this directory begins, and so write rows twice or leave some out",
             (
                 WayOut(
                     Way.ADOPT,
-                    "makes this directory the pipeline's continuation: what is in the table stays, and this job's "
-                    "checkpoints count from here (right when the source begins where the old directory ended)",
+                    "makes this directory the pipeline's continuation: what is in the table stays, and this "
+                    "job's checkpoints count from here (right when the source begins where the old "
+                    "directory ended)",
                 ),
                 WayOut(
                     Way.FORK,
-                    "goes on as a pipeline of its own beside the old one, which may go on as well: rows that both read are "
-                    "in the table twice",
+                    "goes on as a pipeline of its own beside the old one, which may go on as well: rows "
+                    "that both read are in the table twice",
                 ),
             ),
-            "restore the old checkpoint directory, or start under another pipeline name to write the stream again on purpose",
+            "restore the old checkpoint directory, or start under another pipeline name to write the stream "
+            "again on purpose",
         )
 
     def _property_lost(self, seen: Marker) -> Finding:
         return Finding(
             Kind.PROPERTY_LOST,
-            f"branch '{self.branch}' of {self.location} holds {_shown(seen)} of job {self.job_id}, but the table property "
-            f"'{property_name(self.pipeline, self.branch)}', which the same commit set, is gone",
-            "work until that snapshot expires, and then write rows twice, because nothing would tell what is in the table",
+            f"branch '{self.branch}' of {self.location} holds {_shown(seen)} of job {self.job_id}, but the "
+            f"table property '{property_name(self.pipeline, self.branch)}', which the same commit set, is "
+            "gone",
+            "work until that snapshot expires, and then write rows twice, because nothing would tell what "
+            "is in the table",
             (
                 WayOut(
                     Way.ADOPT,
@@ -135,8 +142,8 @@ class History:
         ways = [
             WayOut(
                 Way.ROLLBACK,
-                "moves the branch to the snapshot of the checkpoint that the directory is at, where the table still has "
-                "it, so that nothing is missing",
+                "moves the branch to the snapshot of the checkpoint that the directory is at, where the "
+                "table still has it, so that nothing is missing",
             ),
             WayOut(Way.ADOPT, f"{ADOPT_ROWS}: the rows that were rolled back stay out"),
         ]
@@ -145,7 +152,8 @@ class History:
         return Finding(
             Kind.ROLLED_BACK,
             f"{self.location} was rolled back: its property '{told.name}' says that checkpoint "
-            f"{told.marker.checkpoint_id} of job {self.job_id} is committed, but the history of branch '{self.branch}' {at}",
+            f"{told.marker.checkpoint_id} of job {self.job_id} is committed, but the history of branch "
+            f"'{self.branch}' {at}",
             "leave out the rows in between",
             tuple(ways),
         )
@@ -153,14 +161,15 @@ class History:
     def _property_behind(self, told: Told, seen: Marker) -> Finding:
         return Finding(
             Kind.PROPERTY_BEHIND,
-            f"branch '{self.branch}' of {self.location} holds {_shown(seen)} of job {self.job_id}, but the table property "
-            f"'{told.name}', which the same commit set, tells of {_shown(told.marker)}: the property was set by hand, or "
-            "the branch was moved to snapshots that had been given up",
+            f"branch '{self.branch}' of {self.location} holds {_shown(seen)} of job {self.job_id}, but the "
+            f"table property '{told.name}', which the same commit set, tells of {_shown(told.marker)}: the "
+            "property was set by hand, or the branch was moved to snapshots that had been given up",
             "leave rows out or write them twice, depending on which of the two is right",
             (
                 WayOut(
                     Way.ROLLBACK,
-                    "moves the branch to the snapshot of the checkpoint that the directory is at; newer ones are replayed",
+                    "moves the branch to the snapshot of the checkpoint that the directory is at; newer "
+                    "ones are replayed",
                 ),
                 rewind(seen.checkpoint_id),
                 WayOut(Way.ADOPT, ADOPT_ROWS),
@@ -190,11 +199,11 @@ def marker_of(snapshot: Snapshot, job_id: str) -> Marker | None:
 
 
 def rewind(checkpoint_id: int) -> WayOut:
-    """The way back to a checkpoint that table and directory have in common."""
+    """The way out that goes back to a checkpoint which table and directory have in common."""
     return WayOut(
         Way.REWIND,
-        f"puts the checkpoint directory, and the table where it is newer, back to checkpoint {checkpoint_id}; the stream "
-        "writes what came after it again",
+        "puts the checkpoint directory, and the table where it is newer, back to checkpoint "
+        f"{checkpoint_id}; the stream writes what came after it again",
         checkpoint_id,
     )
 
@@ -202,7 +211,7 @@ def rewind(checkpoint_id: int) -> WayOut:
 def _from_ancestry(
     metadata: TableMetadata, branch: str, job_id: str
 ) -> tuple[Marker | None, Snapshot | None]:
-    """The newest marker of the job, and the last snapshot that was looked at."""
+    """The job's newest commit marker, and the last snapshot that was looked at."""
     last: Snapshot | None = None
     for last in _ancestry(metadata, branch):
         found = marker_of(last, job_id)
@@ -212,9 +221,10 @@ def _from_ancestry(
 
 
 def _is_missing(metadata: TableMetadata, told: Told, oldest: Snapshot | None) -> bool:
-    """Whether a checkpoint that is not in the history is missing from it for certain, and has not just expired.
+    """Whether a checkpoint that the ancestry lacks is certainly missing, and has not just expired.
 
-    It is when the history is there down to its beginning, or down to a snapshot that is older than the checkpoint's.
+    It is missing when the ancestry is complete down to its beginning, or down to a snapshot older than the
+    checkpoint's.
     """
     if oldest is None or oldest.parent_snapshot_id is None:
         return True

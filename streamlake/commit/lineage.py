@@ -1,7 +1,8 @@
-"""Disagreements between a table, a pipeline and a checkpoint directory, as values: what was found, and the ways out.
+"""Lineage findings: contradictions between table, pipeline and checkpoint directory, with their ways out.
 
-Found by the committer (on every commit), by the sink (on start) and by commands; told to people as a LineageError.
-Invariant: a finding never leads to rows being skipped or written twice by itself; only a person chooses a way out.
+The committer looks for them on every commit, the sink when it starts, and commands when they run. Users see
+them as a LineageError. Invariant: a finding never skips rows or writes them twice by itself; only a person
+chooses a way out.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from enum import Enum
 
 from streamlake.errors import LineageError
 from streamlake.options import ShownFields, shown
-from streamlake.spec.snapshot import MAIN_BRANCH
+from streamlake.spec.metadata.snapshot import MAIN_BRANCH
 
 CatalogOption = str | Mapping[str, str] | None
 _SHOWN = {"type", "warehouse", "name"}
 
 
 class Kind(str, Enum):
-    """What can be wrong; the value is what doctor and tests call it."""
+    """The kinds of findings. The value is the name that doctor and tests use."""
 
     OTHER_JOB = "other-job"
     ROLLED_BACK = "rolled-back"
@@ -38,7 +39,7 @@ class Kind(str, Enum):
 
 
 class Way(str, Enum):
-    """What `streamlake recover` can do; the value is its option."""
+    """What `streamlake recover` can do. The value is its option."""
 
     ADOPT = "--adopt"
     FORK = "--fork"
@@ -49,7 +50,7 @@ class Way(str, Enum):
 
 @dataclass(frozen=True)
 class WayOut:
-    """One way out of a finding: what it does to the rows, in words. `checkpoint_id` is for Way.REWIND."""
+    """One way out of a finding, and what it does to the rows, in words. `checkpoint_id` is for Way.REWIND."""
 
     way: Way
     effect: str
@@ -58,8 +59,11 @@ class WayOut:
 
 @dataclass(frozen=True)
 class Finding:
-    """One disagreement. `found` says what is there, `consequence` what going on would do ("Going on would ..."),
-    `by_hand` what can be done without a command."""
+    """One contradiction.
+
+    `found` says what is there, `consequence` what going on would do ("Going on would ..."), `by_hand` what
+    can be done without a command.
+    """
 
     kind: Kind
     found: str
@@ -70,7 +74,7 @@ class Finding:
 
 @dataclass(frozen=True, repr=False)
 class RecoverCommand(ShownFields):
-    """The command line of `streamlake recover` for one pipeline; None for what is not known here."""
+    """The command line of `streamlake recover` for one pipeline. None stands for what is not known here."""
 
     table: str
     pipeline: str
@@ -79,9 +83,9 @@ class RecoverCommand(ShownFields):
     checkpoint_location: str | None = None
 
     def text(self, way: WayOut) -> str:
-        """The command that takes `way`, to be pasted into a shell."""
+        """The command that takes `way`, ready to paste into a shell."""
         words = ["streamlake", "recover", self.table]
-        if not self.pipeline.startswith(f"{self.table}:"):  # the name of a stream that was given none
+        if not self.pipeline.startswith(f"{self.table}:"):  # an unnamed stream has a generated name
             words += ["--pipeline", self.pipeline]
         if self.branch != MAIN_BRANCH:
             words += ["--branch", self.branch]
@@ -95,16 +99,16 @@ class RecoverCommand(ShownFields):
         return shlex.join(words)
 
     def offer(self, way: WayOut) -> str:
-        """The command, and what it does to the rows."""
+        """The command for one way out, and what it does to the rows."""
         return f"`{self.text(way)}` {way.effect}"
 
     def offers(self, finding: Finding) -> list[str]:
-        """Every way out of a finding, the one by hand last."""
+        """Every way out of a finding; the one without a command comes last."""
         return [*map(self.offer, finding.ways), *([finding.by_hand] if finding.by_hand else [])]
 
 
 def catalog_text(catalog: str | Mapping[str, str]) -> str:
-    """A catalog as the command line takes it; properties that may be secret are left to the reader."""
+    """A catalog as the command line takes it. The user has to fill in properties that may be secret."""
     if isinstance(catalog, str):
         return catalog
     parts = [f"{name}={shown(value)}" for name, value in catalog.items() if name in _SHOWN]
@@ -112,18 +116,18 @@ def catalog_text(catalog: str | Mapping[str, str]) -> str:
 
 
 def explained(finding: Finding, command: RecoverCommand) -> str:
-    """What was found, what going on would do, and the ways out with their commands."""
+    """The message for a finding: what was found, what going on would do, and the commands of its ways out."""
     ways = command.offers(finding)
     told = f"{finding.found}. Going on would {finding.consequence}."
     if not ways:
         return told
     numbered = "; ".join(f"({number}) {way}" for number, way in enumerate(ways, 1))
     return (
-        f"{told} Stop every driver of the pipeline, then take one of these ways out "
-        f"(each says what it will do first, and does it with --yes): {numbered}"
+        f"{told} Stop every driver of the pipeline, then take one of these ways out (each says what it will "
+        f"do first, and does it with --yes): {numbered}"
     )
 
 
 def lineage_error(finding: Finding, command: RecoverCommand) -> LineageError:
-    """The error that stops the job."""
+    """The error that stops the job because of a finding."""
     return LineageError(explained(finding, command))

@@ -1,7 +1,8 @@
-"""The marks that a commit leaves of its checkpoint: in the snapshot's summary, and in a property that outlives it.
+"""Commit markers: a commit records its checkpoint in the snapshot's summary and in a table property.
 
-Both are written by the same commit, and `history` reads both. The property also carries the fence: which driver wrote
-it, and how many had the pipeline before. Invariant: a driver whose fence is behind the table's never commits again.
+One commit writes both, the property outlives the snapshot, and `history` reads both. The property also
+carries the fence: which driver wrote it, and how many drivers had the pipeline before. Invariant: a driver
+whose fence is behind the table's never commits again.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from streamlake import ids
 from streamlake.checkpoint.identity import CheckpointIdentity, offsets_digest
 from streamlake.commit.offset_summary import first_summary, offsets_summary
 from streamlake.errors import DataInvalidError
-from streamlake.spec.snapshot import MAIN_BRANCH
-from streamlake.spec.table_metadata import TableMetadata
+from streamlake.spec.metadata.snapshot import MAIN_BRANCH
+from streamlake.spec.metadata.table_metadata import TableMetadata
 
 JOB_ID = "streamlake.job-id"
 MAX_COMMITTED_CHECKPOINT_ID = "streamlake.max-committed-checkpoint-id"
@@ -31,7 +32,10 @@ PROPERTY_PREFIX = "streamlake.pipeline."
 
 @dataclass(frozen=True)
 class Marker:
-    """The last checkpoint that a table holds of one job. `snapshot_id` is None when only the property knows."""
+    """The last checkpoint of one job that a table holds.
+
+    `snapshot_id` is None where only the property records it.
+    """
 
     job_id: str
     checkpoint_id: int
@@ -46,8 +50,10 @@ class Marker:
 
 @dataclass(frozen=True)
 class Fence:
-    """The right to commit: a driver takes the epoch after the one it finds when it starts. Of two drivers with one
-    epoch, the first to commit has it; `holder` tells them apart."""
+    """The right to commit. A driver takes the epoch after the one that it finds when it starts.
+
+    Of two drivers with the same epoch, the first to commit keeps the right; `holder` distinguishes them.
+    """
 
     epoch: int
     holder: str
@@ -59,9 +65,12 @@ class Fence:
 
 @dataclass(frozen=True)
 class Told:
-    """A pipeline's property: the table property's `name`, the branch it is of, and what it tells. `sequence_number` is
-    that of the snapshot which holds the checkpoint (None: not told), `index_state` the path of its key index, if any, and
-    `index_number` the sequence number of the snapshot that this is the index of."""
+    """A pipeline's table property: its `name`, its branch, and what it records.
+
+    `sequence_number` is that of the snapshot which holds the checkpoint (None: not recorded), `index_state`
+    the path of its key index, if any, and `index_number` the sequence number of the snapshot that this index
+    belongs to.
+    """
 
     name: str
     branch: str
@@ -74,13 +83,16 @@ class Told:
 
 
 def property_name(pipeline: str, branch: str) -> str:
-    """The table property of a pipeline; branches other than main have their own."""
+    """The name of a pipeline's table property; branches other than main have their own."""
     return f"{PROPERTY_PREFIX}{pipeline}" + ("" if branch == MAIN_BRANCH else f"@{branch}")
 
 
 def marker_summary(identity: CheckpointIdentity) -> dict[str, str]:
-    """The summary entries of the snapshot that commits a checkpoint: where it begins and where it ends. Long offsets are left
-    to their digests; the first one equals the last one of the commit before, unless checkpoints without rows lie between."""
+    """The summary entries of a checkpoint's snapshot: where the checkpoint begins and where it ends.
+
+    Of long offsets only the digests are kept. The digest of the start equals that of the previous commit's
+    end, unless checkpoints without rows lie between.
+    """
     return {
         JOB_ID: identity.job_id,
         MAX_COMMITTED_CHECKPOINT_ID: str(identity.checkpoint_id),
@@ -93,7 +105,7 @@ def marker_summary(identity: CheckpointIdentity) -> dict[str, str]:
 
 
 def key_summary(key_ids: Sequence[int], sequence_ids: Sequence[int]) -> dict[str, str]:
-    """The summary entries of a snapshot whose rows were replaced by key: field ids; none for other snapshots."""
+    """The summary entries of a snapshot whose rows were replaced by key: field ids; else empty."""
     told = {KEY_IDS: key_ids, SEQUENCE_IDS: sequence_ids}
     return {name: ",".join(map(str, field_ids)) for name, field_ids in told.items() if field_ids}
 
@@ -108,8 +120,11 @@ def marker_property(
     index_state: str | None = None,
     index_number: int | None = None,
 ) -> dict[str, str]:
-    """The table property of the same commit, whose snapshot has this sequence number and names this key index, unless
-    `index_number` is that of an older snapshot which does."""
+    """The table property that a checkpoint's commit sets.
+
+    The commit's snapshot has this sequence number and names this key index, unless `index_number` is given:
+    that is the number of an older snapshot which names it.
+    """
     value: dict[str, str | int | list[int]] = {
         "job-id": marker.job_id,
         "checkpoint-id": marker.checkpoint_id,
@@ -131,7 +146,10 @@ def marker_property(
 
 
 def told_by_name(metadata: TableMetadata, name: str) -> Told | None:
-    """What the table property `name` tells; None when it is not set. Raises DataInvalidError when it is damaged."""
+    """The table property `name`, parsed; None where it is not set.
+
+    Raises DataInvalidError where it is damaged.
+    """
     text = metadata.properties.get(name)
     if text is None:
         return None
@@ -151,13 +169,13 @@ def told_by_name(metadata: TableMetadata, name: str) -> Told | None:
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataInvalidError(
-            f"the table property '{name}' of {metadata.location} is damaged: {text!r}; set it to what an earlier metadata "
-            "file of the table has"
+            f"the table property '{name}' of {metadata.location} is damaged: {text!r}; set it to what an "
+            "earlier metadata file of the table has"
         ) from error
 
 
 def told_of_job(metadata: TableMetadata, job_id: str) -> list[Told]:
-    """What properties tell of a job, on whatever branch and whatever its pipeline is or was called."""
+    """The properties that record a job, on whatever branch and whatever its pipeline is or was called."""
     found = (
         told_by_name(metadata, name)
         for name, text in metadata.properties.items()
@@ -167,7 +185,7 @@ def told_of_job(metadata: TableMetadata, job_id: str) -> list[Told]:
 
 
 def told_on_branch(metadata: TableMetadata, branch: str) -> list[Told]:
-    """What the properties of all pipelines tell of a branch; what is damaged is left out."""
+    """The properties of all pipelines that write a branch, without damaged ones."""
     found = []
     for name in metadata.properties:
         if name.startswith(PROPERTY_PREFIX):
@@ -178,7 +196,7 @@ def told_on_branch(metadata: TableMetadata, branch: str) -> list[Told]:
 
 
 def next_fence(metadata: TableMetadata) -> Fence:
-    """The fence of a driver that starts on a table which shows this metadata."""
+    """The fence of a driver that starts on a table with this metadata."""
     epochs = [0]
     for name in metadata.properties:
         if name.startswith(PROPERTY_PREFIX):
@@ -189,6 +207,6 @@ def next_fence(metadata: TableMetadata) -> Fence:
 
 
 def committed_key(metadata: TableMetadata, branch: str, pipeline: str) -> tuple[int, ...]:
-    """The field ids of the key by which a pipeline's last commit replaced rows; () where it did not."""
+    """The field ids of the key by which a pipeline's last commit replaced rows; () where it replaced none."""
     told = told_by_name(metadata, property_name(pipeline, branch))
     return () if told is None else told.key_ids

@@ -1,8 +1,9 @@
-"""The offsets that a checkpoint ends at, as entries of its snapshot's summary, and read back from them.
+"""The offsets that a checkpoint ends at, as entries of its snapshot's summary: written and read back.
 
-Written by `marker` in every commit, read by `streamlake status` and `verify`. A table keeps the summary of every snapshot
-in each of its metadata files, so the entries are short: one list of numbers per topic, and none at all where even these
-are too long; then the digest beside them still tells which offsets were meant, and Spark's offset log has them.
+`marker` writes them in every commit; `streamlake status` and `verify` read them. A table repeats the summary
+of every snapshot in each of its metadata files, so the entries are short: one list of numbers per topic, and
+no entry where even that is too long. The digest beside them still identifies the offsets, and Spark's offset
+log has them in full.
 """
 
 from __future__ import annotations
@@ -15,19 +16,23 @@ from streamlake.errors import SourceError
 from streamlake.source.offsets import Partition, PartitionOffsets, SourceOffsets, nest
 
 OFFSETS = "streamlake.offsets"
-"""Of a Kafka source: {"orders": [120, 98]}, the next offset of each partition, from 0 on; {"orders": {"3": 17}} where the
-partitions do not begin at 0 or have gaps."""
+"""End offsets of a Kafka source: {"orders": [120, 98]} is the next offset of each partition, from partition 0
+on; {"orders": {"3": 17}} where partitions do not begin at 0 or have gaps.
+"""
 FIRST_OFFSETS = "streamlake.first-offsets"
-"""The same of where the checkpoint begins."""
+"""Start offsets of a Kafka source, in the same form."""
 START_OFFSETS = "streamlake.start-offsets"
 END_OFFSETS = "streamlake.end-offsets"
-"""Of any other source: Spark's texts, as a JSON list with one for each source."""
+"""End offsets of any other source: Spark's texts as a JSON list, one per source."""
 TEXT_LIMIT = 8_192
 
 
 def offsets_summary(start: Sequence[str], end: Sequence[str]) -> dict[str, str]:
-    """The summary entries for offsets as Spark's offset log has them, one text per source; what is longer than
-    TEXT_LIMIT is left out. Where a checkpoint of a Kafka source begins is what the one before it says."""
+    """The summary entries for offsets as Spark's offset log has them, one text per source.
+
+    Entries longer than TEXT_LIMIT are left out. The start of a Kafka checkpoint is the end of the one before
+    it.
+    """
     kafka = kafka_offsets(end)
     if kafka is not None:
         told = {OFFSETS: _compact(kafka)}
@@ -37,8 +42,11 @@ def offsets_summary(start: Sequence[str], end: Sequence[str]) -> dict[str, str]:
 
 
 def first_summary(start: Sequence[str], end: Sequence[str]) -> dict[str, str]:
-    """The summary entry for where a checkpoint of a Kafka source begins, partition by partition, those that it reads for the
-    first time among them; none for another source, or where it would be longer than TEXT_LIMIT."""
+    """The summary entry for where a checkpoint of a Kafka source begins.
+
+    It has all partitions, those that are read for the first time included. Empty for another source, or where
+    the entry would be longer than TEXT_LIMIT.
+    """
     before, after = source_offsets(start), source_offsets(end)
     if after is None:
         return {}
@@ -48,14 +56,16 @@ def first_summary(start: Sequence[str], end: Sequence[str]) -> dict[str, str]:
 
 
 def kafka_offsets(texts: Sequence[str]) -> PartitionOffsets | None:
-    """The next offset of every partition in the offset log's texts of a query with one source, streamlake's for Kafka;
-    None for those of another query."""
+    """The next offset of every partition, from the offset log's texts of a query on Kafka.
+
+    The query has one source, streamlake's for Kafka. None for the texts of any other query.
+    """
     found = source_offsets(texts)
     return None if found is None else found.positions
 
 
 def source_offsets(texts: Sequence[str]) -> SourceOffsets | None:
-    """The same as the source knows them."""
+    """The offsets of `kafka_offsets` in the source's own form."""
     if len(texts) != 1:
         return None
     try:
@@ -65,7 +75,7 @@ def source_offsets(texts: Sequence[str]) -> SourceOffsets | None:
 
 
 def committed_offsets(summary: Mapping[str, str]) -> PartitionOffsets | None:
-    """The next offset of every partition after a snapshot with this summary; None where it does not tell them."""
+    """The next offset of every partition after a snapshot; None where its summary does not record it."""
     try:
         if OFFSETS in summary:
             return _expanded(json.loads(summary[OFFSETS]))

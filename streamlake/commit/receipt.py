@@ -1,4 +1,4 @@
-"""What a commit hands back to the pipeline."""
+"""The receipt of a commit: what the committer returns to the pipeline, and the names of its counters."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 REJECTED_COUNTER = "rejected-records"
-"""The same in receipts."""
+"""The counter of rejected records in receipts."""
 
 OTHER_TABLE_RECORDS = "streamlake.other-table-records"
-"""In a snapshot's summary: how many records were passed over, as they are of source tables that nobody wants."""
+"""In a snapshot's summary: how many records were skipped because no table is configured for their source
+table.
+"""
 OTHER_TABLES_COUNTER = "other-table-records"
-"""The same in receipts."""
+"""The counter of these records in receipts."""
 
 
 class Outcome(str, Enum):
-    """How a checkpoint ended."""
+    """How a checkpoint's commit ended."""
 
     COMMITTED = "committed"
     RECOVERED = "recovered"
@@ -26,9 +28,12 @@ class Outcome(str, Enum):
 
 @dataclass(frozen=True)
 class CommitReceipt:
-    """One checkpoint's end. Times in milliseconds; `snapshot_id` is None when there was nothing to commit, or when
-    the snapshot that holds the checkpoint has expired. `counters` are the checkpoint's own, by name. `table` is given
-    where a query writes several."""
+    """The outcome of one checkpoint.
+
+    Times are in milliseconds. `snapshot_id` is None when there was nothing to commit, or when the snapshot
+    that holds the checkpoint has expired. `counters` are the checkpoint's own, by name. `table` is given
+    where a query writes several.
+    """
 
     job_id: str
     checkpoint_id: int

@@ -1,9 +1,9 @@
-"""Whether a staged checkpoint still fits its table: its partition specs are there as they were, so are its files, and where it
-truncates, the table still has rows of one source only.
+"""Checks whether a staged checkpoint still fits its table, before it is committed.
 
-Asked before a commit. Others may have changed the table in between: expired metadata takes unused partition specs with it,
-and an orphan removal may take files that no snapshot has yet. Invariant: what no longer fits is never committed; Spark
-writes it again where it still has the rows, else the stream stops and says so.
+Others may have changed the table since: expiring metadata removes unused partition specs, an orphan removal
+may delete files that no snapshot has yet, and another pipeline may have brought in a second source, so that a
+truncate would delete too much. Invariant: what no longer fits is never committed. Spark writes the checkpoint
+again where it still has the rows; otherwise the stream stops with an error.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from streamlake.checkpoint.committable import Committable
-from streamlake.decode.source_tables import PROPERTY, kept_sources
+from streamlake.decode.cdc.source_tables import PROPERTY, kept_sources
 from streamlake.errors import MissingFileError
-from streamlake.formats.manifests import read_manifest
-from streamlake.spec.manifest import ManifestFile
-from streamlake.spec.partition_spec import spec_from_json, spec_to_json
-from streamlake.spec.table_metadata import TableMetadata
+from streamlake.formats.manifests.manifests import read_manifest
+from streamlake.spec.metadata.manifest import ManifestFile
+from streamlake.spec.metadata.table_metadata import TableMetadata
+from streamlake.spec.partitioning.partition_spec import spec_from_json, spec_to_json
 from streamlake.table.table import Table
 
 STAGED_SPECS = "specs"
-"""In a Committable's `extra`: the partition specs of its manifests, as in table metadata."""
+"""Key in a Committable's `extra`: the partition specs of its manifests, as in table metadata."""
 TRUNCATED = "truncated-below"
-"""In a Committable's `extra`: the place of its last truncate in the database's log."""
+"""Key in a Committable's `extra`: the source position of its last truncate in the database's log."""
 _THREADS = 16
 
 
 def staged_specs(metadata: TableMetadata, manifests: Iterable[ManifestFile]) -> list[dict[str, Any]]:
-    """What STAGED_SPECS says of these manifests."""
+    """The partition specs of these manifests, as JSON for `STAGED_SPECS`."""
     return [
         spec_to_json(metadata.spec_by_id(spec_id))
         for spec_id in sorted({manifest.partition_spec_id for manifest in manifests})
@@ -37,13 +37,18 @@ def staged_specs(metadata: TableMetadata, manifests: Iterable[ManifestFile]) -> 
 
 
 def misfit(metadata: TableMetadata, committable: Committable) -> str | None:
-    """Why a staged checkpoint does not fit a table with this metadata; None: it does, if its files are there."""
+    """Why a staged checkpoint does not fit a table with this metadata; None where it fits.
+
+    Files are not looked for.
+    """
     return spec_misfit(metadata, committable) or source_misfit(metadata, committable)
 
 
 def source_misfit(metadata: TableMetadata, committable: Committable) -> str | None:
-    """Why the truncate of a staged checkpoint may delete what is not its own; None: it has none, or may not. Another pipeline may
-    have brought a second source into the table since the truncate was read."""
+    """Why a staged checkpoint's truncate may delete rows of another source; None where it cannot.
+
+    Another pipeline may have brought a second source into the table since the truncate was read.
+    """
     if committable.extra.get(TRUNCATED) is None:
         return None
     sources = kept_sources(metadata.properties, metadata.location)
@@ -51,25 +56,28 @@ def source_misfit(metadata: TableMetadata, committable: Committable) -> str | No
     if len(names) < 2:
         return None
     return (
-        f"it truncates the table, which has changes of {' and '.join(names)} by now (table property {PROPERTY}), and their logs "
-        "cannot be compared"
+        f"it truncates the table, which has changes of {' and '.join(names)} by now (table property "
+        f"{PROPERTY}), and their logs cannot be compared"
     )
 
 
 def spec_misfit(metadata: TableMetadata, committable: Committable) -> str | None:
-    """Why the partition values of a staged checkpoint's files mean nothing to this table; None: they do."""
+    """Why the table cannot interpret the partition values of a staged checkpoint; None where it can."""
     staged = {spec.spec_id: spec for spec in map(spec_from_json, committable.extra.get(STAGED_SPECS, ()))}
     for spec_id in sorted({manifest.partition_spec_id for manifest in committable.manifests}):
         found = metadata.specs_by_id.get(spec_id)
         if found is None:
-            return f"its files are of partition spec {spec_id}, which the table no longer has (it was removed as unused)"
+            return (
+                f"its files are of partition spec {spec_id}, which the table no longer has (it was removed "
+                "as unused)"
+            )
         if spec_id in staged and staged[spec_id] != found:
             return f"its files are of another partition spec than the one that has the id {spec_id} now"
     return None
 
 
 def missing_file(table: Table, committable: Committable) -> str | None:
-    """A file of a staged checkpoint that is not there, such as one that was deleted as an orphan; None: all are."""
+    """A file of a staged checkpoint that does not exist, such as a deleted orphan; None where all exist."""
     try:
         paths = [*_data_paths(table, committable), *committable.runs]
     except MissingFileError:

@@ -1,8 +1,9 @@
-"""Whether a staged checkpoint is in a table that has lost its marks: told by its files, which have names of their own.
+"""Finds out from file names whether a staged checkpoint is in a table that has lost its commit markers.
 
-Asked where neither the property nor the ancestry knows the job, before a staged checkpoint is committed again. Invariant:
-a checkpoint is only said not to be in the table when no manifest of the branch, in whatever snapshot is left, tells of
-one of its files.
+Asked before a staged checkpoint is committed again, where neither the property nor the ancestry records the
+job. File names are unique, so a manifest that lists one of them shows the commit. Invariant: a checkpoint
+counts as not committed only when no manifest of the branch, in any snapshot that is left, lists one of its
+files.
 """
 
 from __future__ import annotations
@@ -11,17 +12,17 @@ from collections.abc import Iterator
 
 from streamlake.checkpoint.committable import Committable
 from streamlake.errors import MissingFileError
-from streamlake.formats.manifests import read_manifest
-from streamlake.spec.manifest import ManifestFile
-from streamlake.spec.partition_spec import PartitionSpec
+from streamlake.formats.manifests.manifests import read_manifest
+from streamlake.spec.metadata.manifest import ManifestFile
+from streamlake.spec.partitioning.partition_spec import PartitionSpec
 from streamlake.table.table import Table
 
 STAGED_AT = "staged-at-sequence-number"
-"""In a Committable's `extra`: the table's last sequence number when it was staged; a commit of it has a later one."""
+"""Key in a Committable's `extra`: the table's last sequence number at staging; its commit has a later one."""
 
 
 def holds(table: Table, branch: str, committable: Committable) -> bool:
-    """Whether the branch, as the table is loaded, tells of a file of a staged checkpoint: then it was committed.
+    """Whether the branch of the loaded table lists a file of a staged checkpoint: then it was committed.
 
     A checkpoint without files leaves no trace. Reads the manifests that are newer than the staging.
     """
@@ -30,7 +31,7 @@ def holds(table: Table, branch: str, committable: Committable) -> bool:
     for manifest in _manifests(table, branch) if staged else ():
         if manifest.manifest_path in staged:
             return True
-        number = manifest.sequence_number or 0  # those of format version 1 have none
+        number = manifest.sequence_number or 0  # manifests of format version 1 have no sequence number
         if not number or number > committable.extra.get(STAGED_AT, 0):
             newer.append(manifest)
     if not newer:
@@ -40,8 +41,10 @@ def holds(table: Table, branch: str, committable: Committable) -> bool:
 
 
 def is_gone(table: Table, committable: Committable) -> bool:
-    """Whether files of a staged checkpoint are no longer there: it was committed, rewritten by somebody and expired, or
-    they were deleted as orphans."""
+    """Whether files of a staged checkpoint no longer exist.
+
+    Either it was committed, then rewritten and expired by others, or its files were deleted as orphans.
+    """
     files = _files(table, committable)
     return files is None or not all(map(table.io.exists, files))
 
@@ -66,7 +69,7 @@ def _manifests(table: Table, branch: str) -> Iterator[ManifestFile]:
 
 
 def _paths(table: Table, manifest: ManifestFile) -> set[str]:
-    """The paths in a manifest, those of files that it removes too, whether or not the table has its partition spec."""
+    """The paths in a manifest, removed files included, whether or not the table has its partition spec."""
     anywhere = {manifest.partition_spec_id: PartitionSpec(manifest.partition_spec_id)}
     entries = read_manifest(table.io, manifest, anywhere, with_stats=False)
     return {entry.data_file.file_path for entry in entries}

@@ -1,8 +1,9 @@
-"""Streams without a name that would write the same rows again: an unnamed pipeline is known by its checkpoint directory alone,
-so a new directory is a new stream, which reads its source from the beginning.
+"""Protects against unnamed streams that would write the same rows again.
 
-Asked once, at the first micro-batch of a new directory. Only offsets that can be compared are: those of Kafka, and those of
-one directory of files. Invariant: streams whose offsets cannot be compared are never taken for one.
+An unnamed pipeline is identified by its checkpoint directory alone, so a new directory is a new stream, which
+reads its source from the beginning. The check runs once, at the first micro-batch of a new directory. It only
+compares offsets that can be compared: those of Kafka, and those of one directory of files. Invariant: streams
+whose offsets cannot be compared never count as the same stream.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from streamlake.commit.marker import PROPERTY_PREFIX, Told, told_by_name
 from streamlake.commit.offset_summary import END_OFFSETS, committed_offsets, source_offsets
 from streamlake.errors import DataInvalidError, LineageError
 from streamlake.source.offsets import Partition, flatten
-from streamlake.spec.snapshot import Snapshot
-from streamlake.spec.table_metadata import TableMetadata
+from streamlake.spec.metadata.snapshot import Snapshot
+from streamlake.spec.metadata.table_metadata import TableMetadata
 
 FILES_READ = "streamlake.files-read"
 """In the snapshots of an unnamed pipeline: the directories of files that its query reads, as a JSON list."""
@@ -30,8 +31,11 @@ _SHOWN = 3
 def require_unread(
     metadata: TableMetadata, branch: str, identity: CheckpointIdentity, files_read: Sequence[str]
 ) -> None:
-    """Raises LineageError where another unnamed pipeline has committed what the first checkpoint of this one has read.
-    `files_read` are the directories of files that the query reads."""
+    """Raise LineageError where another unnamed pipeline has committed what this one has read.
+
+    It compares the first checkpoint of this one. `files_read` are the directories of files that the query
+    reads.
+    """
     for told in _unnamed(metadata, branch):
         if told.marker.job_id == identity.job_id:
             continue
@@ -39,26 +43,27 @@ def require_unread(
         what = _read_twice(identity, files_read, own)
         if what is not None:
             raise LineageError(
-                f"{metadata.location} holds rows of a stream without a name (job {told.marker.job_id}, checkpoint "
-                f"{told.marker.checkpoint_id}) which has read {what} already. This stream has no name either, and its checkpoint "
-                f"directory is new (job {identity.job_id}): it would write these rows again. Nothing was written. To go on with the "
-                "stream, start it with its own checkpoint directory. To write the rows again on purpose, or because these are two "
-                "streams, give this one a name: pipeline='...' (`name:` in a pipeline file)"
+                f"{metadata.location} holds rows of a stream without a name (job {told.marker.job_id}, "
+                f"checkpoint {told.marker.checkpoint_id}) which has read {what} already. This stream has no "
+                f"name either, and its checkpoint directory is new (job {identity.job_id}): it would write "
+                "these rows again. Nothing was written. To go on with the stream, start it with its own "
+                "checkpoint directory. To write the rows again on purpose, or because these are two streams, "
+                "give this one a name: pipeline='...' (`name:` in a pipeline file)"
             )
 
 
 def has_unnamed(metadata: TableMetadata, branch: str) -> bool:
-    """Whether a stream without a name has committed to a branch."""
+    """Whether an unnamed stream has committed to a branch."""
     return any(True for _ in _unnamed(metadata, branch))
 
 
 def files_summary(files_read: Sequence[str]) -> dict[str, str]:
-    """The summary entry of an unnamed pipeline's commit."""
+    """The summary entry of an unnamed pipeline's commit; empty where it reads no directory of files."""
     return {FILES_READ: json.dumps(list(files_read))} if files_read else {}
 
 
 def is_unnamed(pipeline: str, job_id: str) -> bool:
-    """Whether a pipeline has the name that a stream gets which was given none: its table, and its job."""
+    """Whether a pipeline has the generated name of an unnamed stream: its table and its job."""
     return pipeline.endswith(f":{job_id}")
 
 
@@ -78,7 +83,7 @@ def _unnamed(metadata: TableMetadata, branch: str) -> Iterator[Told]:
 def _read_twice(
     identity: CheckpointIdentity, files_read: Sequence[str], snapshots: Sequence[Snapshot]
 ) -> str | None:
-    """What both have read, in words; None where that is nothing, or cannot be known."""
+    """A description of what both streams have read; None where that is nothing, or cannot be known."""
     if not snapshots:
         return None
     newest = max(snapshots, key=lambda each: each.sequence_number).summary
@@ -110,7 +115,7 @@ def _shown(parts: Iterator[Partition] | Any) -> str | None:
 
 
 def _kafka(text: str) -> dict[Partition, int]:
-    """The offsets of Spark's own Kafka source; none for another one's."""
+    """The offsets of Spark's own Kafka source; empty for another source's text."""
     with contextlib.suppress(ValueError, TypeError, AttributeError):
         return flatten(json.loads(text))
     return {}

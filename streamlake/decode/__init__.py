@@ -1,1 +1,1 @@
-"""Raw records to rows: from bytes and a schema to Arrow, in bulk; every failure names its record."""
+"""Decoders of raw records to rows: bytes and a schema to Arrow, in bulk; every failure names its record."""

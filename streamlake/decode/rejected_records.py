@@ -1,8 +1,8 @@
-"""Records that were rejected, as rows of a rejects table: what came, from where, and why it did not become a row.
+"""Rejected records as rows of a rejects table: the record, its origin, and the reason for the rejection.
 
-Made on the executors beside the rows of the good records; read again, as raw records, where rejects are replayed.
-Invariant: what is stored is the whole record, so that it can be decoded as if it had just been fetched; or it says that it is cut,
-and is decoded no more.
+Written on the executors beside the rows of the good records. Read again, as raw records, when rejects are
+replayed. Invariant: the whole record is stored, so that it can be decoded as if it had just been fetched; or
+it is marked as cut, and is not decoded again.
 """
 
 from __future__ import annotations
@@ -14,21 +14,25 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamlake.decode.envelope import Array, Reject
-from streamlake.formats.arrow_schema import schema_to_arrow
+from streamlake.decode.values.envelope import Array, Reject
+from streamlake.formats.arrow.arrow_schema import schema_to_arrow
 from streamlake.records import CUT_HEADER, RAW_RECORDS
-from streamlake.spec.ddl import parse_ddl
+from streamlake.spec.types.ddl import parse_ddl
 
 REJECTS = parse_ddl(
-    "topic string not null, partition int not null, offset long not null, timestamp timestamptz, key binary, value binary, "
-    "headers array<struct<key: string not null, value: binary>>, error_class string not null, error_message string not null, "
-    "pipeline string not null, checkpoint_id long not null, rejected_at timestamptz not null"
+    "topic string not null, partition int not null, offset long not null, timestamp timestamptz, key binary, "
+    "value binary, headers array<struct<key: string not null, value: binary>>, error_class string not null, "
+    "error_message string not null, pipeline string not null, checkpoint_id long not null, rejected_at "
+    "timestamptz not null"
 )
-"""The columns of a rejects table. `timestamp` is the record's; `rejected_at` is the same for a whole checkpoint."""
+"""The columns of a rejects table.
+
+`timestamp` is the record's; `rejected_at` is the same for a whole checkpoint.
+"""
 
 _ARROW = schema_to_arrow(REJECTS, field_ids=False)
 LONGEST_MESSAGE = 4_000
-"""Characters of an error message that are kept."""
+"""The maximum number of characters stored of an error message."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,7 @@ class RejectStamp:
 
 
 def rejected_rows(raw: pa.RecordBatch, rejects: Sequence[Reject], stamp: RejectStamp) -> pa.RecordBatch:
-    """(rejects,) rows with the columns of REJECTS, of records of a batch of schema RAW_RECORDS with all its parts."""
+    """(rejects,) rows with the columns of REJECTS, for records of a full batch of schema RAW_RECORDS."""
     count = len(rejects)
     records = raw.take(pa.array([reject.record for reject in rejects], pa.int64()))
     columns = {name: records.column(name) for name in RAW_RECORDS.names}
@@ -55,14 +59,14 @@ def rejected_rows(raw: pa.RecordBatch, rejects: Sequence[Reject], stamp: RejectS
 
 
 def raw_records(rows: pa.Table) -> pa.RecordBatch:
-    """The records that rows of a rejects table keep, in the rows' order, as a batch of schema RAW_RECORDS."""
+    """The records stored in rows of a rejects table, in the rows' order, as a batch of schema RAW_RECORDS."""
     columns = [rows.column(field.name).combine_chunks() for field in RAW_RECORDS]
     arrays = [_typed(column, field.type) for column, field in zip(columns, RAW_RECORDS, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=RAW_RECORDS)
 
 
 def cut_records(rows: pa.Table) -> Array:
-    """(n,) bool: those rows of a rejects table that keep only the beginning of their record."""
+    """(n,) bool: the rows of a rejects table that hold only the beginning of their record."""
     found: Array = np.zeros(rows.num_rows, dtype=bool)
     headers = rows.column("headers").combine_chunks()
     names = headers.flatten().field("key")

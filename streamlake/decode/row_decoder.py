@@ -1,9 +1,9 @@
-"""Raw record batches -> rows: the decoded value, and the columns that come from the record itself.
+"""Row decoder: raw record batches -> rows with the decoded values and metadata columns.
 
-Runs on the executors between `source` and `write`, once per raw batch. Invariant: rows keep the records' order; a
-record without a value (a tombstone) gives no row and is counted. In a partial update a field that a record does not have is
-unset, and one that is null is null. Records that cannot be decoded cost a few passes over
-their neighbours, not over the batch.
+Runs on the executors between `source` and `write`, once per raw batch. Invariant: rows keep the records'
+order. A record without a value (a tombstone) gives no row and is counted. In a partial update, a field that a
+record does not have is missing, and one that is null is null. Records that cannot be decoded cost a few
+passes over their neighbours, not over the batch.
 """
 
 from __future__ import annotations
@@ -15,28 +15,29 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamlake.decode.decoded import Decoded
-from streamlake.decode.envelope import Array, Reject
-from streamlake.decode.new_fields import Watch
-from streamlake.decode.record_limits import RecordLimits, without_limits
 from streamlake.decode.value_formats import value_decoder
+from streamlake.decode.values.decoded import Decoded
+from streamlake.decode.values.envelope import Array, Reject
+from streamlake.decode.values.new_fields import Watch
+from streamlake.decode.values.record_limits import RecordLimits, without_limits
 from streamlake.errors import DecodeError
-from streamlake.formats.arrow_schema import schema_to_arrow
-from streamlake.formats.sifting import SpanError, sifted
-from streamlake.formats.unset_cells import unset_column
+from streamlake.formats.arrow.arrow_schema import schema_to_arrow
+from streamlake.formats.arrow.sifting import SpanError, sifted
+from streamlake.formats.arrow.unset_cells import unset_column
 from streamlake.records import PLACE, UNSET, record_place, record_places
-from streamlake.spec.schema import Schema
+from streamlake.spec.types.schema import Schema
 
 _SHOWN = 200
 _Part = tuple[pa.RecordBatch, Mapping[str, Array]]
-"""Rows, and for columns with values that records leave out, which rows these are."""
+"""Rows, and for each column with missing fields the rows where they are missing."""
 
 
 class RowDecoder:
-    """Decodes for one source.
+    """Decodes the records of one source.
 
-    `schema` is that of the rows; the columns of `metadata` ({column: part of the record}) are taken from the record,
-    the others from its value in `format`. `partial_update`: fields that a value does not have are unset, also required ones.
+    `schema` is that of the rows. The columns of `metadata` ({column: part of the record}) are taken from the
+    record, the others from its value in `format`. `partial_update`: fields that a value does not have are
+    missing, also required ones.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class RowDecoder:
         return Decoded(raw, rows, kept, rejects=tuple(rejects), tombstones=tombstones)
 
     def _span(self, raw: pa.RecordBatch) -> _Part:
-        """The rows of records with a value. Raises SpanError for one of them."""
+        """The rows of records with a value. Raises SpanError for a record that cannot be decoded."""
         failure = _Failure(raw)
         try:
             return self._rows(raw, failure)
@@ -120,7 +121,7 @@ class RowDecoder:
     def _require(
         self, columns: Mapping[str, pa.Array], unset: Mapping[str, Array], failure: _Failure
     ) -> None:
-        """Raises what `failure` makes of a record with a null, as it were, where there must be none."""
+        """Raises what `failure` makes of a record with a null in a required column."""
         for name in self._required:
             nulls = columns[name].is_null().to_numpy(zero_copy_only=False)
             if name in unset:
@@ -130,7 +131,7 @@ class RowDecoder:
 
 
 class _Failure:
-    """Makes the error for one record of a raw batch, and remembers which it was and why."""
+    """Makes the error for one record of a raw batch, and remembers the record and the reason."""
 
     def __init__(self, raw: pa.RecordBatch) -> None:
         self._raw = raw
@@ -142,12 +143,13 @@ class _Failure:
         value = self._raw.column("value")[at].as_py() or b""
         shown = _shown(value[:_SHOWN]) + ("..." if len(value) > _SHOWN else "")
         return DecodeError(
-            f"{record_place(self._raw, at)}: {reason}. Correct the schema or the producer; the record is {shown}"
+            f"{record_place(self._raw, at)}: {reason}. Correct the schema or the producer; the record is "
+            f"{shown}"
         )
 
 
 def _shown(value: bytes) -> str:
-    """Text as text, and anything else in hexadecimal digits."""
+    """Text as it is, anything else as hexadecimal digits."""
     text = value.decode("utf-8", "replace")
     return f"0x{value.hex()}" if any(letter < " " and not letter.isspace() for letter in text) else repr(text)
 
@@ -157,8 +159,10 @@ def _no_rows(schema: pa.Schema) -> _Part:
 
 
 def _with_unset(raw: pa.RecordBatch, places: Array, parts: Sequence[_Part]) -> pa.RecordBatch:
-    """The parts as one, with UNSET and PLACE where a row has values that its record leaves out; `places` are those in `raw` of
-    the records."""
+    """The parts as one, with UNSET and PLACE where a record has missing fields.
+
+    `places` are the indexes of the records in `raw`.
+    """
     batches = [rows for rows, _ in parts]
     rows = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
     names = dict.fromkeys(name for _, masks in parts for name in masks)
@@ -173,7 +177,7 @@ def _with_unset(raw: pa.RecordBatch, places: Array, parts: Sequence[_Part]) -> p
 
 
 def _without(array: pa.Array, mask: Array) -> pa.Array:
-    """Nulls where the mask is true: a default of the reader's schema is no value of the record."""
+    """Nulls where the mask is true: a default of the reader's schema is not a value of the record."""
     if (array.is_valid().to_numpy(zero_copy_only=False) & mask).any():
         return pc.if_else(pa.array(mask), pa.scalar(None, array.type), array)
     return array

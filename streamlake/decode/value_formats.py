@@ -1,6 +1,7 @@
-"""The formats of a record's value by name: their decoders, and the schema where a format has one of its own.
+"""Value formats by name: their decoders, and the schema where a format has its own.
 
-Where options of all formats meet: each takes its own (`json.*`, `avro.*`, `schema-registry.*`) and refuses the others.
+Here the options of all formats meet: each format takes its own (`json.*`, `avro.*`, `schema-registry.*`) and
+refuses the others.
 """
 
 from __future__ import annotations
@@ -11,20 +12,20 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from streamlake.decode.avro_decoder import AvroDecoder, Failure
-from streamlake.decode.avro_schema import AvroType, parse_avro_schema
-from streamlake.decode.avro_types import schema_from_avro
-from streamlake.decode.confluent_decoder import ConfluentAvroDecoder, ConfluentJsonDecoder
-from streamlake.decode.json_decoder import JsonDecoder
-from streamlake.decode.json_options import NOTICE, JsonOptions
-from streamlake.decode.json_schema import schema_from_json_schema
-from streamlake.decode.new_fields import Watch
-from streamlake.decode.record_limits import without_limits
-from streamlake.decode.registry_options import PREFIX, RegistryOptions, without_registry
-from streamlake.decode.schema_registry import SchemaRegistry, UnknownSchemaError, schema_registry
+from streamlake.decode.avro.avro_decoder import AvroDecoder, Failure
+from streamlake.decode.avro.avro_schema import AvroType, parse_avro_schema
+from streamlake.decode.avro.avro_types import schema_from_avro
+from streamlake.decode.json.json_decoder import JsonDecoder
+from streamlake.decode.json.json_options import NOTICE, JsonOptions
+from streamlake.decode.json.json_schema import schema_from_json_schema
+from streamlake.decode.registry.confluent_decoder import ConfluentAvroDecoder, ConfluentJsonDecoder
+from streamlake.decode.registry.registry_options import PREFIX, RegistryOptions, without_registry
+from streamlake.decode.registry.schema_registry import SchemaRegistry, UnknownSchemaError, schema_registry
+from streamlake.decode.values.new_fields import Watch
+from streamlake.decode.values.record_limits import without_limits
 from streamlake.errors import InvalidOptionError, SchemaMismatchError
 from streamlake.options import check_option_names
-from streamlake.spec.schema import Schema
+from streamlake.spec.types.schema import Schema
 
 Array = Any  # numpy array
 
@@ -33,24 +34,27 @@ AVRO_SCHEMA = "avro.schema"
 
 
 class ValueDecoder(Protocol):
-    """Called for every raw batch, with the values that are not null."""
+    """Decodes the values that are not null; called for every raw batch."""
 
     def decode(self, values: pa.Array, failure: Failure) -> list[pa.Array]:
-        """One array per field of the schema. Raises what `failure` makes of a record's index and the reason."""
+        """One array per field of the schema.
+
+        For a record that cannot be decoded, raises what `failure` makes of its index and reason.
+        """
         ...
 
     def absent(self, values: pa.Array, columns: Sequence[pa.Array]) -> dict[str, Array]:
-        """For fields that some of n records do not have at all, (n,) bool; `columns` are what the records were decoded to."""
+        """For fields that some of n records do not have, (n,) bool; `columns` are the decoded columns."""
         ...
 
 
 def value_decoder(
     format: str, schema: Schema, options: Mapping[str, str], watch: Watch | None = None
 ) -> ValueDecoder | None:
-    """The decoder of a format to the columns of `schema`; None for "raw", which is not decoded. Contacts nothing. With a
-    `watch` it raises NewFieldsError or NewSchemaError, see new_fields.
+    """The decoder of a format to the columns of `schema`; None for "raw". Contacts no server.
 
-    Raises InvalidOptionError for an option that the format does not have, SchemaMismatchError and
+    With a `watch`, the decoder raises NewFieldsError or NewSchemaError, see `new_fields`. Raises
+    InvalidOptionError for an option that the format does not have, SchemaMismatchError and
     FeatureUnsupportedError for columns that it has no values for.
     """
     if format == "json":
@@ -80,10 +84,11 @@ def _json_options(options: Mapping[str, str], watch: Watch | None) -> JsonOption
 def declared_schema(
     format: str, topics: Callable[[], Iterable[str]], options: Mapping[str, str]
 ) -> Schema | None:
-    """The schema that a format brings along: of the option avro.schema, or the latest that the registry has.
+    """The schema of a format that has its own: from the option avro.schema, or the registry's latest.
 
-    None for formats whose values have no schema. `topics` is only called when they matter. Raises InvalidOptionError when the registry has none for a topic,
-    SchemaMismatchError when those of several topics differ, SourceError when it does not answer.
+    None for formats whose values have no schema. `topics` is only called when the topics matter. Raises
+    InvalidOptionError when the registry has no schema for a topic, SchemaMismatchError when those of several
+    topics differ, SourceError when the registry does not answer.
     """
     options = without_limits(options)
     if format == "avro" or (format == "confluent-avro" and AVRO_SCHEMA in options):
@@ -98,8 +103,8 @@ def declared_schema(
     for topic in others:
         if found[topic].fields != found[first].fields:
             raise SchemaMismatchError(
-                f"the topics {first} and {topic} have different schemas in the registry; pass a schema that has the "
-                "columns of both"
+                f"the topics {first} and {topic} have different schemas in the registry; pass a schema that "
+                "has the columns of both"
             )
     return found[first]
 
@@ -122,7 +127,8 @@ def _given_avro(options: Mapping[str, str]) -> AvroType:
     check_option_names(options, (AVRO_SCHEMA,), "the Avro decoder")
     if AVRO_SCHEMA not in options:
         raise InvalidOptionError(
-            f"the format 'avro' needs the option {AVRO_SCHEMA}, the schema that the records were written with, as JSON"
+            f"the format 'avro' needs the option {AVRO_SCHEMA}, the schema that the records were written "
+            "with, as JSON"
         )
     return parse_avro_schema(options[AVRO_SCHEMA], f"the option {AVRO_SCHEMA}")
 

@@ -1,7 +1,7 @@
-"""Decoders for tables that follow their stream: what records have that the table lacks, and of which types.
+"""Decoders for tables that follow their stream: they find new fields and wider types in records.
 
-Made in the tasks that read, where `new_fields` says whether to look at all. A schema that comes with the records counts;
-else types are what the values look like, as in `json_inference`, and text stays text.
+Made in the tasks that read; `new_fields` decides whether the records are examined at all. A schema that comes
+with the records counts. Otherwise types follow from the values, as in `json_inference`, and text stays text.
 """
 
 from __future__ import annotations
@@ -16,15 +16,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamlake.decode.change_inference import shown_rows
-from streamlake.decode.decoded import Decoder
-from streamlake.decode.json_inference import infer_schema
-from streamlake.decode.json_values import parse_object
-from streamlake.decode.new_fields import Watch, WatchingDecoder, lacking, map_values, unknown_part
-from streamlake.decode.record_limits import RecordLimits
-from streamlake.decode.source_tables import SourceTables
-from streamlake.spec.schema import Schema
-from streamlake.spec.types import (
+from streamlake.decode.cdc.change_inference import shown_rows
+from streamlake.decode.cdc.source_tables import SourceTables
+from streamlake.decode.json.json_inference import infer_schema
+from streamlake.decode.json.json_values import parse_object
+from streamlake.decode.values.decoded import Decoder
+from streamlake.decode.values.new_fields import Watch, WatchingDecoder, lacking, map_values, unknown_part
+from streamlake.decode.values.record_limits import RecordLimits
+from streamlake.spec.types.data_types import (
     DecimalType,
     DoubleType,
     FloatType,
@@ -36,14 +35,15 @@ from streamlake.spec.types import (
     NestedField,
     StructType,
 )
+from streamlake.spec.types.schema import Schema
 
 _INT, _LONG = 1 << 31, 1 << 63
 _MAX_FLOAT = 3.4028234663852886e38
 _DIGITS = (18, 38)
-"""Of decimals that grow: what 64 bits hold, and the most that there are."""
+"""Steps by which decimals grow: the digits that 64 bits hold, and the maximum."""
 _HEADER_BYTES = {"json": 0, "confluent-json": 5}
 _WITHOUT_NAMES = ("raw", "avro", "confluent-avro")
-"""Formats whose values are not looked at: they have no fields, or their schemas tell by themselves."""
+"""Formats whose values are not examined: they have no fields, or their schemas describe them."""
 
 
 def watching_decoder(
@@ -54,8 +54,10 @@ def watching_decoder(
     options: Mapping[str, str],
     tables: SourceTables | None = None,
 ) -> Decoder:
-    """The decoder that `decoder` makes, with the watch over a table whose columns are `known`. Of changes only those of `tables`
-    are looked at."""
+    """The decoder that `decoder` makes, with the watch on a table whose columns are `known`.
+
+    Of change streams, only changes of `tables` are examined.
+    """
     if format in _WITHOUT_NAMES:
         return decoder(watch)
 
@@ -71,7 +73,7 @@ def watching_decoder(
         fields = lacking(known, schema.fields, watch)
         if fields or raw.num_rows == 1:
             return fields
-        # The last schema counts, and what is lacking is in an earlier one.
+        # The last schema counts, so a missing field may only be in an earlier one: look at each half.
         middle = raw.num_rows // 2
         return wanted(raw.slice(0, middle)) or wanted(raw.slice(middle))
 
@@ -85,7 +87,7 @@ def watching_decoder(
 def _objects(raw: pa.RecordBatch, start: int) -> Sequence[Mapping[str, Any]]:
     found = []
     for value in raw.column("value").drop_null():
-        with suppress(ValueError):  # a record that cannot be read is the decoder's business
+        with suppress(ValueError):  # the decoder reports records that cannot be read
             found.append(parse_object(value.as_py()[start:]))
     return found
 
@@ -101,7 +103,7 @@ def _changed_rows(
 
 
 def _outgrown(rows: Sequence[Mapping[str, Any]], known: Sequence[NestedField]) -> Sequence[NestedField]:
-    """The columns and parts of columns that some numbers are too large for, with the types that they fit into."""
+    """The columns, and parts of them, that some numbers are too large for, with types that they fit."""
     found = []
     for part in known:
         type_ = _outgrown_type(part.type, [row.get(part.name) for row in rows])
@@ -130,7 +132,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _wider(type_: IcebergType, value: Any) -> IcebergType | None:
-    """The wider type for a number that does not fit; None where it does, or none would do."""
+    """The wider type for a number that does not fit; None where it fits, or where no type would."""
     if isinstance(type_, IntegerType) and isinstance(value, int):
         return LongType() if not -_INT <= value < _INT and -_LONG <= value < _LONG else None
     if isinstance(type_, FloatType):
@@ -153,7 +155,7 @@ def _inferred(
 
 
 def _with_maps(found: Sequence[NestedField], known: Sequence[NestedField]) -> tuple[NestedField, ...]:
-    """Inferred fields, in which the values of maps were arrays, with the maps that are known."""
+    """Inferred fields, in which the values of maps are arrays, with the known maps put back."""
     types = {part.name: part.type for part in known}
     return tuple(
         replace(part, type=_with_map(part.type, types[part.name])) if part.name in types else part

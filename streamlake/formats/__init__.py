@@ -1,1 +1,1 @@
-"""formats: values <-> bytes. Arrow schemas, data files, manifests, manifest lists and metadata files."""
+"""File formats: Arrow schemas, data files, delete files, manifests, manifest lists and metadata files."""

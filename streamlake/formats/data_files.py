@@ -1,8 +1,8 @@
-"""The door to writing data files: one protocol, one writer per file format.
+"""The entry point for writing data files: one protocol, one writer per file format.
 
-The write room rolls files and fans out over partitions; it knows nothing about formats, and the writers here know
-nothing about tables. A writer turns Arrow rows of the table's schema into one file with field ids and reports the
-metrics that a manifest entry needs.
+The `write` package rolls files and fans out over partitions, and knows nothing about formats. The writers
+here know nothing about tables. A writer turns Arrow rows of the table's schema into one file with field ids
+and reports the metrics that a manifest entry needs.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Protocol
 import pyarrow as pa
 
 from streamlake.errors import FeatureUnsupportedError
-from streamlake.formats.avro_data import AvroFileWriter
-from streamlake.formats.format_options import FormatOptions
-from streamlake.formats.metrics import FileMetrics
-from streamlake.formats.orc import OrcFileWriter
-from streamlake.formats.parquet import ParquetFileWriter
-from streamlake.formats.parquet_layout import ParquetLayout
-from streamlake.spec.schema import Schema
+from streamlake.formats.avro.avro_data import AvroFileWriter
+from streamlake.formats.columns.format_options import FormatOptions
+from streamlake.formats.columns.metrics import FileMetrics
+from streamlake.formats.orc.orc import OrcFileWriter
+from streamlake.formats.parquet.parquet import ParquetFileWriter
+from streamlake.formats.parquet.parquet_layout import ParquetLayout
+from streamlake.spec.types.schema import Schema
 from streamlake.storage.file_io import FileIO
 
 __all__ = [
@@ -34,23 +34,23 @@ __all__ = [
 class DataFileWriter(Protocol):
     """One data file being written.
 
-    `write` is called many times, then exactly one of `close` and `abort`. After an error only `abort` makes sense.
-    Not thread-safe. The file is of no use to anyone before `close` has returned.
+    `write` is called many times, then exactly one of `close` and `abort`. After an error only `abort` is
+    allowed. Not thread-safe. The file is not usable before `close` has returned.
     """
 
     @property
     def record_count(self) -> int:
-        """Rows taken so far."""
+        """Number of rows taken so far."""
         ...
 
     @property
     def bytes_written(self) -> int:
-        """About how large the file would be if it were closed now; what rolling is decided by."""
+        """Approximate size of the file if it were closed now; decides when a file is rolled."""
         ...
 
     @property
     def buffered_bytes(self) -> int:
-        """Memory held by rows that are not written yet."""
+        """Memory held by rows that are not written yet, in bytes."""
         ...
 
     def write(self, data: pa.Table | pa.RecordBatch) -> None:
@@ -58,7 +58,7 @@ class DataFileWriter(Protocol):
         ...
 
     def flush(self) -> None:
-        """Write what is buffered now, to free memory; smaller row groups are the price."""
+        """Write what is buffered now, to free memory, at the price of smaller row groups."""
         ...
 
     def close(self) -> FileMetrics:
@@ -66,7 +66,7 @@ class DataFileWriter(Protocol):
         ...
 
     def abort(self) -> None:
-        """Give the file up and remove what there is of it."""
+        """Discard the file and remove what was written of it."""
         ...
 
 
@@ -79,9 +79,9 @@ FILE_FORMATS = tuple(_WRITERS)
 
 
 class DataWriters:
-    """Opens the data files of one task: what files of one schema share is made once. Not for several threads.
+    """Opens the data files of one task; files of one schema share their preparation. Not thread-safe.
 
-    Raises FeatureUnsupportedError for a format or type that is not written.
+    Raises FeatureUnsupportedError for a format or type that cannot be written.
     """
 
     def __init__(self, file_format: str, io: FileIO, schema: Schema, options: FormatOptions) -> None:
@@ -99,11 +99,14 @@ class DataWriters:
 def open_data_writer(
     file_format: str, io: FileIO, path: str, schema: Schema, options: FormatOptions | None = None
 ) -> DataFileWriter:
-    """A writer of a new file at `path`. Raises FeatureUnsupportedError for a format or type that is not written."""
+    """A writer of a new file at `path`.
+
+    Raises FeatureUnsupportedError for a format or type that cannot be written.
+    """
     writer = _WRITERS.get(file_format.lower())
     if writer is None:
         raise FeatureUnsupportedError(
-            f"{path}: data files in the format {file_format!r} are not written; "
-            f"set write.format.default to one of {', '.join(FILE_FORMATS)}"
+            f"{path}: data files in the format {file_format!r} are not written; set write.format.default to "
+            f"one of {', '.join(FILE_FORMATS)}"
         )
     return writer(io, path, schema, options or FormatOptions())

@@ -1,8 +1,8 @@
-"""The door to reading data files: any of the three formats, as Arrow batches of a projected table schema.
+"""The entry point for reading data files of any format, as Arrow batches of a projected table schema.
 
-The read and maintain rooms call it once per file (or per split of one). Which rows are deleted is not its business;
-with `_pos` in the projection its caller can tell. Invariant: batches come in file order, and a row is left out only
-when `row_filter` is not true for it.
+It is called once per file (or per split of one). It does not apply deletes; with `_pos` in the projection its
+caller can. Invariant: batches come in file order, and a row is left out only when `row_filter` is not true
+for it.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamlake.errors import FeatureUnsupportedError
-from streamlake.formats.avro_data import read_avro_file
-from streamlake.formats.file_batches import FileBatches, RowGroupFilter, Split
-from streamlake.formats.lineage_columns import LineageColumns, RowLineage, stored_schema
-from streamlake.formats.name_mapping import NameMapping, with_field_ids
-from streamlake.formats.orc_reader import read_orc_file
-from streamlake.formats.parquet_reader import read_parquet_file
-from streamlake.formats.projection import Projection
-from streamlake.spec.schema import Schema
+from streamlake.formats.avro.avro_data import read_avro_file
+from streamlake.formats.columns.column_projection import Projection
+from streamlake.formats.columns.file_batches import FileBatches, RowGroupFilter, Split
+from streamlake.formats.columns.lineage_columns import LineageColumns, RowLineage, stored_schema
+from streamlake.formats.columns.name_mapping import NameMapping, with_field_ids
+from streamlake.formats.orc.orc_reader import read_orc_file
+from streamlake.formats.parquet.parquet_reader import read_parquet_file
+from streamlake.spec.types.schema import Schema
 from streamlake.storage.file_io import FileIO
 
 DEFAULT_BATCH_ROWS = 65_536
@@ -33,7 +33,7 @@ _READERS: dict[str, Callable[..., FileBatches]] = {
 }
 
 
-def read_data_file(
+def read_data_file(  # noqa: PLR0913
     io: FileIO,
     file_format: str,
     path: str,
@@ -51,12 +51,14 @@ def read_data_file(
     """Read a data file as batches of `schema`.
 
     `schema` is the projection: fields by id, nested ones too, and reserved metadata columns where wanted.
-    `name_mapping` serves files without field ids. `row_filter` speaks of the projected columns; `row_group_filter`
-    is shown the statistics of each Parquet row group as a DataFile and says whether to read it. `constants` holds
-    identity partition values by source field id, for columns that the file lacks. `split` (offset, length in bytes)
-    restricts the read to row groups that start inside of it; an Avro or ORC file belongs to the split at its start.
+    `name_mapping` serves files without field ids. `row_filter` refers to the projected columns.
+    `row_group_filter` gets the statistics of each Parquet row group as a DataFile and decides whether to read
+    it. `constants` holds identity partition values by source field id, for columns that the file lacks.
+    `split` (offset, length in bytes) restricts the read to row groups that start inside of it; an Avro or ORC
+    file belongs to the split at its start.
 
-    Raises DataInvalidError for a damaged file or one that contradicts the schema, StorageError when it cannot be read.
+    Raises DataInvalidError for a damaged file or one that contradicts the schema, StorageError when it cannot
+    be read.
     """
     reader = _READERS.get(file_format.lower())
     if reader is None:

@@ -1,7 +1,7 @@
-"""Which bucket of the key index a key is in: a range of hashes, or what a Kafka producer does with the key's message.
+"""Buckets of the key index: a bucket is a range of key hashes, or follows a Kafka producer's partitioner.
 
-Asked wherever rows or entries are brought to the task that owns their keys. Invariant: the bucket depends on the row's key alone,
-so that an index that is built from the table has its keys where routed changes look for them.
+Used wherever rows or entries are brought to the task that owns their keys. Invariant: the bucket depends on
+the row's key alone, so an index that is built from the table has its keys where routed changes look for them.
 """
 
 from __future__ import annotations
@@ -13,38 +13,57 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamlake.index.buckets import split_by_bucket
-from streamlake.index.entries import Entries
-from streamlake.index.key_codec import SEED, KeyCodec
-from streamlake.index.key_columns import key_column
-from streamlake.index.key_values import key_values
-from streamlake.index.keys import Keys, bucket_of
+from streamlake.index.keys.key_codec import SEED, KeyCodec
+from streamlake.index.keys.key_columns import key_column
+from streamlake.index.keys.key_values import key_values
+from streamlake.index.keys.keys import Keys, bucket_of
 from streamlake.index.message_key import MessageKey
+from streamlake.index.runs.entries import Entries
 
 Array = Any  # numpy array
 
 
+def hash_range(bucket: int, buckets: int) -> tuple[int, int]:
+    """The lowest and the highest hash of `bucket`."""
+    low, high = (-(-(number << 32) // buckets) << 32 for number in (bucket, bucket + 1))
+    return low, high - 1
+
+
+def split_by_bucket(entries: Entries, buckets: int) -> list[Entries]:
+    """The entries of each of `buckets`, sharing memory with `entries`."""
+    lows = np.array([hash_range(bucket, buckets)[0] for bucket in range(buckets)], dtype=np.uint64)
+    cuts = np.append(np.searchsorted(entries.keys.hashes, lows), len(entries)).tolist()
+    return [entries.slice(cuts[bucket], cuts[bucket + 1]) for bucket in range(buckets)]
+
+
 @dataclass(frozen=True)
 class Bucketing:
-    """`count` buckets. Without a `message_key` they are ranges of the keys' hashes; with one, the partitioner's number modulo
-    `count`: then the rows of partition p of a topic are in bucket p modulo `count`, wherever `count` divides the number of
-    partitions, and as far as the producer makes its keys and partitions so."""
+    """The assignment of keys to `count` buckets.
+
+    Without a `message_key` buckets are ranges of the keys' hashes. With one, the bucket is the
+    partitioner's number modulo `count`. Then the rows of partition p of a topic are in bucket p
+    modulo `count`, wherever `count` divides the number of partitions, and as far as the producer
+    makes its keys and partitions that way.
+    """
 
     count: int
     message_key: MessageKey | None = None
 
     @staticmethod
     def named(count: int, message_key: str) -> Bucketing:
-        """With the text that an index state has. Raises IndexDamagedError."""
+        """The bucketing from the text in an index state. Raises IndexDamagedError."""
         return Bucketing(count, MessageKey.from_text(message_key) if message_key else None)
 
     @property
     def name(self) -> str:
-        """The text for the state, empty for ranges of hashes."""
+        """The text for the index state; empty for ranges of hashes."""
         return "" if self.message_key is None else self.message_key.to_text()
 
     def of_columns(self, columns: Sequence[pa.Array | pa.ChunkedArray], codec: KeyCodec) -> Array:
-        """(n,) int32: the buckets of n rows, from one column per field of the codec, in the field's Arrow type."""
+        """(n,) int32: the buckets of n rows.
+
+        The rows are given as one column per field of the codec, in the field's Arrow type.
+        """
         if self.message_key is None:
             return bucket_of(codec.encode(columns).hashes, self.count)
         canonical = [
@@ -60,7 +79,7 @@ class Bucketing:
         return (self.message_key.numbers(values) % self.count).astype(np.int32)
 
     def split(self, entries: Entries, codec: KeyCodec) -> list[Entries]:
-        """The entries of each bucket."""
+        """The entries of each bucket, one per bucket."""
         if self.message_key is None:
             return split_by_bucket(entries, self.count)
         found = self.of_keys(entries.keys, codec)

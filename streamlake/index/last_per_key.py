@@ -1,7 +1,7 @@
-"""Which change of each key is the last one: deduplication inside a checkpoint.
+"""Finds the last change of each key: deduplication inside a checkpoint.
 
-Runs in the writer task before anything is looked up or written. Rows are sorted by hash once; winners are found per run
-of equal hashes. Invariant: exact, also where different keys share a hash.
+Runs in the writer task before anything is looked up or written. Rows are sorted by hash once; winners are
+found per run of equal hashes. Invariant: the result is exact, also where different keys share a hash.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamlake.formats.arrow_transforms import byte_strings
-from streamlake.index.guards import Guards
-from streamlake.index.keys import Keys
+from streamlake.formats.arrow.arrow_transforms import byte_strings
+from streamlake.index.keys.guards import Guards
+from streamlake.index.keys.keys import Keys
 
 Array = Any  # numpy array
 
@@ -25,10 +25,10 @@ _FEW_BYTES = 64
 def last_per_key(keys: Keys, order: Sequence[Array | pa.Array | Guards] = ()) -> tuple[Array, Array]:
     """(winners, group) of n rows.
 
-    `order` holds what ranks the changes of a key, most significant first (guards, then source order): (n,) integers,
-    Arrow arrays of integers or binary without nulls, or Guards. The greatest wins; among equals the row that comes
-    last. `winners` is (m,) int64, the winning rows, ascending, one per key; `group` is (n,) int64: the place among the
-    winners of the one that each row's key has.
+    `order` ranks the changes of a key, most significant first (sequence values, then source order): (n,)
+    integers, Arrow arrays of integers or binary without nulls, or `Guards`. The greatest wins; among equals
+    the row that comes last. `winners` is (m,) int64: the winning rows, ascending, one per key. `group` is
+    (n,) int64: for each row, the number of its key's winner among the winners.
     """
     rows = len(keys)
     if not rows:
@@ -81,7 +81,7 @@ def _untangled(keys: Keys, sorted_rows: Array, new: Array, mixed: Array) -> tupl
 
 
 def _last_rows(sorted_rows: Array, starts: Array, sizes: Array, order: Sequence[Any]) -> Array:
-    """The winning row of each key: the candidates of keys with several rows are narrowed column by column."""
+    """The winning row of each key. The candidates of keys with several rows are narrowed column by column."""
     if len(starts) == len(sorted_rows):
         return sorted_rows
     if not order:
@@ -104,7 +104,7 @@ def _last_rows(sorted_rows: Array, starts: Array, sizes: Array, order: Sequence[
 
 
 def ranks(column: Array | pa.Array | Guards, rows: Array) -> list[Array]:
-    """Integers for the values of n rows at (m,) `rows`, each (m,), most significant first, that order as the values do."""
+    """Integers that order as the values of (m,) `rows` do: arrays of (m,), most significant first."""
     values = column.values if isinstance(column, Guards) else column
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()

@@ -1,8 +1,9 @@
-"""What a producer makes of a row's key: the bytes of the message's key, and of these the number that chooses its partition.
+"""The message key: the bytes that a producer makes from a row's key, and the partition number from them.
 
-A message key is literal bytes and key columns in turn, each column in one of a few forms. So `{"id":5}` is `{"id":`, column 0 as
-JSON, `}`. Used by `bucketing`. Invariant: the number depends on the row's key alone, so that rows of one key always have the
-same; whether it is the producer's is another question, which whoever relies on it has to check.
+A message key is a sequence of literal bytes and key columns, each column in one of a few forms. For example,
+`{"id":5}` is `{"id":`, column 0 as JSON, `}`. Used by `bucketing`. Invariant: the number depends on the row's
+key alone, so rows of one key always have the same number. Whether it is the producer's number is another
+question, which the user of this number has to check.
 """
 
 from __future__ import annotations
@@ -16,19 +17,19 @@ import numpy as np
 import pyarrow as pa
 
 from streamlake.errors import IndexDamagedError
-from streamlake.formats.arrow_transforms import byte_strings
-from streamlake.index.key_columns import KeyColumn, Rows, Strings, Words, binaries, joined
-from streamlake.index.partitioners import PARTITIONERS
-from streamlake.index.run_format import ADVICE
+from streamlake.formats.arrow.arrow_transforms import byte_strings
+from streamlake.index.keys.key_columns import KeyColumn, Rows, Strings, Words, binaries, joined
+from streamlake.index.keys.partitioners import PARTITIONERS
+from streamlake.index.runs.run_format import ADVICE
 
 Array = Any  # numpy array
 
 TEXT = "text"
-"""The value in decimal digits, the text itself, a uuid in its canonical form."""
+"""Numbers in decimal digits, text as it is, a uuid in its canonical form."""
 JSON = "json"
-"""The same as Jackson writes it into JSON, without spaces; null is `null`."""
+"""The text form as Jackson writes it into JSON, without spaces; null is `null`."""
 AVRO = "avro"
-"""As in Avro: numbers in zigzag varints, texts and uuids as strings."""
+"""As in Avro: numbers as zigzag varints, texts and uuids as strings."""
 INT32, INT64 = "int32", "int64"
 """The number big-endian in 4 or 8 bytes, as Kafka's IntegerSerializer and LongSerializer write it."""
 FORMS = (TEXT, JSON, AVRO, INT32, INT64)
@@ -42,7 +43,7 @@ _ESCAPES = {at: f"\\u{at:04X}" for at in range(0x20)} | {
 
 @dataclass(frozen=True)
 class KeyPart:
-    """A literal, or the key column number `column` in one of FORMS."""
+    """A part of a message key: a literal, or the key column number `column` in one of FORMS."""
 
     literal: bytes = b""
     column: int | None = None
@@ -51,13 +52,16 @@ class KeyPart:
 
 @dataclass(frozen=True)
 class MessageKey:
-    """The parts of a message key, one after the other, and the producer's partitioner, one of PARTITIONERS."""
+    """The parts of a message key, in order, and the producer's partitioner, one of PARTITIONERS."""
 
     partitioner: str
     parts: tuple[KeyPart, ...]
 
     def numbers(self, columns: Sequence[KeyColumn]) -> Array:
-        """(n,) int64, not negative: what the partitioner makes of each of n keys; it takes this modulo the partitions."""
+        """(n,) int64, not negative: the partitioner's number of each key.
+
+        The partition is this number modulo the partition count.
+        """
         return PARTITIONERS[self.partitioner](*byte_strings(self.bytes(columns)))
 
     def bytes(self, columns: Sequence[KeyColumn]) -> pa.LargeBinaryArray:
@@ -73,7 +77,7 @@ class MessageKey:
         return joined(*pieces)
 
     def to_text(self) -> str:
-        """JSON, for the index's state."""
+        """The message key as JSON, for the index's state."""
         parts = [
             {"bytes": part.literal.hex()} if part.column is None else {"column": part.column, "as": part.form}
             for part in self.parts
@@ -82,7 +86,7 @@ class MessageKey:
 
     @staticmethod
     def from_text(text: str) -> MessageKey:
-        """What `to_text` gave. Raises IndexDamagedError."""
+        """The inverse of `to_text`. Raises IndexDamagedError."""
         try:
             content = json.loads(text)
             parts = tuple(
@@ -99,7 +103,8 @@ class MessageKey:
             ) from cause
         if not known:
             raise IndexDamagedError(
-                f"the key index is in buckets of a message key that this version does not know, {text}; {ADVICE}"
+                f"the key index is in buckets of a message key that this version does not know, {text}; "
+                f"{ADVICE}"
             )
         return found
 
@@ -140,7 +145,7 @@ def _text(column: KeyColumn) -> pa.LargeBinaryArray:
 
 
 def _escaped(text: pa.LargeBinaryArray) -> pa.LargeBinaryArray:
-    """Texts with what JSON escapes; few have something."""
+    """Texts with JSON's escapes; few texts need any."""
     data, starts, lengths = byte_strings(text)
     first, last = (int(starts[0]), int(starts[-1] + lengths[-1])) if len(starts) else (0, 0)
     odd: Array = first + np.flatnonzero(

@@ -1,7 +1,8 @@
-"""A few messages' keys -> how they are made of the row's key, found out by trying.
+"""Finds out how message keys are made of row keys, by trying known encodings on a few sample messages.
 
-Asked on the driver, once per table. Invariant: what is found gives every sample back, byte for byte. That says nothing of other
-messages, nor whether the columns hold the same values, so that tasks check every row.
+Runs on the driver, once per table. Invariant: the encoding that is found reproduces every
+sample, byte for byte. That says nothing of other messages, nor whether the columns hold the same
+values, so tasks check every row.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamlake.formats.arrow_schema import arrow_type
-from streamlake.formats.arrow_transforms import byte_strings
-from streamlake.index.key_columns import key_column
-from streamlake.index.key_values import VALUE_TYPES
+from streamlake.formats.arrow.arrow_schema import arrow_type
+from streamlake.formats.arrow.arrow_transforms import byte_strings
+from streamlake.index.keys.key_columns import key_column
+from streamlake.index.keys.key_values import VALUE_TYPES
+from streamlake.index.keys.partitioners import PARTITIONERS
 from streamlake.index.message_key import AVRO, INT32, INT64, JSON, TEXT, KeyPart, MessageKey
-from streamlake.index.partitioners import PARTITIONERS
-from streamlake.spec.types import IntegerType, LongType, NestedField, UUIDType
+from streamlake.spec.types.data_types import IntegerType, LongType, NestedField, UUIDType
 
 Parts = tuple[KeyPart, ...]
 Values = list[Any]
@@ -34,10 +35,10 @@ _PAYLOAD = b'"payload":'
 def guessed_message_key(
     samples: Sequence[tuple[bytes, int]], fields: Sequence[NestedField], buckets: int, *, framed: bool
 ) -> MessageKey | None:
-    """How message keys are made of the key columns `fields`; None where it is none of the known ways.
+    """How message keys are made of the key columns `fields`; None when no known encoding fits.
 
-    `samples` are keys with their partitions, whose number is a multiple of `buckets`; `framed`: they are of a schema registry, where
-    that is not to be seen otherwise.
+    `samples` are keys with their partitions, whose number is a multiple of `buckets`. `framed` says that the
+    keys have a schema registry's frame, where the bytes alone do not show it.
     """
     keys = [key for key, _ in samples]
     if not keys or not all(isinstance(part.type, VALUE_TYPES) for part in fields):
@@ -72,7 +73,7 @@ def _fitting(keys: Sequence[bytes], fields: Sequence[NestedField], framed: bool)
 
 
 def _gives(parts: Parts, rows: list[Values], fields: Sequence[NestedField], keys: Sequence[bytes]) -> bool:
-    """Whether the parts make these very keys of the values."""
+    """Whether the parts make exactly these keys of the values."""
     try:
         columns = [
             key_column(part.type, pa.array([row[at] for row in rows], arrow_type(part.type)))
@@ -85,8 +86,10 @@ def _gives(parts: Parts, rows: list[Values], fields: Sequence[NestedField], keys
 
 
 def _json(key: bytes, fields: Sequence[NestedField]) -> tuple[Parts, Values] | None:
-    """An object with the columns, compact or as Python spaces it, or the only column's value; perhaps with Kafka Connect's schema
-    before it. A number alone is text just as well, and is left to that."""
+    """Reads a JSON key: an object with the columns, compact or as Python spaces it, or the only value.
+
+    Kafka Connect's schema may come before it. A number alone is also text, and is left to `_text`.
+    """
     try:
         content = json.loads(key)
     except ValueError:
@@ -118,7 +121,10 @@ def _json(key: bytes, fields: Sequence[NestedField]) -> tuple[Parts, Values] | N
 
 
 def _framed(key: bytes, fields: Sequence[NestedField]) -> tuple[Parts, Values] | None:
-    """Behind a schema registry's frame: JSON, or Avro with the columns in their order, optional or not."""
+    """Reads a key with a schema registry's frame: JSON, or Avro with the columns in order.
+
+    The columns may be optional or not.
+    """
     if len(key) <= _FRAME or key[0]:
         return None
     inner = _json(key[_FRAME:], fields)
@@ -149,10 +155,10 @@ def _framed(key: bytes, fields: Sequence[NestedField]) -> tuple[Parts, Values] |
 
 
 def _integer(key: bytes, fields: Sequence[NestedField]) -> tuple[Parts, Values] | None:
-    """A number in 4 or 8 bytes."""
+    """Reads a number in 4 or 8 bytes."""
     if len(fields) > 1 or len(key) not in (4, 8) or not isinstance(fields[0].type, (IntegerType, LongType)):
         return None
-    # Digits are no less a number in that many bytes, but a very large one.
+    # Digits could also be a very large number in that many bytes; they are taken as text.
     if _INTEGER.fullmatch(key):
         return None
     form = INT32 if len(key) == 4 else INT64
@@ -160,7 +166,7 @@ def _integer(key: bytes, fields: Sequence[NestedField]) -> tuple[Parts, Values] 
 
 
 def _text(key: bytes, fields: Sequence[NestedField]) -> tuple[Parts, Values] | None:
-    """The only column's value as text."""
+    """Reads the only column's value as text."""
     if len(fields) > 1:
         return None
     type_ = fields[0].type
@@ -184,7 +190,7 @@ def _value(value: Any, part: NestedField) -> Any:
 
 
 def _zigzag(data: bytes, at: int) -> tuple[int, int]:
-    """The number at a place, and the place behind it; beyond the end there are zeros."""
+    """The number at a place, and the place after it. Beyond the end, zeros are read."""
     value = 0
     for shift, byte in enumerate(islice(data[at : at + 10], 10)):
         value |= (byte & 0x7F) << (7 * shift)
@@ -195,7 +201,7 @@ def _zigzag(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _compact(parts: Sequence[KeyPart]) -> Parts:
-    """The parts with literals that follow each other as one, and without empty ones."""
+    """The parts without empty literals, and with literals that follow each other joined."""
     found: list[KeyPart] = []
     for part in parts:
         if part.column is None and not part.literal:

@@ -1,7 +1,8 @@
 """The IndexState: which runs make up the key index of a table as of one snapshot.
 
-Written before the commit, named in the snapshot's summary, read when a job starts. It is a line with format, length and
-CRC-32, then JSON. Invariant: what is read back is what was written; anything else means to rebuild the index.
+Written before the commit, named in the snapshot's summary, read when a job starts. The file is a line with
+format, length and CRC-32, then JSON. Invariant: what is read back is what was written; anything else means
+that the index has to be rebuilt.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from typing import Any
 
 from streamlake.errors import IndexDamagedError
 from streamlake.index.bucketing import Bucketing
-from streamlake.index.run_format import ADVICE
-from streamlake.index.run_writer import RunRef
+from streamlake.index.runs.run_format import ADVICE
+from streamlake.index.runs.run_writer import RunRef
 
 FORMAT = 1
 _STEPS = 8
@@ -26,15 +27,19 @@ _HEADER = re.compile(rb"streamlake index state (\d{1,9}), (\d{1,12}) bytes, crc3
 
 @dataclass(frozen=True)
 class IndexState:
-    """The key index of the table `table_uuid`, right for the snapshot that names it.
+    """The key index of the table `table_uuid`, valid for the snapshot that names it.
 
-    `key_ids` and `sequence_ids` are the field ids of the key and of `sequence_by`, in their order, `key_types` and
-    `sequence_types` the spec's names of their types: an index over others is of no use. `runs` are newest first within
-    each of the `buckets`. `base_snapshot_id` is the snapshot that the checkpoint was resolved against, None for an
-    empty table; `created_ms` is in epoch milliseconds. `truncated_below` is the place in the database's log of the last
-    truncate: older changes come too late. `message_key` says which bucket a key is in, see `Bucketing`; `shuffled_until` is
-    (how often rows were not where it says, the first checkpoint that relies on it again). `ahead_ms`: how far `created_ms` is
-    ahead of the time that the age of tombstones is counted in, see `at`.
+    - `key_ids` and `sequence_ids` are the field ids of the key and of `sequence_by`, in their order;
+      `key_types` and `sequence_types` are the spec's names of their types. An index over other columns or
+      types cannot be used.
+    - `runs` are newest first within each of the `buckets`.
+    - `base_snapshot_id` is the snapshot that the checkpoint was resolved against, None for an empty table.
+      `created_ms` is in epoch milliseconds.
+    - `truncated_below` is the source position of the last truncate: older changes come too late.
+    - `message_key` says which bucket a key is in, see `Bucketing`. `shuffled_until` is (how often rows were
+      not where it says, the first checkpoint that relies on it again).
+    - `ahead_ms` is how far `created_ms` is ahead of the time by which the age of tombstones is counted, see
+      `at`.
     """
 
     table_uuid: str
@@ -54,17 +59,20 @@ class IndexState:
 
     @property
     def bucketing(self) -> Bucketing:
-        """Which bucket each key is in."""
+        """How keys are assigned to buckets."""
         return Bucketing.named(self.buckets, self.message_key)
 
     @property
     def tombstone_ms(self) -> int:
-        """The time at which tombstones of this state were written."""
+        """The time at which tombstones of this state were written, in epoch milliseconds."""
         return self.created_ms - self.ahead_ms
 
     def at(self, now_ms: int, retention_ms: int) -> IndexState:
-        """This index at a time of the clock. Clocks jump: from one checkpoint to the next, the time of tombstones goes on by an
-        eighth of what they are kept for at most, and never back."""
+        """The index at the clock time `now_ms`.
+
+        Clocks jump. So from one checkpoint to the next, the time of tombstones advances by at most an eighth
+        of their retention, and never goes back.
+        """
         step = now_ms - self.created_ms
         passed = min(max(step, 0), max(retention_ms // _STEPS, _LEAST_STEP_MS))
         return replace(self, created_ms=now_ms, ahead_ms=self.ahead_ms + step - passed)
@@ -81,7 +89,7 @@ class IndexState:
         return {bucket: tuple(runs) for bucket, runs in sorted(grouped.items())}
 
     def with_runs(self, added: Iterable[RunRef], replaced: Iterable[RunRef] = ()) -> IndexState:
-        """This index with `added` as the newest runs of their buckets, in this order, without those in `replaced`."""
+        """The index with `added` as the newest runs of their buckets, in this order, without `replaced`."""
         gone = {run.path for run in replaced}
         return replace(self, runs=(*added, *(run for run in self.runs if run.path not in gone)))
 
@@ -95,15 +103,18 @@ class IndexState:
 
     @staticmethod
     def from_bytes(data: bytes, where: str) -> IndexState:
-        """The state in the file `where`. Raises IndexDamagedError when it is damaged or of another version."""
+        """The state in the file `where`.
+
+        Raises IndexDamagedError when it is damaged or of another version.
+        """
         header = _HEADER.match(data)
         if header is None:
             raise IndexDamagedError(f"{where}: this is no state of the key index; {ADVICE}")
         version, length, crc = int(header[1]), int(header[2]), int(header[3], 16)
         if version != FORMAT:
             raise IndexDamagedError(
-                f"{where}: a state of the key index in format version {version}, this is streamlake for version "
-                f"{FORMAT}; {ADVICE}"
+                f"{where}: a state of the key index in format version {version}, this is streamlake for "
+                f"version {FORMAT}; {ADVICE}"
             )
         body = data[header.end() :]
         if len(body) != length or zlib.crc32(body) != crc:

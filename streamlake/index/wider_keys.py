@@ -1,7 +1,8 @@
-"""Keys and guards of columns that have got wider types -> as the wider types have them.
+"""Converts keys and sequence values of an index to wider column types, after a type promotion.
 
-A promotion changes no value, but hashes and bytes depend on the type, and with them what tells entries of the index apart.
-Used where an index that is known is of the types of before. Invariant: what comes out is what encoding the promoted values gives.
+A promotion changes no value. But hashes and bytes depend on the type, and entries of the index are
+compared by them. Used where a known index still has the older types. Invariant: the result is what
+encoding the promoted values gives.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamlake.index.guards import GuardCodec, Guards
-from streamlake.index.key_codec import SEED, KeyCodec
-from streamlake.index.key_columns import KeyColumn, Rows, Words, is_word, key_column
-from streamlake.index.key_values import key_values
-from streamlake.index.keys import Keys
-from streamlake.spec.types import (
+from streamlake.index.keys.guards import GuardCodec, Guards
+from streamlake.index.keys.key_codec import SEED, KeyCodec
+from streamlake.index.keys.key_columns import KeyColumn, Rows, Words, is_word, key_column
+from streamlake.index.keys.key_values import key_values
+from streamlake.index.keys.keys import Keys
+from streamlake.spec.types.data_types import (
     DecimalType,
     DoubleType,
     FloatType,
@@ -35,7 +36,7 @@ _DECIMAL_BYTES = 16
 
 
 def can_widen_keys(old: Sequence[NestedField], new: Sequence[NestedField]) -> bool:
-    """Whether keys of the fields `old` can become those of `new`."""
+    """Whether keys of the fields `old` can be converted to those of `new`."""
     return len(old) == len(new) and all(
         (is_word(before.type) or isinstance(before.type, (StringType, UUIDType)))
         and (before.type == after.type or _is_wider(before.type, after.type))
@@ -44,7 +45,7 @@ def can_widen_keys(old: Sequence[NestedField], new: Sequence[NestedField]) -> bo
 
 
 def widened_keys(keys: Keys, old: Sequence[NestedField], new: KeyCodec) -> Keys:
-    """The keys as the codec of the wider types has them; see `can_widen_keys`."""
+    """The keys as the codec of the wider types encodes them; see `can_widen_keys`."""
     columns = key_values(old, keys, SEED)
     return new.of_parts(
         [
@@ -55,7 +56,7 @@ def widened_keys(keys: Keys, old: Sequence[NestedField], new: KeyCodec) -> Keys:
 
 
 def can_widen_guards(old: Sequence[NestedField], new: GuardCodec | None) -> bool:
-    """Whether guards of the fields `old` can become those of `new`."""
+    """Whether sequence values of the fields `old` can be converted to those of `new`."""
     fields = () if new is None else new.fields
     if tuple(part.type for part in old) == tuple(part.type for part in fields):
         return True
@@ -70,7 +71,7 @@ def can_widen_guards(old: Sequence[NestedField], new: GuardCodec | None) -> bool
 def widened_guards(
     guards: Guards | None, old: Sequence[NestedField], new: GuardCodec | None
 ) -> Guards | None:
-    """The guards as the codec of the wider types has them; see `can_widen_guards`."""
+    """The sequence values as the codec of the wider types encodes them; see `can_widen_guards`."""
     if guards is None or new is None or not isinstance(old[0].type, FloatType):
         return guards
     if new.fields[0].type == old[0].type:
@@ -102,7 +103,7 @@ def _widened(column: KeyColumn, old: IcebergType, new: IcebergType) -> KeyColumn
 
 
 def _decimal_rows(column: Words) -> Rows:
-    """128-bit integers of 64-bit ones."""
+    """64-bit integers as 128-bit ones."""
     rows: Array = np.empty((len(column), _DECIMAL_BYTES), dtype=np.uint8)
     rows[:, :8] = column.values.astype("<i8").view(np.uint8).reshape(-1, 8)
     rows[:, 8:] = np.where(column.values < 0, 0xFF, 0).astype(np.uint8)[:, None]

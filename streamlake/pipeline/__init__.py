@@ -1,1 +1,1 @@
-"""The only room that knows Spark: sink, micro-batch, sources of offset ranges, distribution, progress."""
+"""The driver's side of a pipeline: pipeline files, sinks, runs, key index, Kafka source, Spark."""

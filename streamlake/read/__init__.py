@@ -1,1 +1,1 @@
-"""Reading tables: which files a scan needs, and their live rows as Arrow."""
+"""Reading tables: scan planning, delete files, and live rows as Arrow."""

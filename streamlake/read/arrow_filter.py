@@ -1,9 +1,10 @@
-"""A bound filter as a pyarrow compute expression with the same meaning.
+"""Converts a bound filter to a pyarrow compute expression with the same meaning.
 
-Arrow differs in three places, which are spelt out here: its comparisons with NaN are false (here NaN is the greatest
-value), its `is_in` tells -0.0 from 0.0, and it does not compare uuids (here as their 16 bytes, unsigned). Null
-handling is the same: a filter keeps a row only when it is true. The expression may stand in front of a reader that
-skips row groups by their statistics, which know nothing of NaN: every test that NaN passes says so explicitly.
+Arrow differs in three places, which are handled here. Its comparisons with NaN are false (here NaN is the
+greatest value). Its `is_in` distinguishes -0.0 from 0.0. It does not compare uuids (here as their 16 bytes,
+unsigned). Null handling is the same: a filter keeps a row only when it is true. A reader may use the
+expression to skip row groups by their statistics, which know nothing of NaN; so every test that NaN passes
+names NaN explicitly.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamlake.errors import FeatureUnsupportedError
-from streamlake.formats.arrow_schema import arrow_type
+from streamlake.formats.arrow.arrow_schema import arrow_type
 from streamlake.read.column_selection import field_path
-from streamlake.spec.expressions import (
+from streamlake.spec.expressions.expressions import (
     AlwaysFalse,
     AlwaysTrue,
     And,
@@ -27,15 +28,15 @@ from streamlake.spec.expressions import (
     Operation,
     Or,
 )
-from streamlake.spec.like_pattern import regular_expression
-from streamlake.spec.schema import Schema
-from streamlake.spec.types import DoubleType, FloatType, UUIDType
+from streamlake.spec.expressions.like_pattern import regular_expression
+from streamlake.spec.types.data_types import DoubleType, FloatType, UUIDType
+from streamlake.spec.types.schema import Schema
 
 _TEXT = (Operation.STARTS_WITH, Operation.NOT_STARTS_WITH, Operation.LIKE, Operation.NOT_LIKE)
 
 
 def to_arrow_filter(bound: Expression, schema: Schema) -> pc.Expression | None:
-    """The filter over columns named as in `schema`; None for the filter that keeps every row."""
+    """The filter as an expression over columns named as in `schema`; None if it keeps every row."""
     return None if isinstance(bound, AlwaysTrue) else _convert(bound, schema)
 
 
@@ -50,7 +51,10 @@ def _convert(bound: Expression, schema: Schema) -> pc.Expression:
 
 
 def _balanced(parts: list[pc.Expression], conjunction: bool) -> pc.Expression:
-    """Combined pairwise, because Arrow evaluates expressions recursively: depth is the logarithm of the length."""
+    """The expressions combined pairwise.
+
+    Arrow evaluates recursively; this way the depth is the logarithm of the length.
+    """
     combine = and_ if conjunction else or_
     while len(parts) > 2:
         pairs = [parts[at : at + 2] for at in range(0, len(parts), 2)]
@@ -99,7 +103,7 @@ def _set(predicate: BoundPredicate, column: pc.Expression, stored: pa.DataType) 
     member = column.isin(pa.array(literals, stored))
     if predicate.op == Operation.IN:
         return member
-    # isin is false for null and NaN alike: null has to go, NaN stays.
+    # isin is false for null and for NaN: null must be removed, NaN stays.
     absent = ~member & column.is_valid()
     return absent | pc.is_nan(column) if floating else absent
 

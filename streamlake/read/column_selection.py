@@ -1,7 +1,7 @@
-"""Which columns a scan returns, and which ones it has to read for that.
+"""Which columns a scan returns, and which columns it has to read for them.
 
-`columns=["a", "s.b", "_row_id"]` becomes the output columns in that order (a struct keeps its chosen parts only)
-and a read schema that also holds what the filter looks at.
+`columns=["a", "s.b", "_row_id"]` becomes the output columns in that order (a struct keeps its chosen fields
+only) and a read schema that also holds the columns of the filter.
 """
 
 from __future__ import annotations
@@ -13,36 +13,40 @@ from functools import cached_property
 import pyarrow as pa
 
 from streamlake.errors import InvalidOptionError
-from streamlake.formats.arrow_schema import schema_to_arrow
+from streamlake.formats.arrow.arrow_schema import schema_to_arrow
 from streamlake.read.metadata_columns import BY_NAME
-from streamlake.spec.binding import unknown_column
-from streamlake.spec.expressions import Expression, predicates
-from streamlake.spec.schema import Schema
-from streamlake.spec.types import NestedField
+from streamlake.spec.expressions.binding import unknown_column
+from streamlake.spec.expressions.expressions import Expression, predicates
+from streamlake.spec.types.data_types import NestedField
+from streamlake.spec.types.schema import Schema
 
 
 @dataclass(frozen=True)
 class ColumnSelection:
-    """`table_schema` is the whole schema of the scanned snapshot; `output` the returned columns, in order."""
+    """The selected columns of a scan.
+
+    `table_schema` is the whole schema of the scanned snapshot; `output` holds the returned columns, in order.
+    """
 
     table_schema: Schema
     output: Schema
 
     @cached_property
     def arrow_schema(self) -> pa.Schema:
-        """The schema of what the scan returns, with field ids as metadata."""
+        """The schema of the rows that the scan returns, with field ids as metadata."""
         return schema_to_arrow(self.output)
 
     @cached_property
     def metadata_columns(self) -> tuple[NestedField, ...]:
+        """The returned columns that are not columns of the table, such as `_file`."""
         return tuple(
             part for part in self.output.fields if part.field_id not in self.table_schema.fields_by_id
         )
 
     def read_schema(self, filter_: Expression, keys: Schema) -> Schema:
-        """The columns to read from a data file: the output's, the filter's, and the keys of equality deletes.
+        """The columns to read from a data file: for the output, for the filter, and keys of equality deletes.
 
-        A struct that they share has the parts of all; keys that the table has no more come last.
+        A struct that they share has the fields of all; keys that the table no longer has come last.
         """
         wanted = {part.field_id for part in _leaves(self.output.fields)}
         wanted.update(predicate.ref.field_id for predicate in predicates(filter_))
@@ -54,7 +58,7 @@ class ColumnSelection:
 
 
 def _leaves(fields: Iterable[NestedField]) -> Iterable[NestedField]:
-    """The fields that stand for a whole value: everything except structs, whose parts stand for it."""
+    """The fields that hold values: everything except structs, whose fields are used instead."""
     for part in fields:
         inner = getattr(part.type, "fields", None)
         if inner:
@@ -64,7 +68,7 @@ def _leaves(fields: Iterable[NestedField]) -> Iterable[NestedField]:
 
 
 def select_columns(schema: Schema, columns: Iterable[str] | None) -> ColumnSelection:
-    """The selection for `columns` (None: every column of the table; "*" stands for those among others).
+    """The selection for `columns` (None: every column of the table; "*" includes them among others).
 
     Raises InvalidOptionError for a column that does not exist, with the nearest name.
     """

@@ -1,9 +1,9 @@
-"""Which delete files apply to which data file (spec: Scan Planning, the scope rules).
+"""Index of the delete files of a snapshot: which of them apply to which data file (spec: Scan Planning).
 
-Built once per scan from the snapshot's live delete entries. Equality deletes of one scope (a partition, or the whole
-table) and one set of columns stay together, so that a reader can merge them once for all data files. Invariant: a
-delete file that applies to a data file is always found; one whose file path bounds exclude the data file may be left
-out.
+Built once per scan from the snapshot's live delete entries. Equality deletes of one scope (a partition, or
+the whole table) and one set of columns stay together, so that a reader can merge them once for all data
+files. Invariant: a delete file that applies to a data file is always found; one whose file path bounds
+exclude the data file may be left out.
 """
 
 from __future__ import annotations
@@ -15,17 +15,20 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from streamlake.errors import DataInvalidError
-from streamlake.formats.position_deletes import FILE_PATH_ID
-from streamlake.spec.data_file import DataFile, FileContent
-from streamlake.spec.manifest import ManifestEntry
-from streamlake.spec.partition_spec import PartitionSpec
-from streamlake.table.partition_keys import PartitionKey, partition_key
+from streamlake.formats.deletes.position_deletes import FILE_PATH_ID
+from streamlake.spec.metadata.data_file import DataFile, FileContent
+from streamlake.spec.metadata.manifest import ManifestEntry
+from streamlake.spec.partitioning.partition_spec import PartitionSpec
+from streamlake.table.manifests.partition_keys import PartitionKey, partition_key
 
 
 @dataclass(frozen=True, eq=False)
 class EqualityDeletes:
-    """All equality delete files of one scope that compare the columns `field_ids`; oldest first, each with its data
-    sequence number. A file's keys are deleted from data files with a smaller one."""
+    """All equality delete files of one scope that compare the columns `field_ids`.
+
+    The oldest comes first; each has its data sequence number. A file's keys are deleted from data files with
+    a smaller one.
+    """
 
     field_ids: tuple[int, ...]
     files: tuple[DataFile, ...]
@@ -37,7 +40,7 @@ class EqualityDeletes:
 
 
 class _Scope:
-    """The equality deletes of one partition, or of the table."""
+    """The equality deletes of one partition or of the table."""
 
     def __init__(self) -> None:
         self.entries: list[ManifestEntry] = []
@@ -64,7 +67,10 @@ class _Scope:
         )
 
     def after(self, number: int) -> tuple[DataFile, ...]:
-        """The files that apply to data of sequence number `number`; data files of one commit share the answer."""
+        """The files that apply to data with sequence number `number`.
+
+        Data files of one commit share the result.
+        """
         at = bisect_right(self._numbers, number)
         if at != self._after[0]:
             self._after = at, tuple(entry.data_file for entry in self._sorted[at:])
@@ -72,7 +78,10 @@ class _Scope:
 
 
 class _SharedPositions:
-    """The position delete files of one partition that may name several data files, by the bounds of their paths."""
+    """The position delete files of one partition that may name several data files.
+
+    They are found by the bounds of their paths.
+    """
 
     def __init__(self) -> None:
         self.entries: list[ManifestEntry] = []
@@ -91,7 +100,7 @@ class _SharedPositions:
         return [lower for lower, _, _ in self._bounded]
 
     def that_may_name(self, path: str) -> Iterator[ManifestEntry]:
-        """All but those whose bounds exclude the path."""
+        """All files but those whose bounds exclude the path."""
         data = path.encode("utf-8")
         for _, upper, entry in self._bounded[: bisect_right(self._lowers, data)]:
             if upper is None or data <= upper:
@@ -130,13 +139,14 @@ class DeleteFileIndex:
         target = file.referenced_data_file
         if target is None:
             raise DataInvalidError(
-                f"{file.file_path}: a deletion vector without referenced_data_file; the table's metadata is damaged, "
-                "roll it back to an earlier snapshot"
+                f"{file.file_path}: a deletion vector without referenced_data_file; the table's metadata is "
+                "damaged, roll it back to an earlier snapshot"
             )
         if target in self._vectors:
             raise DataInvalidError(
-                f"{target} has two deletion vectors ({self._vectors[target].data_file.file_path} and {file.file_path}); "
-                "a data file has at most one: the table's metadata is damaged, roll it back to an earlier snapshot"
+                f"{target} has two deletion vectors ({self._vectors[target].data_file.file_path} and "
+                f"{file.file_path}); a data file has at most one: the table's metadata is damaged, roll it "
+                "back to an earlier snapshot"
             )
         self._vectors[target] = entry
 
@@ -165,7 +175,10 @@ class DeleteFileIndex:
     def equality_deletes_of(
         self, data_file: DataFile, sequence_number: int | None
     ) -> tuple[EqualityDeletes, ...]:
-        """The groups of equality deletes with a file that applies; the same objects for all data files of a scope."""
+        """The groups of equality deletes with a file that applies.
+
+        All data files of a scope get the same objects.
+        """
         key = partition_key(data_file.spec_id, data_file.partition)
         groups = self._global_equalities.groups
         if key in self._equalities:
@@ -186,7 +199,10 @@ def _equality_ids(file: DataFile) -> tuple[int, ...]:
 
 
 def _same_partition(delete_file: DataFile, data_file: DataFile, key: PartitionKey) -> bool:
-    """Whether a delete file of one data file is of its partition (`key`); an error when it references the file."""
+    """Whether a delete file of one data file is in its partition (`key`).
+
+    It is an error when the delete file references the data file from another partition.
+    """
     if partition_key(delete_file.spec_id, delete_file.partition) == key:
         return True
     if delete_file.referenced_data_file is None:

@@ -1,9 +1,9 @@
-"""Keys that equality deletes name, each with the rank of the newest file that names it.
+"""Keys deleted by equality deletes, each with the rank of the newest delete file that holds it.
 
-The files of one scope are merged into one sorted structure per scan, and whole batches of rows are looked up in it: a
-row is deleted when its key was deleted by a file newer than the row's own. Null equals null, NaN equals NaN, -0.0
-equals 0.0 (spec: Equality Delete Files). Invariant: hashes only narrow the search; keys are equal when all of their
-bytes are.
+The files of one scope are merged into one sorted structure per scan, and whole batches of rows are looked up
+in it. A row is deleted when its key was deleted by a file newer than the row's own. Null equals null, NaN
+equals NaN, -0.0 equals 0.0 (spec: Equality Delete Files). Invariant: hashes only narrow the search; keys are
+equal when all of their bytes are.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamlake.index.key_codec import KeyCodec
-from streamlake.index.key_columns import Words, is_word, key_column
-from streamlake.index.keys import Keys, concat_keys
+from streamlake.index.keys.key_codec import KeyCodec
+from streamlake.index.keys.key_columns import Words, is_word, key_column
+from streamlake.index.keys.keys import Keys, concat_keys
 from streamlake.read.sorted_lookup import SortedLookup
-from streamlake.spec.types import NestedField
+from streamlake.spec.types.data_types import NestedField
 
-Array = Any  # numpy arrays: numpy's own typing is not part of the required set-up
+Array = Any  # numpy arrays; numpy's type stubs are not required
 
 NEVER = -1
-"""The rank of a key that no file names."""
+"""The rank of a key that no delete file holds."""
 
 _PENDING_ROWS = 1 << 21
 _WORD_BITS = 64
@@ -34,7 +34,8 @@ _WORD_BITS = 64
 class CodedKeys:
     """Key columns of n rows as sortable codes: `codes` (n,) uint64, `nulls` (n,) bool or None.
 
-    Without `keys` the code of a row that is not null is its key, else it is a hash and `keys` tells keys apart.
+    Without `keys` the code of a row that is not null is its key. With `keys` it is a hash, and `keys`
+    distinguishes keys with the same hash.
     """
 
     codes: Array
@@ -46,7 +47,7 @@ class CodedKeys:
 
 
 class KeyCoding:
-    """Codes key columns: one column of at most 64 bits as it is, anything else by hash and bytes."""
+    """Codes key columns: a single column of at most 64 bits by its value, anything else by hash and bytes."""
 
     def __init__(self, fields: Sequence[NestedField]) -> None:
         self._fields = tuple(fields)
@@ -54,7 +55,7 @@ class KeyCoding:
         self.is_exact = len(self._fields) == 1 and is_word(self._fields[0].type)
 
     def code(self, columns: Sequence[pa.Array | pa.ChunkedArray]) -> CodedKeys:
-        """One column of n values per field, in the field's Arrow type."""
+        """The codes of n rows; there is one column per field, in the field's Arrow type."""
         if self.is_exact:
             words = key_column(self._fields[0].type, columns[0])
             assert isinstance(words, Words)
@@ -64,8 +65,10 @@ class KeyCoding:
 
 
 class DeletedKeys:
-    """Key -> rank of the newest delete (ranks are small integers, larger is newer). Frozen once built; threads may
-    share it."""
+    """Deleted keys with the rank of the newest delete of each.
+
+    Ranks are small integers; a larger one is newer. Immutable once built, so threads may share it.
+    """
 
     def __init__(self, codes: Array, ranks: Array, keys: Keys | None, null_rank: int) -> None:
         """`codes` ascending (n,) uint64, `ranks` (n,) int32, `keys` their keys where codes are hashes."""
@@ -78,6 +81,7 @@ class DeletedKeys:
 
     @property
     def nbytes(self) -> int:
+        """Memory that the structure takes, in bytes."""
         data = 0 if self._keys is None or self._keys.data is None else self._keys.data.nbytes
         return int(self._codes.nbytes + self._ranks.nbytes + self._lookup.nbytes + data)
 
@@ -95,7 +99,10 @@ class DeletedKeys:
 
 
 class DeletedKeysBuilder:
-    """Merges the keys of delete files; holds each distinct key once, and a bounded number of rows beside them."""
+    """Merges the keys of delete files.
+
+    It holds each distinct key once, and a bounded number of further rows.
+    """
 
     def __init__(self) -> None:
         self._merged = _Entries(np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.int32), None)
@@ -104,7 +111,7 @@ class DeletedKeysBuilder:
         self._null_rank = NEVER
 
     def add(self, rows: CodedKeys, rank: int) -> None:
-        """Keys that the delete file of this rank names."""
+        """Add the keys of the delete file of this rank."""
         if not len(rows):
             return
         codes = rows.codes
@@ -118,6 +125,7 @@ class DeletedKeysBuilder:
             self._merge()
 
     def build(self) -> DeletedKeys:
+        """The merged keys of all files that were added."""
         self._merge()
         merged = self._merged
         return DeletedKeys(merged.codes, merged.ranks, merged.keys, self._null_rank)
@@ -146,7 +154,10 @@ def _joined(parts: Sequence[_Entries]) -> _Entries:
 
 
 def _newest_of_each(entries: _Entries) -> _Entries:
-    """Sorted by code; of entries with one key the newest. Keys whose hashes collide may stay several times."""
+    """Entries sorted by code, with the newest of each key.
+
+    Keys whose hashes collide may occur several times.
+    """
     codes, ranks = entries.codes, entries.ranks
     if not len(codes):
         return entries
@@ -167,7 +178,10 @@ def _newest_of_each(entries: _Entries) -> _Entries:
 
 
 def _packed(codes: Array, ranks: Array) -> _Entries | None:
-    """The same by sorting single words, code and rank side by side, where the range of the codes leaves room."""
+    """As `_newest_of_each`, by sorting single words that hold code and rank.
+
+    Only where the range of the codes leaves space for the rank.
+    """
     lowest = codes.min()
     bits = int(ranks.max()).bit_length()
     if int(codes.max() - lowest).bit_length() + bits > _WORD_BITS:
@@ -183,7 +197,7 @@ def _packed(codes: Array, ranks: Array) -> _Entries | None:
 
 
 def merged_keys(parts: Iterable[tuple[CodedKeys, int]]) -> DeletedKeys:
-    """The structure for (keys, rank) pairs in any order."""
+    """The deleted keys of (keys, rank) pairs in any order."""
     builder = DeletedKeysBuilder()
     for rows, rank in parts:
         builder.add(rows, rank)

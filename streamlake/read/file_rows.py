@@ -1,8 +1,8 @@
-"""The live, matching rows of one data file, as the columns that the scan returns.
+"""Reads the live, matching rows of one data file, as the columns that the scan returns.
 
-reader (row groups pruned, filter applied) -> minus deleted rows -> output columns. Columns that only the filter or an
-equality delete looks at are read along and left out at the end. A Parquet file with deletes goes by `live_rows`,
-which leaves alone what no live row needs.
+The flow: reader (row groups pruned, filter applied), minus deleted rows, then output columns. Columns that
+only the filter or an equality delete needs are read too and dropped at the end. A Parquet file with deletes
+goes through `live_rows`, which skips what no live row needs.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamlake.formats.lineage_columns import ROW_POSITION, RowLineage
-from streamlake.formats.name_mapping import NameMapping
+from streamlake.formats.columns.lineage_columns import ROW_POSITION, RowLineage
+from streamlake.formats.columns.name_mapping import NameMapping
+from streamlake.formats.parquet.row_groups import RowGroups
 from streamlake.formats.readers import read_data_file
-from streamlake.formats.row_groups import RowGroups
 from streamlake.read.arrow_filter import to_arrow_filter
 from streamlake.read.column_selection import ColumnSelection
 from streamlake.read.deletes import DeleteReader
 from streamlake.read.live_rows import LiveRows
 from streamlake.read.metadata_columns import SPEC_ID
 from streamlake.read.planning import FileScanTask
-from streamlake.spec.evaluators import file_may_match
-from streamlake.spec.expressions import TRUE
-from streamlake.spec.schema import Schema
+from streamlake.spec.expressions.evaluators import file_may_match
+from streamlake.spec.expressions.expressions import TRUE
+from streamlake.spec.types.schema import Schema
 from streamlake.storage.file_io import FileIO
 
 _FEW_ROWS = 8
@@ -34,7 +34,7 @@ _FEW_ROWS = 8
 
 @dataclass(frozen=True)
 class FileRows:
-    """Reads the tasks of one scan. Threads may share it."""
+    """Reads the tasks of one scan. Thread-safe."""
 
     io: FileIO
     selection: ColumnSelection
@@ -43,13 +43,15 @@ class FileRows:
     batch_size: int
 
     def read(self, task: FileScanTask) -> Iterator[pa.RecordBatch]:
-        """Output batches, none of them empty."""
+        """The output batches, none of them empty."""
         for batch in _gathered(self._live(task), self.batch_size):
             yield self._output(batch, task)
 
     def count(self, task: FileScanTask) -> int:
-        """How many rows `read` would return, without making the output, and without reading the data file where
-        positions alone decide."""
+        """The number of rows that `read` would return, without making the output.
+
+        The data file is not read where positions alone decide.
+        """
         if task.residual == TRUE and not task.equality_deletes:
             # Position delete files may name a row that the file does not have.
             positions = self.deletes.deleted_positions(task)
@@ -103,7 +105,7 @@ class FileRows:
         keys = self.deletes.key_columns(task.equality_deletes)
         schema = self.selection.read_schema(task.residual, keys)
         reserved = [part for part in self.selection.metadata_columns if part != SPEC_ID]
-        # Rows need at least one column to be counted by.
+        # Rows are counted by a column, so at least one is needed.
         if ROW_POSITION not in reserved and (with_positions or not (schema.fields or reserved)):
             reserved.append(ROW_POSITION)
         return replace(schema, fields=schema.fields + tuple(reserved))
@@ -119,7 +121,7 @@ class FileRows:
 
 
 def _gathered(batches: Iterator[pa.RecordBatch], batch_size: int) -> Iterator[pa.RecordBatch]:
-    """The same rows; what deletes have left only few rows of comes together in larger batches."""
+    """The same rows, where small batches left by deletes are combined into larger ones."""
     few: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
@@ -146,7 +148,7 @@ def _row_group_filter(task: FileScanTask) -> partial[bool] | None:
 
 
 def _narrowed(array: pa.Array, type_: pa.DataType) -> pa.Array:
-    """A struct without the parts that only the filter or a delete looked at."""
+    """A struct without the fields that only the filter or a delete needs."""
     if array.type.equals(type_):
         return array
     if not pa.types.is_struct(type_):

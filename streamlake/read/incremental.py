@@ -1,8 +1,9 @@
-"""Rows appended between two snapshots (from exclusive, to inclusive).
+"""Incremental scan: rows appended between two snapshots (from exclusive, to inclusive).
 
-Only files that append snapshots added are read, once each. Snapshots that compact (`replace`) change no rows and are
-passed over. An `overwrite` or `delete` snapshot in between removed or changed rows, which an append scan cannot tell:
-it is an error unless it is told to skip them, as Iceberg's incremental append scan does without asking.
+Only files added by append snapshots are read, once each. Snapshots that compact (`replace`) change no rows
+and are skipped. An `overwrite` or `delete` snapshot in between removed or changed rows, which an append scan
+cannot show. It is an error unless `skip_overwrites` is set; Iceberg's incremental append scan always skips
+them.
 """
 
 from __future__ import annotations
@@ -12,20 +13,21 @@ from collections.abc import Iterable, Iterator
 from streamlake.errors import FeatureUnsupportedError, InvalidOptionError
 from streamlake.read.planning import FileScanTask, ScanPlanner, read_manifests
 from streamlake.read.scan import Filter, Scan
-from streamlake.spec.expressions import TRUE
-from streamlake.spec.manifest import EntryStatus, ManifestContent, ManifestFile
-from streamlake.spec.snapshot import Snapshot
+from streamlake.spec.expressions.expressions import TRUE
+from streamlake.spec.metadata.manifest import EntryStatus, ManifestContent, ManifestFile
+from streamlake.spec.metadata.snapshot import Snapshot
 from streamlake.table.table import Table
 
 _HARMLESS = ("replace",)
 
 
 class IncrementalAppendScan(Scan):
-    """What was appended after `from_snapshot_id` (None: since the table's beginning) up to `to_snapshot_id` (None:
-    the current snapshot), read with the table's current schema.
+    """The rows appended after one snapshot up to another, read with the table's current schema.
 
-    Raises InvalidOptionError when a snapshot is unknown or the first is not an ancestor of the second, and
-    FeatureUnsupportedError when rows were overwritten or deleted in between, unless `skip_overwrites`.
+    The range is `from_snapshot_id` (None: since the table's beginning) to `to_snapshot_id` (None: the current
+    snapshot). Raises InvalidOptionError when a snapshot is unknown or the first is not an ancestor of the
+    second, and FeatureUnsupportedError when rows were overwritten or deleted in between, unless
+    `skip_overwrites`.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class IncrementalAppendScan(Scan):
         self.snapshots = tuple(_appends_between(table, from_snapshot_id, to_snapshot_id, skip_overwrites))
 
     def plan_files(self) -> Iterator[FileScanTask]:
+        """The added files to read, oldest snapshot first."""
         planner = ScanPlanner(self.table.io, self.table.specs, self._bound)
         ids = {snapshot.snapshot_id for snapshot in self.snapshots}
         manifests = [manifest for manifest in self._manifests(ids) if planner.may_match(manifest)]
@@ -55,7 +58,7 @@ class IncrementalAppendScan(Scan):
                         yield task
 
     def _manifests(self, ids: set[int]) -> Iterator[ManifestFile]:
-        """Data manifests that one of the snapshots added, oldest snapshot first, each once."""
+        """Data manifests added by one of the snapshots, oldest snapshot first, each once."""
         seen: set[str] = set()
         for snapshot in self.snapshots:
             for manifest in self.table.manifests(snapshot):
@@ -69,7 +72,7 @@ class IncrementalAppendScan(Scan):
 def _appends_between(
     table: Table, from_id: int | None, to_id: int | None, skip_overwrites: bool
 ) -> Iterator[Snapshot]:
-    """Append snapshots after `from_id` up to `to_id`, oldest first."""
+    """The append snapshots after `from_id` up to `to_id`, oldest first."""
     end = table.snapshot_by(snapshot_id=to_id)
     if end is None or end.snapshot_id == from_id:
         if end is None and from_id is not None:
@@ -87,19 +90,21 @@ def _appends_between(
     if oldest_parent != from_id:
         if from_id is None:
             raise InvalidOptionError(
-                f"table {table.name}: the first snapshots before {end.snapshot_id} have expired, so what was appended "
-                f"since the beginning is not known; start at from_snapshot_id={oldest_parent}, or scan the table"
+                f"table {table.name}: the first snapshots before {end.snapshot_id} have expired, so what was "
+                f"appended since the beginning is not known; start at from_snapshot_id={oldest_parent}, or "
+                "scan the table"
             )
         raise InvalidOptionError(
-            f"table {table.name}: snapshot {from_id} is not an ancestor of snapshot {end.snapshot_id} (or the snapshots "
-            f"between them have expired); `streamlake inspect {table.location} history` shows the lineage"
+            f"table {table.name}: snapshot {from_id} is not an ancestor of snapshot {end.snapshot_id} (or "
+            f"the snapshots between them have expired); `streamlake inspect {table.location} history` shows "
+            "the lineage"
         )
     for snapshot in reversed(path):
         if snapshot.operation == "append":
             yield snapshot
         elif snapshot.operation not in _HARMLESS and not skip_overwrites:
             raise FeatureUnsupportedError(
-                f"table {table.name}: snapshot {snapshot.snapshot_id} is an {snapshot.operation!r}, and an incremental "
-                "append scan shows appended rows only; scan up to the snapshot before it, scan the table as a whole, "
-                "or pass skip_overwrites=True to leave such snapshots out"
+                f"table {table.name}: snapshot {snapshot.snapshot_id} is an {snapshot.operation!r}, and an "
+                "incremental append scan shows appended rows only; scan up to the snapshot before it, scan "
+                "the table as a whole, or pass skip_overwrites=True to leave such snapshots out"
             )

@@ -1,8 +1,8 @@
-"""The live, matching rows of a Parquet file with deletes, row group by row group.
+"""Reads the live, matching rows of a Parquet file with deletes, row group by row group.
 
-Deleted positions are known before anything is read. Then come the columns that the filter and the equality deletes
-look at, and the other columns only of row groups in which a row is left. Invariant: at most one row group's first
-columns, of its live rows, are held.
+Deleted positions are known before anything is read. Then the columns of the filter and of the equality
+deletes are read, and the other columns only for row groups in which a row is left. Invariant: at most one row
+group's first columns, of its live rows, are in memory.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamlake.formats.lineage_columns import ROW_POSITION
-from streamlake.formats.row_groups import RowGroup, RowGroups
+from streamlake.formats.columns.lineage_columns import ROW_POSITION
+from streamlake.formats.parquet.row_groups import RowGroup, RowGroups
 from streamlake.read.arrow_filter import to_arrow_filter
 from streamlake.read.deletes import DeletedRows
-from streamlake.spec.expressions import Expression, predicates
-from streamlake.spec.schema import Schema
+from streamlake.spec.expressions.expressions import Expression, predicates
+from streamlake.spec.types.schema import Schema
 
-Array = Any  # numpy arrays: numpy's own typing is not part of the required set-up
+Array = Any  # numpy arrays; numpy's type stubs are not required
 
 
 class LiveRows:
@@ -70,7 +70,7 @@ class LiveRows:
             yield pa.RecordBatch.from_arrays([columns[name] for name in self._names], names=self._names)
 
     def _tested(self, group: RowGroup, live: Array) -> Iterator[pa.RecordBatch]:
-        """The first columns of the rows that pass every test; `live` is changed to tell which they are."""
+        """The first columns of the rows that pass every test; `live` is updated to these rows."""
         if not self._tests:
             yield from self._file.batches(group, self._first, live)
             return

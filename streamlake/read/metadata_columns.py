@@ -1,9 +1,14 @@
-"""Columns that a scan adds to a row when they are asked for by name (spec: Reserved Field IDs, Row Lineage)."""
+"""Metadata columns that a scan adds to a row on request (spec: Reserved Field IDs, Row Lineage)."""
 
 from __future__ import annotations
 
-from streamlake.formats.lineage_columns import FILE_PATH, LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID, ROW_POSITION
-from streamlake.spec.types import IntegerType, NestedField
+from streamlake.formats.columns.lineage_columns import (
+    FILE_PATH,
+    LAST_UPDATED_SEQUENCE_NUMBER,
+    ROW_ID,
+    ROW_POSITION,
+)
+from streamlake.spec.types.data_types import IntegerType, NestedField
 
 SPEC_ID = NestedField(2147483643, "_spec_id", IntegerType(), required=True)
 LINEAGE = (ROW_ID, LAST_UPDATED_SEQUENCE_NUMBER)

@@ -1,8 +1,8 @@
-"""A table's metadata as rows: snapshots, history, refs, manifests, files, partitions.
+"""Metadata tables: snapshots, history, refs, manifests, files and partitions of a table as rows.
 
-Reads metadata and manifests, never data. Column names and meanings are those of Iceberg's metadata tables, so that
-the rows can be laid beside another engine's. Rows are plain dicts of natural Python values: times are datetimes,
-partitions are dicts of field name to value, bounds in `readable_metrics` are decoded.
+Reads metadata and manifests, never data. Column names and meanings are those of Iceberg's metadata tables, so
+that the rows can be compared with another engine's. Rows are plain dicts of natural Python values: times are
+datetimes, partitions are dicts of field name to value, bounds in `readable_metrics` are decoded.
 """
 
 from __future__ import annotations
@@ -11,24 +11,27 @@ from collections.abc import Iterator
 from typing import Any
 
 from streamlake.errors import FeatureUnsupportedError
-from streamlake.formats.manifests import read_manifest
+from streamlake.formats.manifests.manifests import read_manifest
 from streamlake.read.natural_values import instant, natural_value
-from streamlake.spec.data_file import DataFile, FileContent
-from streamlake.spec.manifest import FieldSummary, ManifestContent, ManifestEntry
-from streamlake.spec.partition_spec import PartitionSpec
-from streamlake.spec.schema import Schema
-from streamlake.spec.snapshot import Snapshot
-from streamlake.spec.table_metadata import TableMetadata
-from streamlake.spec.transforms import UnknownTransform, Void
-from streamlake.spec.types import IcebergType, NestedField, PrimitiveType
-from streamlake.spec.values import from_bytes
+from streamlake.spec.metadata.data_file import DataFile, FileContent
+from streamlake.spec.metadata.manifest import FieldSummary, ManifestContent, ManifestEntry
+from streamlake.spec.metadata.snapshot import Snapshot
+from streamlake.spec.metadata.table_metadata import TableMetadata
+from streamlake.spec.partitioning.partition_spec import PartitionSpec
+from streamlake.spec.partitioning.transforms import UnknownTransform, Void
+from streamlake.spec.types.data_types import IcebergType, NestedField, PrimitiveType
+from streamlake.spec.types.schema import Schema
+from streamlake.spec.types.values import from_bytes
 from streamlake.table.table import Table
 
 Row = dict[str, Any]
 
 
 def snapshot_rows(table: Table) -> list[Row]:
-    """One row per snapshot of the metadata, in its order. `summary` is without the operation, as Iceberg has it."""
+    """One row per snapshot of the metadata, in its order.
+
+    As in Iceberg, `summary` is without the operation.
+    """
     return [
         {
             "committed_at": instant(snapshot.timestamp_ms),
@@ -76,7 +79,10 @@ def ref_rows(table: Table) -> list[Row]:
 
 
 def manifest_rows(table: Table, snapshot: Snapshot | None) -> list[Row]:
-    """One row per manifest of a snapshot; the bounds of `partition_summaries` are texts as in partition paths."""
+    """One row per manifest of a snapshot.
+
+    The bounds of `partition_summaries` are texts as in partition paths.
+    """
     rows = []
     for manifest in table.manifests(snapshot):
         counts = (manifest.added_files_count, manifest.existing_files_count, manifest.deleted_files_count)
@@ -106,8 +112,11 @@ def manifest_rows(table: Table, snapshot: Snapshot | None) -> list[Row]:
 
 
 def file_rows(table: Table, snapshot: Snapshot | None) -> list[Row]:
-    """One row per live data and delete file of a snapshot. Column maps are keyed by field id; bounds are single-value
-    bytes (Appendix D) there and decoded in `readable_metrics`."""
+    """One row per live data and delete file of a snapshot.
+
+    Column maps are keyed by field id. Their bounds are single-value bytes (Appendix D); those in
+    `readable_metrics` are decoded.
+    """
     readable = _readable_columns(table.schema)
     partition_fields = union_partition_fields(table.metadata)
     return [
@@ -117,7 +126,10 @@ def file_rows(table: Table, snapshot: Snapshot | None) -> list[Row]:
 
 
 def partition_rows(table: Table, snapshot: Snapshot | None) -> list[Row]:
-    """One row per partition with live files, in the order of first sight; one row for an unpartitioned table."""
+    """One row per partition with live files, in the order of first occurrence.
+
+    An unpartitioned table has one row.
+    """
     metadata = table.metadata
     fields = union_partition_fields(metadata)
     rows: dict[tuple[Any, ...], Row] = {}
@@ -131,10 +143,10 @@ def partition_rows(table: Table, snapshot: Snapshot | None) -> list[Row]:
 
 
 def union_partition_fields(metadata: TableMetadata) -> tuple[NestedField, ...]:
-    """Every partition field that any spec has had, by field id, as far as its source column is still in the schema;
-    fields that are void in every spec are left out.
+    """Every partition field that any spec has had, by field id, if its source column is still in the schema.
 
-    Raises FeatureUnsupportedError for a transform whose result type is not known.
+    Fields that are void in every spec are left out. Raises FeatureUnsupportedError for a transform whose
+    result type is unknown.
     """
     found: dict[int, NestedField] = {}
     void: set[int] = set()
@@ -167,7 +179,7 @@ def _live_entries(
 
 
 def _key(partition: Row) -> tuple[Any, ...]:
-    """NaN equals NaN here, and -0.0 differs from 0.0, as in partition tuples."""
+    """A dict key in which NaN equals NaN, and -0.0 differs from 0.0, as in partition tuples."""
     return tuple(repr(value) if isinstance(value, float) else value for value in partition.values())
 
 
@@ -281,7 +293,7 @@ def _add_file(row: Row, file: DataFile) -> None:
 
 
 def _touch(row: Row, file: DataFile, snapshot: Snapshot | None) -> None:
-    """Remember the newest snapshot that changed the partition, as far as it has not been expired."""
+    """Record the newest snapshot that changed the partition, if it has not been expired."""
     if snapshot is None:
         return
     committed_at = instant(snapshot.timestamp_ms)

@@ -1,4 +1,4 @@
-"""Values of the specification's domain as Python's own: what people and JSON expect instead of micros and days."""
+"""Converts values of the specification's domain to Python's own types, as people and JSON expect them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from datetime import date, datetime, time, timedelta, timezone
 from typing import Any
 
-from streamlake.spec.types import (
+from streamlake.spec.types.data_types import (
     DateType,
     IcebergType,
     TimestampNsType,
@@ -15,13 +15,13 @@ from streamlake.spec.types import (
     TimestamptzType,
     TimeType,
 )
-from streamlake.spec.values import to_json_value
+from streamlake.spec.types.values import to_json_value
 
 EPOCH_UTC = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def natural_value(type_: IcebergType, value: Any) -> Any:
-    """`date`, `time`, `datetime` (aware for timestamptz) for the time types, anything else unchanged.
+    """The `date`, `time` or `datetime` (aware for timestamptz) of a time type; anything else unchanged.
 
     Nanoseconds, and years that Python's calendar does not have, stay as they are or become ISO texts.
     """
@@ -49,7 +49,10 @@ def instant(timestamp_ms: int) -> datetime:
 
 
 def json_ready(value: Any) -> Any:
-    """The value with everything that JSON lacks as text: times in ISO, bytes in hex, decimals and UUIDs as written."""
+    """The value with everything that JSON lacks as text.
+
+    Times are in ISO format, bytes in hex; decimals and UUIDs are written out.
+    """
     if isinstance(value, dict):
         return {str(key): json_ready(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -1,8 +1,9 @@
-"""From a snapshot to the files that a scan must read (spec: Scan Planning).
+"""Scan planning: from a snapshot to the files that a scan must read (spec: Scan Planning).
 
-manifest list -> manifests that may hold a match (partition summaries) -> files that may (partition, then metrics)
--> one `FileScanTask` each, with the part of the filter that is still open for that file. Invariant: a file that may
-hold a matching live row is always planned; a delete file that applies to it is always attached.
+The steps: manifest list -> manifests that may hold a match (partition summaries) -> files that may
+(partition, then metrics) -> one `FileScanTask` each, with the part of the filter that is still open for that
+file. Invariant: a file that may hold a matching live row is always planned; a delete file that applies to it
+is always attached.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, TypeVar
 
-from streamlake.formats.manifests import read_manifest
+from streamlake.formats.manifests.manifests import read_manifest
 from streamlake.read.delete_index import DeleteFileIndex, EqualityDeletes
-from streamlake.spec.data_file import DataFile, FileContent
-from streamlake.spec.evaluators import file_may_match, file_residual, manifest_may_match
-from streamlake.spec.expressions import FALSE, TRUE, Expression
-from streamlake.spec.manifest import ManifestContent, ManifestEntry, ManifestFile
-from streamlake.spec.partition_spec import PartitionSpec
-from streamlake.spec.projection import inclusive_projection, residual
+from streamlake.spec.expressions.evaluators import file_may_match, file_residual, manifest_may_match
+from streamlake.spec.expressions.expressions import FALSE, TRUE, Expression
+from streamlake.spec.expressions.projection import inclusive_projection, residual
+from streamlake.spec.metadata.data_file import DataFile, FileContent
+from streamlake.spec.metadata.manifest import ManifestContent, ManifestEntry, ManifestFile
+from streamlake.spec.partitioning.partition_spec import PartitionSpec
 from streamlake.storage.file_io import FileIO
 
 _READERS = 4
@@ -29,9 +30,12 @@ _Metric = TypeVar("_Metric", int, bytes)
 
 @dataclass(frozen=True)
 class FileScanTask:
-    """One data file to read. `residual` is the bound filter that its rows still have to pass; `sequence_number` is
-    the data sequence number of the file. `delete_files` are all that apply to it, `equality_deletes` the groups that
-    the equality deletes among them belong to (with older ones too, which do not apply)."""
+    """One data file to read, with the deletes that apply to it.
+
+    `residual` is the bound filter that its rows still have to pass; `sequence_number` is the data sequence
+    number of the file. `delete_files` are all that apply to it. `equality_deletes` are the groups that the
+    equality deletes among them belong to; a group also holds older ones, which do not apply.
+    """
 
     data_file: DataFile
     spec: PartitionSpec
@@ -42,8 +46,11 @@ class FileScanTask:
 
     @property
     def known_count(self) -> int | None:
-        """How many rows the scan takes from the file, where metadata says so: all are wanted, and nothing but a
-        deletion vector, whose entry tells its cardinality, deletes any."""
+        """The number of rows that the scan takes from the file, where metadata gives it; else None.
+
+        It does when all rows are wanted and at most a deletion vector, whose entry has its cardinality,
+        deletes some.
+        """
         if self.residual != TRUE:
             return None
         if not self.delete_files:
@@ -55,8 +62,10 @@ class FileScanTask:
 
 
 class ScanPlanner:
-    """Plans one bound filter over manifests; projections are made once per partition spec, residuals once per
-    partition."""
+    """Plans one bound filter over manifests.
+
+    Projections are made once per partition spec, residuals once per partition.
+    """
 
     def __init__(self, io: FileIO, specs: Mapping[int, PartitionSpec], bound: Expression) -> None:
         self._io = io
@@ -72,7 +81,7 @@ class ScanPlanner:
         if not data:
             return
         with_deletes = [manifest for manifest in kept if manifest.content == ManifestContent.DELETES]
-        # Delete files are told apart by the bounds of their file paths; data files by the filter's columns, if any.
+        # Delete files need the bounds of their file paths; data files those of the filter's columns.
         deletes = DeleteFileIndex(
             self._specs,
             filter(
@@ -105,7 +114,7 @@ class ScanPlanner:
         return self._residuals[key]
 
     def _may_delete_matches(self, entry: ManifestEntry) -> bool:
-        """False for equality deletes whose keys' metrics show that no matching row has such a key."""
+        """False for equality deletes whose key metrics show that no matching row has such a key."""
         file = entry.data_file
         if self._bound == TRUE or file.content != FileContent.EQUALITY_DELETES or not file.equality_ids:
             return True
@@ -121,7 +130,7 @@ class ScanPlanner:
         if self._bound == FALSE or not manifest.may_have_live_files:
             return False
         if manifest.partition_spec_id not in self._specs:
-            return True  # reading it raises the error that names it
+            return True  # reading the file raises the error that names it
         return manifest_may_match(self._projection(manifest.partition_spec_id), manifest)
 
 
@@ -134,7 +143,7 @@ def _with_deletes(task: FileScanTask, deletes: DeleteFileIndex) -> FileScanTask:
 
 
 def _of_keys(file: DataFile) -> DataFile:
-    """An equality delete file with the metrics of the columns that it compares; it may hold others of whole rows."""
+    """An equality delete file with the metrics of its key columns only; it may hold whole rows."""
     ids = set(file.equality_ids or ())
 
     def kept(values: dict[int, _Metric] | None) -> dict[int, _Metric] | None:

@@ -1,7 +1,7 @@
-"""Reading several files at once while their rows come out in order.
+"""Reads several files at once and returns their rows in order.
 
-Invariant: what waits to be taken is bounded (`workers` files of at most `buffered` batches each), nothing is reordered,
-and when the consumer stops early, or any file fails, every thread ends.
+Invariant: what waits to be taken is bounded (`workers` files of at most `buffered` batches each), nothing is
+reordered, and every thread ends when the consumer stops early or any file fails.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _POLL_SECONDS = 0.1
 
 
 class _End:
-    """End of one item's batches, with the error that ended them, if one did."""
+    """The end of one item's batches, with the error that ended them, if any."""
 
     def __init__(self, error: BaseException | None = None) -> None:
         self.error = error
@@ -41,7 +41,7 @@ class _Worker(Generic[Item, Batch]):
             for batch in self._read(self._item):
                 if not self._put(batch):
                     return
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001  raised where the batches are taken
             end = _End(error)
         self._put(end)
 
@@ -75,9 +75,9 @@ class _Worker(Generic[Item, Batch]):
 def in_order(
     items: Iterable[Item], read: Callable[[Item], Iterable[Batch]], *, workers: int, buffered: int = 4
 ) -> Iterator[Batch]:
-    """The batches of `read(item)` for every item, in the items' order; up to `workers` items are read at a time.
+    """The batches of `read(item)` for every item, in the items' order.
 
-    With one worker everything runs in the caller's thread.
+    Up to `workers` items are read at a time. With one worker everything runs in the caller's thread.
     """
     if workers <= 1:
         for item in items:

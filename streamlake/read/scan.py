@@ -1,4 +1,4 @@
-"""A scan of one snapshot: filter and columns are checked when it is made, files are read when rows are asked for.
+"""A scan of one snapshot: filter and columns are checked when it is made, files are read on demand.
 
     scan -> plan_files() -> FileScanTask per data file -> FileRows -> to_batches / to_arrow / count
 
@@ -16,19 +16,19 @@ from typing import Any
 import pyarrow as pa
 
 from streamlake.errors import InvalidOptionError
-from streamlake.formats.name_mapping import NAME_MAPPING_PROPERTY, NameMapping
+from streamlake.formats.columns.name_mapping import NAME_MAPPING_PROPERTY, NameMapping
 from streamlake.read.column_selection import ColumnSelection, select_columns
 from streamlake.read.deletes import DeleteReader
 from streamlake.read.file_rows import FileRows
 from streamlake.read.metadata_columns import LINEAGE
 from streamlake.read.planning import FileScanTask, ScanPlanner
 from streamlake.read.read_ahead import in_order
-from streamlake.spec.binding import bind
-from streamlake.spec.expressions import TRUE, Expression
-from streamlake.spec.manifest import ManifestContent
-from streamlake.spec.schema import Schema
-from streamlake.spec.snapshot import Snapshot
-from streamlake.spec.values import parse_timestamp
+from streamlake.spec.expressions.binding import bind
+from streamlake.spec.expressions.expressions import TRUE, Expression
+from streamlake.spec.metadata.manifest import ManifestContent
+from streamlake.spec.metadata.snapshot import Snapshot
+from streamlake.spec.types.schema import Schema
+from streamlake.spec.types.values import parse_timestamp
 from streamlake.storage.file_io import FileIO
 from streamlake.storage.local import LocalFileIO
 from streamlake.table.table import Table
@@ -40,7 +40,7 @@ Filter = str | Expression | None
 
 
 class Scan:
-    """What a table scan and an incremental scan have in common: a selection, a filter, and files to read."""
+    """Base of table scans and incremental scans: a selection, a filter, and files to read."""
 
     def __init__(self, table: Table, schema: Schema, filter: Filter, columns: Iterable[str] | None) -> None:
         self.table = table
@@ -53,8 +53,8 @@ class Scan:
             )
         if table.format_version < 3 and any(part in LINEAGE for part in self._selection.metadata_columns):
             raise InvalidOptionError(
-                f"table {table.name}: row lineage columns (_row_id, _last_updated_sequence_number) need format "
-                f"version 3; this table has {table.format_version}"
+                f"table {table.name}: row lineage columns (_row_id, _last_updated_sequence_number) need "
+                f"format version 3; this table has {table.format_version}"
             )
 
     @property
@@ -77,10 +77,10 @@ class Scan:
         raise NotImplementedError
 
     def to_batches(self, batch_size: int = DEFAULT_BATCH_SIZE) -> Iterator[pa.RecordBatch]:
-        """Matching rows as record batches of at most `batch_size` rows, in the order of the files.
+        """The matching rows as record batches of at most `batch_size` rows, in the order of the files.
 
-        Streams: a few files are read ahead, a few batches each, and no more is held. Closing the iterator early
-        ends the reading.
+        Streams: a few files are read ahead, a few batches each, and no more is held in memory. Closing the
+        iterator early ends the reading.
         """
         if batch_size < 1:
             raise InvalidOptionError(f"batch_size is at least 1, not {batch_size}")
@@ -88,19 +88,22 @@ class Scan:
         return in_order(self.plan_files(), rows.read, workers=_readers(self.table.io))
 
     def to_arrow(self) -> pa.Table:
-        """Matching rows as one table."""
+        """The matching rows as one Arrow table."""
         return pa.Table.from_batches(self.to_batches(), self.arrow_schema)
 
     def to_reader(self, batch_size: int = DEFAULT_BATCH_SIZE) -> pa.RecordBatchReader:
-        """Matching rows as an Arrow stream, which other libraries (DuckDB, polars) take as it is."""
+        """The matching rows as an Arrow stream, which other libraries (DuckDB, polars) accept."""
         return pa.RecordBatchReader.from_batches(self.arrow_schema, self.to_batches(batch_size))
 
     def to_polars(self) -> Any:
-        """Matching rows as a `polars.DataFrame`. Raises InvalidOptionError when polars is not installed."""
+        """The matching rows as a `polars.DataFrame`.
+
+        Raises InvalidOptionError when polars is not installed.
+        """
         return _library("polars", "to_polars()", "streamlake[fast]").from_arrow(self.to_arrow())
 
     def to_duckdb(self, connection: Any = None) -> Any:
-        """Matching rows as a relation of DuckDB: of `connection`, or of DuckDB's default one.
+        """The matching rows as a DuckDB relation of `connection`, or of DuckDB's default connection.
 
         Raises InvalidOptionError when duckdb is not installed.
         """
@@ -110,9 +113,9 @@ class Scan:
     def count(self) -> int:
         """The number of matching rows.
 
-        From metadata wherever that is exact: files without deletes, and files with a deletion vector, whose
-        cardinality the manifest tells. Position delete files are read without their data files; only for filters and
-        equality deletes are columns read, those that they look at.
+        It comes from metadata wherever that is exact: for files without deletes, and for files with a
+        deletion vector, whose cardinality the manifest records. Position delete files are read without their
+        data files. Columns are read only for filters and equality deletes, and only those that they need.
         """
         rows = self._rows(select_columns(self._schema, []), DEFAULT_BATCH_SIZE)
         known = 0
@@ -137,14 +140,14 @@ class Scan:
 
 
 class TableScan(Scan):
-    """Rows of one snapshot.
+    """The rows of one snapshot.
 
-    `filter`: text in the filter language or an expression; `columns`: names in output order, nested ones dotted,
-    metadata columns (`_file`, `_pos`, `_spec_id`, and `_row_id`, `_last_updated_sequence_number` of v3 tables) by
-    name. The snapshot is chosen by at most one of `snapshot_id`, `as_of` (epoch milliseconds, a datetime or ISO
-    text, UTC unless it says otherwise; by the snapshot log) and `ref` (branch or tag); without any, the current one.
-    Time travel by id, time or tag reads with the schema of that snapshot, a branch with the table's schema.
-    Raises InvalidOptionError for whatever does not exist or does not parse.
+    `filter`: text in the filter language or an expression; `columns`: names in output order, nested ones
+    dotted, metadata columns (`_file`, `_pos`, `_spec_id`, and `_row_id`, `_last_updated_sequence_number` of
+    v3 tables) by name. The snapshot is chosen by at most one of `snapshot_id`, `as_of` (epoch milliseconds, a
+    datetime or ISO text, UTC unless it says otherwise; by the snapshot log) and `ref` (branch or tag);
+    without any, the current one. Time travel by id, time or tag reads with the schema of that snapshot, a
+    branch with the table's schema. Raises InvalidOptionError for whatever does not exist or does not parse.
     """
 
     def __init__(
@@ -163,10 +166,15 @@ class TableScan(Scan):
         )
 
     def plan_files(self) -> Iterator[FileScanTask]:
+        """The files of the snapshot to read, in table order."""
         planner = ScanPlanner(self.table.io, self.table.specs, self._bound)
         return planner.tasks(self.table.manifests(self.snapshot))
 
     def count(self) -> int:
+        """The number of matching rows.
+
+        Without a filter and without delete files it comes from the manifest list alone.
+        """
         if self._bound == TRUE:
             manifests = [each for each in self.table.manifests(self.snapshot) if each.may_have_live_files]
             counts = [(each.added_rows_count, each.existing_rows_count) for each in manifests]
@@ -188,15 +196,19 @@ def _library(name: str, wanted_by: str, requirement: str) -> Any:
         return import_module(name)
     except ImportError as cause:
         raise InvalidOptionError(
-            f"{wanted_by} needs the package {name}, which cannot be imported ({cause}); "
-            f"`pip install '{requirement}'`, or take to_arrow() or to_reader()"
+            f"{wanted_by} needs the package {name}, which cannot be imported ({cause}); `pip install "
+            f"'{requirement}'`, or take to_arrow() or to_reader()"
         ) from cause
 
 
 def _schema_for(
     table: Table, snapshot: Snapshot | None, ref: str | None, snapshot_id: int | None, as_of_ms: int | None
 ) -> Schema:
-    """The snapshot's own schema for time travel by id, time or tag; the table's for a branch and for now."""
+    """The schema of a scan.
+
+    It is the snapshot's own for time travel by id, time or tag, and the table's for a branch and for the
+    current snapshot.
+    """
     if snapshot is None or snapshot.schema_id is None:
         return table.schema
     by_tag = ref is not None and ref in table.refs and table.refs[ref].type == "tag"
@@ -206,7 +218,7 @@ def _schema_for(
 
 
 def epoch_ms(moment: int | str | datetime | date) -> int:
-    """Milliseconds since 1970-01-01 UTC. Raises InvalidOptionError."""
+    """A time as milliseconds since 1970-01-01 UTC. Raises InvalidOptionError."""
     if isinstance(moment, int) and not isinstance(moment, bool):
         return moment
     if isinstance(moment, date) and not isinstance(moment, datetime):
@@ -222,5 +234,6 @@ def epoch_ms(moment: int | str | datetime | date) -> int:
         except (ValueError, OverflowError):
             pass
     raise InvalidOptionError(
-        f"as_of {moment!r} is not a time; give epoch milliseconds, a datetime, or text such as '2024-01-31T10:00:00Z'"
+        f"as_of {moment!r} is not a time; give epoch milliseconds, a datetime, or text such as "
+        "'2024-01-31T10:00:00Z'"
     )

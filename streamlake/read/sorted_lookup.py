@@ -1,8 +1,8 @@
-"""Finding many 64-bit numbers in a sorted array at once.
+"""Looks up many 64-bit numbers in a sorted array at once.
 
-A table over the leading bits of the array's range says where to look, so that a lookup costs a few steps through
-neighbouring entries. Where numbers crowd, binary search takes its place. Numbers that stand in the array several times
-are all found.
+A table over the leading bits of the array's range says where to search, so that a lookup takes a few steps
+through neighbouring entries. Where numbers are dense, binary search is used instead. Numbers that occur in
+the array several times are all found.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-Array = Any  # numpy arrays: numpy's own typing is not part of the required set-up
+Array = Any  # numpy arrays; numpy's type stubs are not required
 
 _CROWDED = 32
 _MOST_BITS = 26
@@ -32,12 +32,13 @@ class SortedLookup:
 
     @property
     def nbytes(self) -> int:
+        """Memory that the table takes beside the codes, in bytes."""
         return 0 if self._starts is None else int(self._starts.nbytes)
 
     def matches(self, asked: Array) -> Iterator[tuple[Array, Array]]:
-        """Pairs of index arrays (into `asked`, into the codes) of equal numbers, every pair of equals once.
+        """Pairs of index arrays (into `asked`, into the codes) of equal numbers; every equal pair comes once.
 
-        Within one pair of arrays no index of `asked` stands twice.
+        Within one pair of arrays no index of `asked` occurs twice.
         """
         if not len(self._codes):
             return
@@ -61,7 +62,7 @@ class SortedLookup:
             rows, at, stop = rows[left], at[left], stop[left]
 
     def _ranges(self, wanted: Array) -> tuple[Array, Array]:
-        """Where in the codes each number can stand: from, to."""
+        """Where in the codes each number can be: from, to."""
         if self._starts is None:
             order = np.argsort(wanted)
             at: Array = np.empty(len(wanted), dtype=np.int64)

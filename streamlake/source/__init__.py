@@ -1,1 +1,4 @@
-"""Kafka: offsets on the driver, raw record batches on the executors. The only room that knows Kafka."""
+"""Kafka source: offsets on the driver, raw record batches on the executors.
+
+Nothing else uses a Kafka client.
+"""

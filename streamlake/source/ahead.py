@@ -1,8 +1,8 @@
-"""Reading ahead: the next item is made while the present one is used.
+"""Read-ahead: the next item is made in a thread while the current one is used.
 
-The fetcher's chunks go through here, so that waiting for the broker and taking record batches apart overlap with decoding
-and writing. Invariant: the items are made, and their maker is closed, in one thread of their own; when the consumer stops
-for whatever reason, that thread ends too.
+The fetcher's chunks pass through here, so that waiting for the broker and parsing record batches overlap with
+decoding and writing. Invariant: the items are made, and their generator is closed, in one thread of their
+own. When the consumer stops for whatever reason, that thread ends too.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import TypeVar
 
 _Item = TypeVar("_Item")
 Stopped = Callable[[], bool]
-"""Tells the maker that nobody wants more; it shall then end at its next opportunity."""
+"""Whether no more items are wanted; the generator must then end at its next opportunity."""
 
 _LOOK_SECONDS = 0.1
 _END_SECONDS = 10.0
 
 
 def read_ahead(make: Callable[[Stopped], Generator[_Item, None, None]], waiting: int = 1) -> Iterator[_Item]:
-    """The items of `make`, of which up to `waiting` lie ready beside the one that is being made.
+    """The items of `make`; up to `waiting` items are kept ready beside the one being made.
 
-    What `make` raises is raised after the items before it.
+    An error of `make` is raised after the items before it.
     """
     ready: Queue[tuple[_Item | None, BaseException | None]] = Queue(waiting)
     stop = threading.Event()
@@ -42,7 +42,7 @@ def read_ahead(make: Callable[[Stopped], Generator[_Item, None, None]], waiting:
                     offer(item, None)
                     if stop.is_set():
                         return
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001  raised where the batches are taken
             offer(None, error)
         else:
             offer(None, _End())

@@ -1,7 +1,8 @@
-"""`kafka.*` options: Java's and librdkafka's names and text values turned into kafka-python's keywords.
+"""Kafka client options (`kafka.*`): Java's and librdkafka's names and text values as kafka-python's keywords.
 
-Only what reaches and secures the connection, and what tunes fetching, is passed through. What decides which records
-are read belongs to KafkaSource and is refused here, because it would break exactly-once.
+Only options that reach and secure the connection, and that tune fetching, are passed through. Options that
+decide which records are read belong to KafkaSource and are refused here, because they would break
+exactly-once.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ _TEXT = {
 }  # fmt: skip
 _FLAGS = {"ssl_check_hostname", "check_crcs", "enable_incremental_fetch_sessions"}
 _NUMBERS = {
-    "fetch_max_wait_ms", "fetch_min_bytes", "fetch_max_bytes", "max_partition_fetch_bytes", "request_timeout_ms",
+    "fetch_max_wait_ms", "fetch_min_bytes", "fetch_max_bytes", "max_partition_fetch_bytes",
+    "request_timeout_ms",
     "retry_backoff_ms", "reconnect_backoff_ms", "reconnect_backoff_max_ms", "connections_max_idle_ms",
     "max_in_flight_requests_per_connection", "receive_buffer_bytes", "send_buffer_bytes",
     "receive_message_max_bytes", "bootstrap_timeout_ms", "metadata_max_age_ms",
@@ -74,7 +76,8 @@ _JAAS_PAIR = re.compile(r'(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"')
 def client_options(options: Mapping[str, str]) -> dict[str, Any]:
     """kafka-python keywords for the entries of `options` that begin with "kafka.".
 
-    Raises InvalidOptionError for a name that is not known or not the user's to set, and for a value of a wrong form.
+    Raises InvalidOptionError for a name that is unknown or that the user may not set, and for an invalid
+    value.
     """
     parsed: dict[str, Any] = {}
     oauth: dict[str, Any] = {}
@@ -105,18 +108,19 @@ def client_options(options: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _token_provider(parsed: Mapping[str, Any], oauth: dict[str, Any]) -> dict[str, Any]:
-    """The keyword for what gives tokens to SASL/OAUTHBEARER, where that is the mechanism."""
+    """The keyword with the token provider for SASL/OAUTHBEARER, where that is the mechanism."""
     wanted = str(parsed.get("sasl_mechanism", "")).upper() == "OAUTHBEARER"
     if not wanted and not oauth:
         return {}
     if not wanted:
         raise InvalidOptionError(
-            "the kafka.sasl.oauthbearer.* options belong to kafka.sasl.mechanism=OAUTHBEARER: give that too, or leave them out"
+            "the kafka.sasl.oauthbearer.* options belong to kafka.sasl.mechanism=OAUTHBEARER: give that "
+            "too, or leave them out"
         )
     if "endpoint" not in oauth:
         raise InvalidOptionError(
-            "kafka.sasl.mechanism=OAUTHBEARER needs kafka.sasl.oauthbearer.token.endpoint.url, the address of the OAuth server's "
-            "tokens, or file:///PATH of a file with the token"
+            "kafka.sasl.mechanism=OAUTHBEARER needs kafka.sasl.oauthbearer.token.endpoint.url, the address "
+            "of the OAuth server's tokens, or file:///PATH of a file with the token"
         )
     method = oauth.pop("method", "oidc").lower()
     if method != "oidc":
@@ -141,8 +145,11 @@ def _typed(key: str, keyword: str, value: str) -> Any:
 
 
 def _jaas(text: str) -> dict[str, str]:
-    """User name and password of a JAAS line for PLAIN or SCRAM, as Java clients are configured with; or the client's id and
-    secret, and the scope, of one for OAUTHBEARER."""
+    """The settings in a JAAS line as Java clients have it.
+
+    For PLAIN and SCRAM these are user name and password; for OAUTHBEARER the client's id and secret, and the
+    scope.
+    """
     pairs = {name.lower(): value.replace('\\"', '"') for name, value in _JAAS_PAIR.findall(text)}
     if "clientid" in pairs and "clientsecret" in pairs:
         scope = {"scope": pairs["scope"]} if "scope" in pairs else {}

@@ -1,8 +1,9 @@
-"""What the driver asks the brokers: which partitions there are, and where their offsets begin and end.
+"""Metadata requests of the driver: which partitions exist, and where their offsets begin and end.
 
-Every question is one request per broker, through kafka-python's admin client. A broker that cannot be reached, or an
-answer that does not come in time, is a SourceError that names the servers; nothing is cached but the connection. While
-brokers answer, a partition whose leader is away is waited for as long as a first connection is.
+Every question is one request per broker, through kafka-python's admin client. A broker that cannot be
+reached, or an answer that does not come in time, is a SourceError that names the servers. Nothing is cached
+but the connection. While brokers answer, a partition without a reachable leader is waited for as long as a
+first connection is.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from kafka.protocol.consumer import IsolationLevel, OffsetSpec
 
 from streamlake import clock
 from streamlake.errors import SourceError
+from streamlake.source.bulk_batches import bulk_problem
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.source.oauth_tokens import token_problem
 from streamlake.source.offsets import Partition
@@ -38,14 +40,17 @@ _UNKNOWN_TOPIC = 3
 _TRANSIENT = frozenset({5, 6, 7, 9, 14, 15, 41, 72, 74, 75})
 _ATTEMPTS = 5
 _NO_LEADER = (LeaderNotAvailableError, NotLeaderForPartitionError, UnknownBrokerIdError)
-"""What the client says of a partition without a leader; the last one, as it takes -1 for the leader's id."""
+"""The client's errors for a partition without leader; the last because it takes -1 for the leader's id."""
 _LOOK_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
 class Topics:
-    """The partitions that the source reads now, the ids of their topics (where the broker has ids), and the topics
-    of the source's list that do not exist."""
+    """The topics that the source reads now.
+
+    Their partitions, their ids (where the broker has ids), and the topics of the source's list that do not
+    exist.
+    """
 
     partitions: tuple[Partition, ...]
     topic_ids: Mapping[str, str]
@@ -61,22 +66,22 @@ class Topics:
 
 
 class Cluster(Protocol):
-    """The questions of the planner; implemented by `KafkaCluster`, and by a double in tests."""
+    """The planner's questions; implemented by `KafkaCluster`, and by a double in tests."""
 
     def topics(self) -> Topics:
-        """The partitions of the source's topics."""
+        """The partitions of the source's topics. Raises SourceError, as all questions do."""
 
     def earliest(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        """First available offset of each; partitions that no longer exist are left out."""
+        """The first available offset of each; partitions that no longer exist are left out."""
 
     def latest(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """The offset after the last readable record of each; partitions that no longer exist are left out."""
 
     def at_time(self, partitions: Iterable[Partition], timestamp_ms: int) -> dict[Partition, int]:
-        """First offset whose record is not older than `timestamp_ms`; the latest where there is none."""
+        """The first offset whose record is not older than `timestamp_ms`; the latest where there is none."""
 
     def close(self) -> None:
-        """Give the connections back; safe to call twice."""
+        """Closes the connections; safe to call twice."""
 
 
 class KafkaCluster:
@@ -95,6 +100,7 @@ class KafkaCluster:
         self.close()
 
     def topics(self) -> Topics:
+        """See Cluster.topics."""
         names = self._source.topics
         if names is None:
             pattern = re.compile(self._source.topic_pattern or "")
@@ -115,25 +121,29 @@ class KafkaCluster:
         return Topics(partitions, ids, missing)
 
     def earliest(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """See Cluster.earliest."""
         return self._offsets(partitions, OffsetSpec.EARLIEST)
 
     def latest(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """See Cluster.latest."""
         return self._offsets(partitions, OffsetSpec.LATEST)
 
     def at_time(self, partitions: Iterable[Partition], timestamp_ms: int) -> dict[Partition, int]:
+        """See Cluster.at_time."""
         wanted = list(partitions)
         found = self._offsets(wanted, timestamp_ms)
         late = [part for part, offset in found.items() if offset < 0]
         return {**found, **self.latest(late)}
 
     def close(self) -> None:
+        """See Cluster.close."""
         admin, self._admin = self._admin, None
         if admin is not None:
             with contextlib.suppress(KafkaError, OSError):
                 admin.close()
 
     def _describe(self, names: tuple[str, ...]) -> dict[str, Any]:
-        """Topic name -> description; waits a little for topics that are just being made or moved."""
+        """Topic name -> description; waits a little for topics that are just being created or moved."""
         for attempt in range(_ATTEMPTS):
             topics = self._ask(lambda a: a.describe_topics(list(names)))
             codes = {topic["name"]: topic["error_code"] for topic in topics}
@@ -143,7 +153,8 @@ class KafkaCluster:
         for name, code in codes.items():
             if code not in (0, _UNKNOWN_TOPIC):
                 raise SourceError(
-                    f"Kafka at {self._source.bootstrap_servers} refuses to describe topic {name} (error code {code})"
+                    f"Kafka at {self._source.bootstrap_servers} refuses to describe topic {name} (error "
+                    f"code {code})"
                 )
         return {topic["name"]: topic for topic in topics if topic["error_code"] == 0}
 
@@ -172,26 +183,26 @@ class KafkaCluster:
                 yield name, part["partition_index"]
 
     def _ask(self, question: Callable[[KafkaAdminClient], _Answer]) -> _Answer:
-        """One question, asked again while the broker that knows the answer is away and others are not."""
+        """One question, repeated while the broker with the answer is away and others are not."""
         name = "bootstrap_timeout_ms"
-        patience = admin_arguments(self._source).get(name, KafkaAdminClient.DEFAULT_CONFIG[name]) / 1000
-        deadline = clock.monotonic() + patience
+        wait_seconds = admin_arguments(self._source).get(name, KafkaAdminClient.DEFAULT_CONFIG[name]) / 1000
+        deadline = clock.monotonic() + wait_seconds
         while True:
             try:
                 return self._ask_once(question)
             except _LeaderAway as away:
                 if clock.monotonic() > deadline:
                     raise SourceError(
-                        f"Kafka at {self._source.bootstrap_servers} answers, but for {patience:g} s not the leader of a "
-                        f"partition ({type(away.__cause__).__name__}: {away.__cause__}); bring its broker back, or wait "
-                        "longer with kafka.bootstrap.timeout.ms"
+                        f"Kafka at {self._source.bootstrap_servers} answers, but for {wait_seconds:g} s not "
+                        f"the leader of a partition ({type(away.__cause__).__name__}: {away.__cause__}); "
+                        "bring its broker back, or wait longer with kafka.bootstrap.timeout.ms"
                     ) from away.__cause__
                 clock.sleep(_LOOK_SECONDS)
 
     def _ask_once(self, question: Callable[[KafkaAdminClient], _Answer]) -> _Answer:
-        """One question; after a broken connection it is asked once more on a new one. Raises _LeaderAway.
+        """One question; after a broken connection it is repeated once on a new one. Raises _LeaderAway.
 
-        A connection that cannot be made has had its bootstrap time-out to try, and is not tried again.
+        A connection that cannot be established has already had its bootstrap timeout, and is not tried again.
         """
         for attempt in (1, 2):
             connected = self._admin is not None
@@ -199,12 +210,13 @@ class KafkaCluster:
                 if self._admin is None:
                     self._admin = KafkaAdminClient(**admin_arguments(self._source))
                     refuse_topic_creation(self._admin)
+                    bulk_problem()  # so that the driver's log has it at the start
                     connected = True
                 return question(self._admin)
             except UnknownTopicOrPartitionError:
                 raise
             except _NO_LEADER as error:
-                self.close()  # which forgets the brokers that it knew
+                self.close()  # this forgets the brokers that it knew
                 raise _LeaderAway from error
             except TopicAuthorizationFailedError as error:
                 raise SourceError(
@@ -216,20 +228,19 @@ class KafkaCluster:
                     raise _LeaderAway from error
                 if attempt == 2 or not connected or not getattr(error, "retriable", False):
                     raise SourceError(
-                        f"Kafka at {self._source.bootstrap_servers} cannot be asked: {type(error).__name__}: {error}"
-                        f"{token_problem(self._source.settings.client)}; "
-                        "check that the broker runs, that its advertised address can be reached from here, and the "
-                        "kafka.security options"
+                        f"Kafka at {self._source.bootstrap_servers} cannot be asked: {type(error).__name__}: "
+                        f"{error}{token_problem(self._source.settings.client)}; check that the broker runs, "
+                        "that its advertised address can be reached from here, and the kafka.security options"
                     ) from error
         raise AssertionError("unreachable")
 
 
 class _LeaderAway(Exception):
-    """Brokers answer, but not the one that leads a partition: it has none, or it is not to be reached. The cause says which."""
+    """Brokers answer, but a partition has no leader, or one that cannot be reached; the cause says which."""
 
 
 def admin_arguments(source: KafkaSource) -> dict[str, Any]:
-    """kafka-python keywords of an admin client for `source`: those of its client options that an admin client has."""
+    """kafka-python keywords of an admin client for `source`: the client options that it has."""
     given = {
         key: value for key, value in source.settings.client.items() if key in KafkaAdminClient.DEFAULT_CONFIG
     }

@@ -1,9 +1,10 @@
-"""Compressed record batches, expanded piece by piece: what they grow to is known to nobody before.
+"""Decompression of record batches, piece by piece, because their expanded size is unknown beforehand.
 
-Sits between the consumer, whose batches stay as the broker sent them, and `record_blocks`. A batch that stays small becomes one
-block; a larger one several, cut between its records, so that a task holds some of it at a time. Invariants: every record
-of the batch is in one of its blocks. One that is too large to be held is there with as many bytes of its value as show
-that it is, and a header that says it is cut: the decoder refuses it by its size, and what is kept of it is never taken for the whole.
+Stands between the consumer, whose batches stay as the broker sent them, and `record_blocks`. A batch that
+stays small becomes one block. A larger one becomes several, cut between its records, so that a task holds
+only some of it at a time. Invariants: every record of the batch is in one of its blocks. A record that is too
+large to be held is there with as many bytes of its value as show that, and with a header that marks it as
+cut. The decoder refuses it by its size, and what is stored of it is never taken for the whole.
 """
 
 from __future__ import annotations
@@ -22,26 +23,27 @@ from streamlake.records import CUT_HEADER
 from streamlake.source.record_blocks import RecordBlock
 
 BLOCK_BYTES = 64 << 20
-"""A batch that does not grow beyond is one block, as nearly all of them are."""
+"""A batch up to this size becomes one block, as nearly all do."""
 _PIECE = 1 << 20
 _SLICE = 1 << 16
 _LEAST = 1 << 12
 _FRAME_BYTES = 1 << 10
-"""What a record has around its key, value and headers, and more."""
+"""More than a record has beside its key, value and headers."""
 _LONGEST_KEY = 1 << 20
 _MOST_RATIO = {
     DefaultRecordBatch.CODEC_GZIP: 1_040,
     DefaultRecordBatch.CODEC_LZ4: 260,
     DefaultRecordBatch.CODEC_SNAPPY: 64,
 }
-"""No data grows by more. That of zstd may by far more."""
+"""The maximum expansion of each codec. zstd is missing: it may expand by far more."""
 _XERIAL_HEADER = 16
 
 
 def expanded_blocks(batch: DefaultRecordBatch, most: int) -> Iterator[RecordBlock]:
     """The records of a batch, in order; a record of more than `most` bytes may be cut.
 
-    Raises CorruptRecordError when the bytes are not what the batch says, UnsupportedCodecError where a library is missing.
+    Raises CorruptRecordError when the bytes are not what the batch announces, UnsupportedCodecError when a
+    library is missing.
     """
     packed = memoryview(batch._buffer)[batch._pos :]
     kind = batch.compression_type
@@ -71,7 +73,7 @@ def _block(batch: DefaultRecordBatch, count: int, payload: bytes | bytearray | m
 
 
 class _Cut:
-    """The walk through what a batch expands to, from record to record. `data` is the beginning of it, `pieces` the rest."""
+    """Walks through an expanded batch from record to record. `data` is its beginning, `pieces` the rest."""
 
     def __init__(
         self, batch: DefaultRecordBatch, data: bytearray, pieces: Iterator[bytes], most: int
@@ -84,7 +86,7 @@ class _Cut:
         self._count = 0
 
     def blocks(self) -> Iterator[RecordBlock]:
-        """Blocks of about BLOCK_BYTES, or of one larger record."""
+        """Blocks of about BLOCK_BYTES, or of one larger record. Raises CorruptRecordError."""
         seen = 0
         while self._has(1):
             length, body = self._length()
@@ -109,7 +111,7 @@ class _Cut:
             raise CorruptRecordError(f"the batch has {seen} records instead of {self._batch.records_count}")
 
     def _has(self, end: int) -> bool:
-        """Whether there are bytes up to the place behind the current record, after more were expanded."""
+        """Whether there are bytes up to `end`, after expanding more if needed."""
         wanted = max(end, self._at + 1)
         while len(self._data) < wanted:
             piece = next(self._pieces, None)
@@ -137,8 +139,10 @@ class _Cut:
         return block
 
     def _shortened(self, length: int, body: int) -> bytes:
-        """The record at the beginning of the data with one byte more of its value than it may have, and CUT_HEADER for its headers.
-        Where it is key or headers that are large, the value is what begins with the key."""
+        """The first record of the data with its value cut one byte above the maximum, and CUT_HEADER.
+
+        Where key or headers are too large, the value is the bytes from the key on.
+        """
         kept = self._most + 1 + 2 * _LONGEST_KEY
         if not self._has(body + min(length, kept)):
             raise CorruptRecordError("the batch ends within a record")
@@ -154,14 +158,14 @@ class _Cut:
             if size > self._most:
                 value = data[begin : begin + self._most + 1]
         else:
-            key = b"\x01"  # none
+            key = b"\x01"  # no key
         name, said = CUT_HEADER.encode(), f"{length} bytes".encode()
         header = _written(1) + _written(len(name)) + name + _written(len(said)) + said
         written = data[:fields] + key + _written(len(value)) + value + header
         return _written(len(written)) + written
 
     def _skip(self, count: int) -> None:
-        """Drop so many bytes, those that are not expanded yet among them."""
+        """Drops `count` bytes, including bytes that are not expanded yet."""
         while count > len(self._data):
             count -= len(self._data)
             piece = next(self._pieces, None)
@@ -172,7 +176,7 @@ class _Cut:
 
 
 def _varint(data: bytes | bytearray, at: int) -> tuple[int, int]:
-    """A number with a sign as Kafka writes it, and the place behind it."""
+    """A signed number in Kafka's encoding, and the position after it."""
     found = shift = 0
     while True:
         if at >= len(data) or shift > 63:
@@ -195,7 +199,7 @@ def _written(value: int) -> bytes:
 
 
 def _pieces(kind: int, packed: memoryview) -> Iterator[bytes]:
-    """What compressed data expands to, in order. Raises CorruptRecordError."""
+    """The expanded pieces of compressed data, in order. Raises CorruptRecordError."""
     whole: dict[int, Callable[[Any], bytes]] = {
         DefaultRecordBatch.CODEC_GZIP: codec.gzip_decode,
         DefaultRecordBatch.CODEC_LZ4: codec.lz4_decode,
@@ -213,7 +217,7 @@ def _pieces(kind: int, packed: memoryview) -> Iterator[bytes]:
         else:
             yield from in_pieces[kind](packed)
     except Exception as error:
-        # Each of the libraries has errors of its own.
+        # Each of the libraries has its own errors.
         raise CorruptRecordError(
             f"the batch cannot be uncompressed: {type(error).__name__}: {error}"
         ) from error
@@ -225,7 +229,7 @@ def _of_gzip(packed: memoryview) -> Iterator[bytes]:
         rest = packed[begin : begin + _SLICE].tobytes()
         while rest:
             if reader.eof:
-                # Another member; zeros may fill up what is behind the last.
+                # Another member; zeros may pad the end of the last one.
                 rest = rest.lstrip(b"\x00")
                 if not rest:
                     break
@@ -284,7 +288,7 @@ def _snappy_block(packed: memoryview) -> bytes:
 
 def _of_zstd(packed: memoryview) -> Iterator[bytes]:
     with codec.zstd.ZstdDecompressor().stream_reader(BytesIO(packed), read_across_frames=True) as reader:
-        # Each call makes a buffer of so many bytes, which is most of the work for a small batch.
+        # Each call allocates a buffer of this size, which is most of the work for a small batch.
         size = min(_PIECE, 8 * len(packed) + _LEAST)
         while piece := reader.read(size):
             yield piece

@@ -1,9 +1,10 @@
-"""One offset range -> raw record batches, on an executor.
+"""Fetcher on an executor: one offset range -> raw record batches.
 
-Called once per range and task attempt; calling it again reads the same records. Invariant: the end of a range is
-known by the consumer's position, never by counting: compaction, transaction markers and aborted transactions leave
-holes. Records below `start` and from `until` on are cut off. And records are of the topic that the range means: at the end
-of a range the broker is asked whether the topic of that name is still the same.
+Called once per range and task attempt; calling it again reads the same records. Invariant: the consumer's
+position decides where a range ends, never a count, because compaction, transaction markers and aborted
+transactions leave holes. Records below `start` and from `until` on are cut off. And records are of the topic
+that the range means: at the end of a range the broker is asked whether the topic of that name is still the
+same.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from streamlake import clock
 from streamlake.errors import DataLossError, SourceError
 from streamlake.records import RAW_RECORDS
 from streamlake.source.ahead import Stopped, read_ahead
-from streamlake.source.consumers import blocks_of, borrowed_consumer
+from streamlake.source.bulk_batches import blocks_of
+from streamlake.source.consumers import borrowed_consumer
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.source.offsets import OffsetRange
 from streamlake.source.record_blocks import RecordBlock, parse_blocks
@@ -53,10 +55,11 @@ def fetch_range(
 ) -> Iterator[pa.RecordBatch]:
     """The records of `piece` in offset order, in batches of about `chunk_records` rows of schema RAW_RECORDS.
 
-    "key" and "headers" are filled only when they are among `columns`. Of a larger range the next batch is fetched while the
-    caller is busy with the last one. Raises DataLossError when offsets of the range are gone, with their topic too (unless
-    fail-on-data-loss is false), and SourceError when nothing arrives for fetch-timeout-ms. That the topic was made anew may be
-    raised after the last batch: what is made of a range counts when all of it is read.
+    "key" and "headers" are filled only when they are among `columns`. Of a larger range, the next batch is
+    fetched while the caller works on the last one. Raises DataLossError when offsets of the range, or its
+    topic, are gone (unless fail-on-data-loss is false), and SourceError when nothing arrives for
+    fetch-timeout-ms. An error for a recreated topic may come after the last batch: use the result of a range
+    only after all of it is read.
     """
     if piece.size <= 0:
         return iter(())
@@ -76,7 +79,7 @@ def _chunks(
         rows = size = 0
         for start, blocks in _poll_blocks(source, consumer, piece, stopped):
             if start > piece.start:
-                # Records are gone; the batch that the log begins within still has some of them.
+                # Records are gone, but the batch in which the log now begins still holds some of the range.
                 yield from _batches(source, waiting, piece, columns)
                 waiting, rows, size = [], 0, 0
                 piece = replace(piece, start=start)
@@ -106,8 +109,11 @@ def _batches(
 def _poll_blocks(
     source: KafkaSource, consumer: KafkaConsumer, piece: OffsetRange, stopped: Stopped
 ) -> Iterator[tuple[int, Iterator[RecordBlock]]]:
-    """What arrives for the range, poll by poll, until the position has passed its end, or until `stopped`; and the offset
-    that the log has lost its records before, if it has."""
+    """For each poll, the offset that the range now begins with and the blocks that arrived.
+
+    Ends when the position has passed the range's end, or when `stopped`. The offset is the range's own start,
+    or a later one where the log has lost records.
+    """
     start = piece.start
     partition = TopicPartition(piece.topic, piece.partition)
     if not source.settings.fail_on_data_loss and _is_gone(source, consumer, piece):
@@ -126,7 +132,7 @@ def _poll_blocks(
         except KafkaError as error:
             if not error.retriable:
                 raise _failed(source, piece, position, error) from error
-            # A broker that is being restarted: nothing arrives, and for how long that may be is told below.
+            # A broker that is being restarted: nothing arrives. How long that may last is checked below.
             answer, reached = {}, None
             clock.sleep(_RETRY_SECONDS)
         records = answer.get(partition, ())
@@ -145,7 +151,7 @@ def _poll_blocks(
 
 
 def _expanded(source: KafkaSource, piece: OffsetRange, records: Sequence[Any]) -> Iterator[RecordBlock]:
-    """What the record batches of a poll hold, uncompressed one after the other."""
+    """The record batches of a poll, decompressed one after the other."""
     for record in records:
         try:
             yield from blocks_of(record, source.settings.max_record_bytes)
@@ -162,8 +168,11 @@ def _seek(consumer: KafkaConsumer, partition: TopicPartition, offset: int) -> No
 
 
 def _is_gone(source: KafkaSource, consumer: KafkaConsumer, piece: OffsetRange) -> bool:
-    """Whether the topic is gone for another one, whose records are not to be handed on in place of those. A broker may hear of
-    a topic later than the one that the driver has asked, so it is asked for a while."""
+    """Whether the topic was recreated, so that nothing of the range can be read.
+
+    Raises DataLossError by default. A broker may learn of a topic later than the broker that the driver
+    asked, so it is asked for a while.
+    """
     give_up_at = clock.monotonic() + _HEARS_SECONDS
     while True:
         try:
@@ -171,7 +180,7 @@ def _is_gone(source: KafkaSource, consumer: KafkaConsumer, piece: OffsetRange) -
         except KafkaError as error:
             if not error.retriable:
                 raise _failed(source, piece, piece.start, error) from error
-            return False  # it is asked again in the end
+            return False  # the topic is checked again at the end
         if not _is_another(piece, now):
             return False
         if clock.monotonic() > give_up_at:
@@ -189,7 +198,7 @@ def _nothing_came(source: KafkaSource, piece: OffsetRange, position: int) -> Sou
 
 
 def _checked(source: KafkaSource, consumer: KafkaConsumer, piece: OffsetRange, position: int) -> int:
-    """Before anything arrives, and while nothing does: is the topic still there, with its partition?"""
+    """The position, after a check that the topic and partition still exist; called while nothing arrives."""
     try:
         now = topic_now(consumer, TopicPartition(piece.topic, piece.partition))
     except KafkaError as error:
@@ -205,8 +214,11 @@ def _checked(source: KafkaSource, consumer: KafkaConsumer, piece: OffsetRange, p
 
 
 def _require_same_topic(source: KafkaSource, consumer: KafkaConsumer, piece: OffsetRange) -> None:
-    """After the last record: are they all of the topic that is meant? Raises DataLossError; SourceError where the records of
-    another one are simply not to count, because the next attempt leaves them out."""
+    """Checks after the last record that all were of the range's topic.
+
+    Raises DataLossError; or SourceError where it is enough to discard the other topic's records, because the
+    next attempt leaves them out.
+    """
     if not piece.topic_id:
         return
     partition = TopicPartition(piece.topic, piece.partition)
@@ -257,7 +269,7 @@ def _after_loss(
 
 
 def _tell_loss(source: KafkaSource, text: str) -> None:
-    """Raises DataLossError, unless records may be missing."""
+    """Raises DataLossError, or logs a warning where fail-on-data-loss is false."""
     if source.settings.fail_on_data_loss:
         raise DataLossError(f"{text}. {_GO_ON}")
     _LOG.warning("%s; going on, because fail-on-data-loss is false", text)
@@ -267,8 +279,8 @@ def _failed(source: KafkaSource, piece: OffsetRange, position: int, error: Kafka
     where = f"{piece} at offset {position} from Kafka at {source.bootstrap_servers}"
     if isinstance(error, UnsupportedCodecError):
         return SourceError(
-            f"cannot read {where}: {error}; on the executors run: "
-            "python -m pip install 'kafka-python[crc32c,lz4,snappy,zstd]'"
+            f"cannot read {where}: {error}; on the executors run: python -m pip install "
+            "'kafka-python[crc32c,lz4,snappy,zstd]'"
         )
     if isinstance(error, CorruptRecordError):
         return SourceError(

@@ -1,7 +1,7 @@
-"""A KafkaSource as flat text options, the way Spark carries them: `spark.readStream.format(...).option(...)`.
+"""KafkaSource as flat text options, the way Spark carries them: `spark.readStream.format(...).option(...)`.
 
-Invariant: `source_from_options(source_to_options(source))` is a source that reads the same. Option names are lower
-case, because Spark does not keep their case; what a client option's value is stays as it was given.
+Invariant: `source_from_options(source_to_options(source))` is a source that reads the same records. Option
+names are in lower case, because Spark does not keep their case; the values of client options stay unchanged.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 from streamlake.errors import InvalidOptionError
 from streamlake.source.kafka_source import FORMATS, KafkaSource
-from streamlake.spec.schema import Schema
-from streamlake.spec.type_json import schema_from_json, schema_to_json
+from streamlake.spec.types.schema import Schema
+from streamlake.spec.types.type_json import schema_from_json, schema_to_json
 
 _SERVERS = ("bootstrap-servers", "kafka.bootstrap.servers")
 _ARGUMENTS = (*_SERVERS, "topics", "topic-pattern", "schema", "format", "include")
@@ -27,7 +27,7 @@ _SPARK_NAMES = {
 
 
 def source_to_options(source: KafkaSource) -> dict[str, str]:
-    """Options that `source_from_options` makes the same source of."""
+    """The options from which `source_from_options` makes the same source."""
     flat = {"bootstrap-servers": str(source.bootstrap_servers), "format": source.format}
     if source.topics is not None:
         flat["topics"] = ",".join(source.topics)
@@ -41,7 +41,10 @@ def source_to_options(source: KafkaSource) -> dict[str, str]:
 
 
 def source_from_options(options: Mapping[str, str]) -> KafkaSource:
-    """Raises InvalidOptionError; the names of Spark's own Kafka source get the name that is meant here."""
+    """The source of these options; the names of Spark's own Kafka source are accepted too.
+
+    Raises InvalidOptionError.
+    """
     for name, meant in _SPARK_NAMES.items():
         if name in options:
             raise InvalidOptionError(f"unknown option '{name}'; here it is called '{meant}'")

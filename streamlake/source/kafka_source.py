@@ -1,6 +1,7 @@
-"""KafkaSource: which records to read, from where on, and what their rows look like. A value; it opens nothing.
+"""KafkaSource: which records to read, from which offset on, and what their rows look like.
 
-It travels from the user to the driver's planner and to the executors' fetchers, so it is frozen and pickles.
+A value, which opens no connection. It travels from the user to the driver's planner and to the executors'
+fetchers, so it is frozen and can be pickled.
 """
 
 from __future__ import annotations
@@ -15,14 +16,11 @@ from typing import Any
 import pyarrow as pa
 
 from streamlake.errors import InvalidOptionError, StreamlakeError
-from streamlake.formats.arrow_schema import schema_from_arrow
+from streamlake.formats.arrow.arrow_schema import schema_from_arrow
 from streamlake.options import shown, suggestion
 from streamlake.records import ROW_KIND, SEQUENCE
 from streamlake.source.source_options import SourceOptions, parse_source_options
-from streamlake.spec.ddl import parse_ddl
-from streamlake.spec.schema import Schema, fresh_schema
-from streamlake.spec.spark_schema import schema_from_spark_json
-from streamlake.spec.types import (
+from streamlake.spec.types.data_types import (
     BinaryType,
     IntegerType,
     ListType,
@@ -32,6 +30,9 @@ from streamlake.spec.types import (
     StructType,
     TimestamptzType,
 )
+from streamlake.spec.types.ddl import parse_ddl
+from streamlake.spec.types.schema import Schema, fresh_schema
+from streamlake.spec.types.spark_schema import schema_from_spark_json
 
 ENVELOPES = (
     "debezium-json",
@@ -67,21 +68,21 @@ class KafkaSource:
     `bootstrap_servers` is "host:port,host:port" or a list. Exactly one of `topics` (a name or a list) and
     `topic_pattern` (a regular expression that the whole name must match) is given.
 
-    `schema` tells the columns of a JSON value: DDL text ("id long not null, name string"), a pyarrow or Spark schema;
-    None means that it is taken from the table where there is one, else from the Avro schema or the schema registry,
-    else inferred from the first records. `format` is "json"; "avro" with the schema in the option avro.schema;
-    "confluent-avro" and "confluent-json" for records in a schema registry's wire format; "raw" for the value as it
-    is (one binary column `value`); or one of ENVELOPES for a database's changes, whose rows also have the column ROW_KIND.
-    `include` adds columns from the record itself: key (binary), topic, partition, offset, timestamp (with time zone),
-    headers, and with an envelope sequence (its place in the database's log); the option `include-prefix` goes before
-    their names.
+    `schema` gives the columns of a JSON value: DDL text ("id long not null, name string"), or a pyarrow or
+    Spark schema. None means that it is taken from the table where there is one, else from the Avro schema or
+    the schema registry, else inferred from the first records. `format` is "json"; "avro" with the schema in
+    the option avro.schema; "confluent-avro" and "confluent-json" for records in a schema registry's wire
+    format; "raw" for the value as it is (one binary column `value`); or one of ENVELOPES for a database's
+    changes, whose rows also have the column ROW_KIND. `include` adds columns from the record itself: key
+    (binary), topic, partition, offset, timestamp (with time zone), headers, and with an envelope sequence
+    (its position in the database's log). The option `include-prefix` is put before their names.
 
-    `options`: starting-offsets (earliest, latest, timestamp, or JSON), starting-timestamp, max-offsets-per-trigger,
-    min-partitions, fail-on-data-loss, isolation-level, fetch-timeout-ms, partition-discovery-interval-ms,
-    inference-sample-size, json.*, avro.*, schema-registry.* and debezium.* for the decoder, and kafka.* for the client
-    (kafka.security.protocol, ...).
+    `options`: starting-offsets (earliest, latest, timestamp, or JSON), starting-timestamp,
+    max-offsets-per-trigger, min-partitions, fail-on-data-loss, isolation-level, fetch-timeout-ms,
+    partition-discovery-interval-ms, inference-sample-size, json.*, avro.*, schema-registry.* and debezium.*
+    for the decoder, and kafka.* for the client (kafka.security.protocol, ...).
 
-    Raises InvalidOptionError when something is unknown or contradicts itself; nothing is contacted.
+    Raises InvalidOptionError when something is unknown or contradictory. Contacts no server.
     """
 
     bootstrap_servers: str | Iterable[str]
@@ -112,25 +113,26 @@ class KafkaSource:
                 raise InvalidOptionError(f"KafkaSource: include holds '{name}'; {hint}")
         if SEQUENCE in self.include and not self.has_row_kinds:
             raise InvalidOptionError(
-                f"KafkaSource: include holds '{SEQUENCE}', which records of the format '{self.format}' do not have; the "
-                f"formats {', '.join(ENVELOPES)} do"
+                f"KafkaSource: include holds '{SEQUENCE}', which records of the format '{self.format}' do "
+                f"not have; the formats {', '.join(ENVELOPES)} do"
             )
         set_(self, "schema", self._value_schema())
         if self.settings.source_tables and not self.has_row_kinds:
             raise InvalidOptionError(
-                f"KafkaSource: source-tables is for changes, which name their tables, and records of the format '{self.format}' are "
-                f"none; the formats {', '.join(ENVELOPES)} are"
+                "KafkaSource: source-tables is for changes, which name their tables, and records of the "
+                f"format '{self.format}' are none; the formats {', '.join(ENVELOPES)} are"
             )
         if self.settings.partial_update and self.format == "raw":
             raise InvalidOptionError(
-                "KafkaSource: partial-update is for records with fields, which those of the format 'raw' are not"
+                "KafkaSource: partial-update is for records with fields, which those of the format 'raw' "
+                "are not"
             )
         if self.schema is not None:
             self._check_names(self.schema)
 
     @cached_property
     def settings(self) -> SourceOptions:
-        """The options, parsed."""
+        """The parsed options."""
         return parse_source_options(self.options)
 
     @property
@@ -140,7 +142,7 @@ class KafkaSource:
 
     @property
     def has_row_kinds(self) -> bool:
-        """Whether records are changes: then the rows say in the column ROW_KIND what each of them does."""
+        """Whether records are changes: then the column ROW_KIND of the rows says what each of them does."""
         return self.format in ENVELOPES
 
     @property
@@ -162,12 +164,15 @@ class KafkaSource:
 
     @property
     def metadata_columns(self) -> dict[str, str]:
-        """Included column name -> which part of the record it holds."""
+        """Included column name -> the part of the record that it holds."""
         return {f"{self.settings.include_prefix}{name}": name for name in self.include}
 
     def with_schema(self, schema: Any) -> KafkaSource:
-        """The same source with `schema` for its values; columns that do not come from these are taken out of it: those
-        that `include` provides, and the row kind of an envelope."""
+        """This source with `schema` for its values.
+
+        Columns that do not come from the values are taken out of it: those that `include` provides, and the
+        row kind of an envelope.
+        """
         known = _as_schema(schema)
         provided = {*self.metadata_columns, *([ROW_KIND] if self.has_row_kinds else [])}
         kept = tuple(part for part in known.fields if part.name not in provided)
@@ -189,7 +194,10 @@ class KafkaSource:
         topics = (
             f"topic_pattern={self.topic_pattern!r}" if self.topics is None else f"topics={list(self.topics)}"
         )
-        return f"KafkaSource(bootstrap_servers={self.bootstrap_servers!r}, {topics}, options={shown(self.options)})"
+        return (
+            f"KafkaSource(bootstrap_servers={self.bootstrap_servers!r}, {topics}, "
+            f"options={shown(self.options)})"
+        )
 
     def _check_topics(self) -> None:
         if (self.topics is None) == (self.topic_pattern is None):
@@ -217,12 +225,12 @@ class KafkaSource:
         taken = [name for name in self.metadata_columns if schema.find(name) is not None]
         if taken:
             raise InvalidOptionError(
-                f"KafkaSource: the schema and include both have the column '{taken[0]}'; "
-                "set the option include-prefix, for example to 'kafka_'"
+                f"KafkaSource: the schema and include both have the column '{taken[0]}'; set the option "
+                "include-prefix, for example to 'kafka_'"
             )
 
     def _metadata_fields(self, highest_id: int) -> tuple[NestedField, ...]:
-        # Ids only have to differ here: `table_schema` makes them anew.
+        # Ids only have to differ here: `table_schema` assigns new ones.
         fields = []
         for at, (column, name) in enumerate(self.metadata_columns.items()):
             type_ = _PART_TYPES[name]

@@ -1,7 +1,7 @@
-"""Tokens for SASL/OAUTHBEARER: asked of an OAuth server with a client's id and secret, or read from a file.
+"""Token provider for SASL/OAUTHBEARER: from an OAuth server with a client's id and secret, or from a file.
 
-Consumers and admin clients ask for one whenever they connect, on the driver and on the executors. Invariant: a token is
-used while it is good, and nothing that is shown or logged holds it or the secret.
+Consumers and admin clients request a token whenever they connect, on the driver and on the executors.
+Invariant: a token is used only while it is valid, and nothing that is shown or logged holds it or the secret.
 """
 
 from __future__ import annotations
@@ -33,18 +33,22 @@ _ASKED_AGAIN_SECONDS = 10.0
 _MOST_BYTES = 1 << 20
 _LIFETIME_SECONDS = 300.0
 _USED_SHARE = 0.8
-"""Of a token's lifetime: it is to be good still when the broker looks at it."""
+"""The share of a token's lifetime for which it is used, so that it is still valid when the broker checks it.
+"""
 _IN_THE_OPEN = "the secret for SASL/OAUTHBEARER is sent without TLS, where others can read it; use https"
 _lock = threading.Lock()
 _kept: dict[OAuthTokens, tuple[str, float, float]] = {}
 _problems: dict[OAuthTokens, str] = {}
-"""Why the last attempt gave no token: clients tell of a connection that was not made, and not of this."""
+"""Why the last attempt gave no token: clients report only that there is no connection, not this reason."""
 
 
 @dataclass(frozen=True, repr=False)
 class OAuthTokens(ShownFields, AbstractTokenProvider):  # type: ignore[misc]
-    """`endpoint` is the address of the OAuth server's tokens, for the grant of client credentials, or file:///PATH of a file
-    that holds the token and is renewed by somebody else. `more` are SASL extensions. Two that are equal share tokens."""
+    """Requests and caches tokens; two equal providers share their tokens.
+
+    `endpoint` is the address of the OAuth server's token endpoint, for the client credentials grant, or
+    file:///PATH of a file that holds the token and is renewed from outside. `more` are SASL extensions.
+    """
 
     endpoint: str
     client_id: str | None = None
@@ -59,16 +63,20 @@ class OAuthTokens(ShownFields, AbstractTokenProvider):  # type: ignore[misc]
             return
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InvalidOptionError(
-                "the Kafka option 'kafka.sasl.oauthbearer.token.endpoint.url' is no address like https://login/oauth2/token or "
-                "file:///run/secrets/token"
+                "the Kafka option 'kafka.sasl.oauthbearer.token.endpoint.url' is no address like "
+                "https://login/oauth2/token or file:///run/secrets/token"
             )
         if not self.client_id or not self.client_secret:
             raise InvalidOptionError(
-                "SASL/OAUTHBEARER needs kafka.sasl.oauthbearer.client.id and kafka.sasl.oauthbearer.client.secret"
+                "SASL/OAUTHBEARER needs kafka.sasl.oauthbearer.client.id and "
+                "kafka.sasl.oauthbearer.client.secret"
             )
 
     def token(self) -> str:
-        """See AbstractTokenProvider. Raises SaslAuthenticationFailedError when there is none."""
+        """The current token, see AbstractTokenProvider.
+
+        Raises SaslAuthenticationFailedError when there is none.
+        """
         try:
             token = self._token()
         except SaslAuthenticationFailedError as error:
@@ -102,11 +110,11 @@ class OAuthTokens(ShownFields, AbstractTokenProvider):  # type: ignore[misc]
             return token
 
     def extensions(self) -> dict[str, str]:
-        """See AbstractTokenProvider."""
+        """The SASL extensions, see AbstractTokenProvider."""
         return dict(self.more)
 
     def _asked(self) -> tuple[str, float]:
-        """A new token, and for how many seconds it is good."""
+        """A new token, and the seconds that it is valid."""
         problem = ""
         for attempt in range(_ATTEMPTS):
             if attempt:
@@ -122,7 +130,8 @@ class OAuthTokens(ShownFields, AbstractTokenProvider):  # type: ignore[misc]
                 problem = str(error.reason if isinstance(error, URLError) else error) or type(error).__name__
         host = urlsplit(self.endpoint).netloc.rpartition("@")[2]
         raise SaslAuthenticationFailedError(
-            f"{host} gave no token for SASL/OAUTHBEARER: {problem}; look at the kafka.sasl.oauthbearer.* options"
+            f"{host} gave no token for SASL/OAUTHBEARER: {problem}; look at the kafka.sasl.oauthbearer.* "
+            "options"
         )
 
     def _answer(self) -> bytes:
@@ -142,14 +151,14 @@ class OAuthTokens(ShownFields, AbstractTokenProvider):  # type: ignore[misc]
 
 
 def token_problem(client: Mapping[str, Any]) -> str:
-    """Why a client with these keywords was given no token, for the end of a message; else empty."""
+    """Why a client with these keywords got no token, as the end of a message; else empty."""
     tokens = client.get("sasl_oauth_token_provider")
     problem = _problems.get(tokens) if isinstance(tokens, OAuthTokens) else None
     return f" ({problem})" if problem else ""
 
 
 class _NoRedirects(HTTPRedirectHandler):
-    """The secret goes to the address that was given, and nowhere else."""
+    """Refuses redirects: the secret goes to the given address only."""
 
     def redirect_request(self, *_: Any) -> None:
         return None

@@ -1,13 +1,14 @@
-"""How far one query has come: the state between Spark's calls to a streaming source.
+"""Progress of one query: the state between Spark's calls to a streaming source.
 
-Spark asks for the latest offset per trigger (many times a second while idle), for the first offset whenever it plans
-the first micro-batch, again when that one is replayed, and for the ranges of each micro-batch. After a restart it asks
-first of all for the ranges between the checkpoint's last offset and itself, which tells where the query stood.
+Spark asks for the latest offset per trigger (many times a second while idle), for the first offset whenever
+it plans the first micro-batch, again when that one is replayed, and for the ranges of each micro-batch. After
+a restart it first asks for the ranges between the checkpoint's last offset and itself, which shows where the
+query stood.
 
-Spark's log holds where a micro-batch ends, and not where the first one starts. So the first offset is empty, always,
-and the end of the first micro-batch says in `first` where reading begins: a replay reads the same records, whatever
-`starting-offsets` would mean by then. Invariant: what `latest` returns never goes back, and is the same value while
-there is nothing new, so that no empty micro-batch runs.
+Spark's log holds where a micro-batch ends, and not where the first one starts. So the first offset is always
+empty, and the end of the first micro-batch says in `first` where reading begins. A replay then reads the same
+records, whatever `starting-offsets` would mean by then. Invariant: what `latest` returns never goes back, and
+is the same value while there is nothing new, so that no empty micro-batch runs.
 """
 
 from __future__ import annotations
@@ -23,9 +24,12 @@ _NOTHING = SourceOffsets({})
 
 
 class OffsetCursor:
-    """`start` is where a new checkpoint begins, when that was decided already; `known` is the last offset of the
-    checkpoint, when it is known; `target` is where the query shall end, None for never. While there is nothing new Kafka is
-    asked every `idle_seconds` at most."""
+    """The progress of one query.
+
+    `start` is where a new checkpoint begins, when that is decided already. `known` is the last offset of the
+    checkpoint, when it is known. `target` is where the query ends, None for never. While there is nothing
+    new, Kafka is asked once per `idle_seconds` at most.
+    """
 
     def __init__(
         self,
@@ -48,7 +52,10 @@ class OffsetCursor:
         return _NOTHING
 
     def latest(self) -> SourceOffsets:
-        """Where the next micro-batch ends; the last offset again when there is nothing new."""
+        """Where the next micro-batch ends; the last offset again when there is nothing new.
+
+        Raises SourceError.
+        """
         if self._known is None:
             self._known = self._first_end()
             return self._known
@@ -60,7 +67,7 @@ class OffsetCursor:
         return end
 
     def ranges(self, start: SourceOffsets, end: SourceOffsets) -> list[OffsetRange]:
-        """What the micro-batch between two offsets reads."""
+        """The ranges that the micro-batch between two offsets reads. Raises as OffsetPlanner.ranges."""
         if self._known is None:
             self._known = end
         return self._planner.ranges(start, end)

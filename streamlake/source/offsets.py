@@ -1,7 +1,8 @@
-"""Offsets as values: how far a stream has come, the ranges between two such points, and their JSON.
+"""Offsets as values: a stream's progress, the ranges between two such points, and their JSON.
 
-Spark writes the JSON into the checkpoint's offset log, so it is a format that outlives a release. Invariant: equal
-offsets have equal JSON (keys are sorted), because Spark tells by the text whether there is anything new.
+Spark writes the JSON into the checkpoint's offset log, so its format outlives a release. Invariant: equal
+offsets have equal JSON (keys are sorted), because Spark compares the text to see whether there is anything
+new.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ Partition = tuple[str, int]
 
 PartitionOffsets = Mapping[Partition, int]
 NO_TOPIC_ID = "00000000-0000-0000-0000-000000000000"
-"""The id of a topic in the answer of a broker that has none for it."""
+"""The id in a broker's answer for a topic without an id."""
 
 
 @dataclass(frozen=True)
 class OffsetRange:
     """Offsets `start` up to, not including, `until` of one topic partition. Holes are allowed (compaction).
 
-    `topic_id` is the id of the topic that is meant, which says whether one of that name is still the same; empty where
-    nobody knows it. Ranges are equal without it.
+    `topic_id` is the id of the topic that is meant, which shows whether a topic of that name is still the
+    same; empty where it is not known. It does not count for equality.
     """
 
     topic: str
@@ -38,6 +39,7 @@ class OffsetRange:
 
     @property
     def size(self) -> int:
+        """The number of offsets, which is the number of records where there are no holes."""
         return self.until - self.start
 
     def __str__(self) -> str:
@@ -46,11 +48,12 @@ class OffsetRange:
 
 @dataclass(frozen=True)
 class SourceOffsets:
-    """The next offset to read of every partition.
+    """The next offset to read of every partition. Immutable.
 
-    `positions` is that offset; `first` is where reading begins in a partition that the offsets before these do not
-    know (all of them in a first micro-batch; later those found while running, or of a topic made anew); `topic_ids` are the ids of the topics, where the broker has
-    them: another id under the same name is another topic. Never changed after it was made.
+    `positions` holds these offsets. `first` is where reading begins in a partition that the previous offsets
+    do not have: all partitions in a first micro-batch, later those found while running or of a recreated
+    topic. `topic_ids` are the ids of the topics, where the broker has ids: another id under the same name is
+    another topic.
     """
 
     positions: PartitionOffsets
@@ -58,7 +61,11 @@ class SourceOffsets:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON object that Spark keeps: {"offsets": {topic: {partition: offset}}, "first": ..., "topic-ids": ...}."""
+        """The JSON object that Spark stores.
+
+        {"offsets": {topic: {partition: offset}}, "first": ..., "topic-ids": ...}; the last two only if not
+        empty.
+        """
         value: dict[str, Any] = {"offsets": nest(self.positions)}
         if self.first:
             value["first"] = nest(self.first)
@@ -67,12 +74,12 @@ class SourceOffsets:
         return value
 
     def to_text(self) -> str:
-        """The text that Spark's offset log holds for `to_json()`."""
+        """The text of `to_json()` in Spark's offset log."""
         return json.dumps(self.to_json())
 
     @staticmethod
     def from_json(value: Any) -> SourceOffsets:
-        """Raises SourceError when `value` is not what `to_json` makes."""
+        """The offsets of a JSON object from `to_json`. Raises SourceError for any other value."""
         try:
             return SourceOffsets(
                 flatten(value["offsets"]),
@@ -86,7 +93,7 @@ class SourceOffsets:
             ) from error
 
     def reaches(self, target: SourceOffsets) -> bool:
-        """True when nothing up to `target` is left to read."""
+        """Whether nothing up to `target` is left to read."""
         return all(
             self.topic_ids.get(part[0]) == target.topic_ids.get(part[0])
             and self._has_passed(part, offset, begins_anew=part in target.first)
@@ -95,12 +102,13 @@ class SourceOffsets:
 
     def _has_passed(self, part: Partition, offset: int, *, begins_anew: bool) -> bool:
         position = self.positions.get(part, -1)
-        # Beyond the end of a log that begins anew: the position is one of the old log, and the new one is unread.
+        # Beyond the end of a log that begins again: the position is of the old log, and the new one is
+        # unread.
         return position == offset or (position > offset and not begins_anew)
 
 
 def nest(offsets: PartitionOffsets) -> dict[str, dict[str, int]]:
-    """{topic: {"0": offset}} in a fixed order."""
+    """{topic: {"0": offset}}, sorted by topic and partition."""
     nested: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         nested.setdefault(topic, {})[str(partition)] = offset
@@ -119,10 +127,11 @@ def flatten(nested: Mapping[str, Mapping[str, Any]]) -> dict[Partition, int]:
 
 
 def limited(start: PartitionOffsets, end: PartitionOffsets, limit: int | None) -> dict[Partition, int]:
-    """End offsets with at most `limit` offsets between `start` and them, shared in proportion to the backlogs.
+    """End offsets with at most `limit` offsets after `start`, shared in proportion to the backlogs.
 
-    `start` has every partition of `end`. Partitions with a backlog advance by at least one offset while the limit
-    allows, so that none starves behind a large neighbour; what rounding leaves over goes to the largest remainders.
+    `start` has every partition of `end`. Partitions with a backlog advance by at least one offset while the
+    limit allows it, so that none starves beside a large neighbour. What rounding leaves over goes to the
+    largest remainders.
     """
     backlog = {part: max(0, offset - start[part]) for part, offset in end.items()}
     total = sum(backlog.values())
@@ -141,7 +150,7 @@ def limited(start: PartitionOffsets, end: PartitionOffsets, limit: int | None) -
 
 
 def split(ranges: Iterable[OffsetRange], min_partitions: int | None) -> list[OffsetRange]:
-    """The ranges cut so that there are about `min_partitions` of them, large ones first; empty ones are left out."""
+    """The ranges cut into about `min_partitions` of them, large ones first; empty ranges are left out."""
     kept = [piece for piece in ranges if piece.size > 0]
     if not kept or min_partitions is None or len(kept) >= min_partitions:
         return kept
@@ -155,25 +164,27 @@ def split(ranges: Iterable[OffsetRange], min_partitions: int | None) -> list[Off
 
 
 def at_most(ranges: Sequence[OffsetRange], tasks: int) -> list[list[OffsetRange]]:
-    """The ranges in their order, in no more than so many groups of about the same number of records; fewer where there are fewer
-    ranges."""
+    """The ranges in their order, in at most `tasks` groups of about the same number of records.
+
+    There are fewer groups where there are fewer ranges.
+    """
     if len(ranges) <= tasks:
         return [[piece] for piece in ranges]
     total = max(sum(piece.size for piece in ranges), 1)
     groups: dict[int, list[OffsetRange]] = {}
     before = 0
     for piece in ranges:
-        # By its middle: a large range does not draw its neighbours into one task with it.
+        # The middle of a range decides: a large range does not draw its neighbours into its own task.
         groups.setdefault(min((2 * before + piece.size) * tasks // (2 * total), tasks - 1), []).append(piece)
         before += piece.size
     return list(groups.values())
 
 
 def grouped(ranges: Sequence[OffsetRange], tasks: int, worthwhile: int = 250_000) -> list[list[OffsetRange]]:
-    """The ranges in their order, in groups that are worth a task each: a task costs as much as some ten thousand records.
+    """The ranges in their order, in groups that each justify the cost of a task.
 
-    No more ranges than `tasks` stay alone; of more, neighbours share a task up to `worthwhile` records, but at least about
-    `tasks` groups are made.
+    A task costs as much as some ten thousand records. Up to `tasks` ranges each get their own task. Of more
+    ranges, neighbours share a task up to `worthwhile` records, but there are at least about `tasks` groups.
     """
     if len(ranges) <= tasks:
         return [[piece] for piece in ranges]
@@ -190,5 +201,5 @@ def grouped(ranges: Sequence[OffsetRange], tasks: int, worthwhile: int = 250_000
 
 
 def _known_ids(logged: Mapping[str, str]) -> dict[str, str]:
-    """The ids of topics in a log. What a broker without ids answers was once logged as one."""
+    """The topic ids in a log. A broker's answer without an id was once logged as an id."""
     return {topic: topic_id for topic, topic_id in logged.items() if topic_id != NO_TOPIC_ID}

@@ -1,8 +1,8 @@
-"""Which offsets the next micro-batch takes: the driver's part of the source, decided before any record is read.
+"""Offset planner: decides on the driver which offsets the next micro-batch reads, before any record is read.
 
-Called by the streaming source for each trigger: `initial` once per checkpoint, `latest` per trigger, `ranges` per
-micro-batch (again for a replay). Invariant: the ranges of a micro-batch are a function of its two offsets alone, so
-that a replay reads the same records; and where records between them are gone, that is an error, never silence.
+Called by the streaming source: `initial` once per checkpoint, `latest` per trigger, `ranges` per micro-batch
+(again for a replay). Invariant: the ranges of a micro-batch depend on its two offsets only, so that a replay
+reads the same records. Where records between them are gone, that is an error, never silent.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from streamlake.source.source_options import EARLIEST, LATEST
 
 _LOG = logging.getLogger(__name__)
 _PLAN_SECONDS = 1.0
-"""For how long the topics that the end of a micro-batch was planned with count when its ranges are."""
+"""How long the topics from planning a micro-batch's end are used for its ranges."""
 _WAYS_OUT = (
     "To go on without the missing records set fail-on-data-loss=false for this run; to start anew use a new "
     "checkpoint location and starting-offsets"
@@ -29,7 +29,7 @@ _WAYS_OUT = (
 
 
 class OffsetPlanner:
-    """Plans offsets for one query; remembers only when it last looked for new partitions."""
+    """Plans offsets for one query. Its only state is the topics found last, and when."""
 
     def __init__(self, source: KafkaSource, cluster: Cluster) -> None:
         self._source = source
@@ -56,16 +56,16 @@ class OffsetPlanner:
     def latest(self, known: SourceOffsets | None) -> SourceOffsets:
         """The end of everything that can be read now.
 
-        `known` is how far the query has come; None when nobody told (a source that was just restarted). Partitions
-        outside of it start at their earliest offset, which is kept in `first`. A partition of `known` that has
-        vanished keeps its position. Raises DataLossError where the log ends before `known`, was made anew, or lacks
-        a partition, unless fail-on-data-loss is false.
+        `known` is the query's progress; None when it is not known (a source that was just restarted).
+        Partitions outside of it start at their earliest offset, which is recorded in `first`. A partition of
+        `known` that has vanished keeps its position. Raises DataLossError where the log ends before `known`,
+        a topic was recreated, or a partition is gone, unless fail-on-data-loss is false.
         """
         topics = self._current_topics()
         ends = self._cluster.latest(topics.partitions)
         old = known.positions if known is not None else {}
         if known is not None and any(old.get(part) != end for part, end in ends.items()):
-            # There is news: make sure that it comes from the topics that the checkpoint means.
+            # There is something new: make sure that it comes from the topics that the checkpoint means.
             fresh = self._current_topics(within=0)
             if fresh != topics:
                 topics, ends = fresh, self._cluster.latest(fresh.partitions)
@@ -79,7 +79,7 @@ class OffsetPlanner:
         return SourceOffsets({**kept, **ends}, self._cluster.earliest(unknown), ids)
 
     def up_to(self, known: SourceOffsets, target: SourceOffsets) -> SourceOffsets:
-        """The end of the next micro-batch: `target`, or as far towards it as max-offsets-per-trigger allows."""
+        """The end of the next micro-batch: `target`, or as far as max-offsets-per-trigger allows."""
         starts = {part: _start(known, target, part) for part in target.positions}
         ends = limited(starts, target.positions, self._settings.max_offsets_per_trigger)
         if all(ends[part] == known.positions.get(part) for part in ends) and _same_ids(known, target):
@@ -92,8 +92,8 @@ class OffsetPlanner:
     def ranges(self, start: SourceOffsets, end: SourceOffsets) -> list[OffsetRange]:
         """The ranges to read between two offsets, cut for min-partitions.
 
-        Raises DataLossError when the beginning of one is no longer there, or its topic is another one by now, unless
-        fail-on-data-loss is false: then it is cut to what is left.
+        Raises DataLossError when the beginning of a range no longer exists, or its topic was recreated. Where
+        fail-on-data-loss is false, the range is cut to what is left.
         """
         self._check_known(start, end, end.positions)
         whole = [
@@ -109,8 +109,9 @@ class OffsetPlanner:
                 self._data_loss(f"{piece} cannot be read: the partition no longer exists")
             elif earliest > piece.start:
                 self._data_loss(
-                    f"{piece.topic}-{piece.partition}: offsets {piece.start} to {min(earliest, piece.until) - 1} "
-                    f"are no longer in Kafka (the first available is {earliest}); retention has removed them"
+                    f"{piece.topic}-{piece.partition}: offsets {piece.start} to "
+                    f"{min(earliest, piece.until) - 1} are no longer in Kafka (the first available is "
+                    f"{earliest}); retention has removed them"
                 )
                 if earliest < piece.until:
                     kept.append(replace(piece, start=earliest))
@@ -119,8 +120,11 @@ class OffsetPlanner:
         return split(kept, self._settings.min_partitions)
 
     def identified(self, due: Sequence[OffsetRange], logged: Mapping[str, str]) -> list[OffsetRange]:
-        """The ranges with the ids of their topics: their own, else those in `logged`, else what the broker says. Raises DataLossError when a
-        topic is another one by now, unless fail-on-data-loss is false: then its ranges are left out."""
+        """The ranges with the ids of their topics: their own, else those in `logged`, else the broker's.
+
+        Raises DataLossError when a topic was recreated. Where fail-on-data-loss is false, its ranges are left
+        out.
+        """
         if not due:
             return []
         now = self._current_topics(within=_PLAN_SECONDS).topic_ids
@@ -135,8 +139,7 @@ class OffsetPlanner:
         return [piece for piece in known if now.get(piece.topic, piece.topic_id) == piece.topic_id]
 
     def _current_topics(self, *, within: float | None = None) -> Topics:
-        """The topics as they are, looked up again when that is longer ago than `within` seconds (None: the interval of
-        looking for new partitions)."""
+        """The topics, requested again after `within` seconds (None: the interval of partition discovery)."""
         interval = self._settings.partition_discovery_interval_ms / 1000 if within is None else within
         if self._topics is None or clock.monotonic() - self._looked_at >= interval:
             self._topics = self._cluster.topics()
@@ -174,12 +177,12 @@ class OffsetPlanner:
         missing = [topic for topic in topics.missing if topic not in read]
         if missing:
             raise SourceError(
-                f"Kafka at {self._source.bootstrap_servers} has no topic {', '.join(missing)} (or this user may not "
-                "see it); create it or correct the name"
+                f"Kafka at {self._source.bootstrap_servers} has no topic {', '.join(missing)} (or this user "
+                "may not see it); create it or correct the name"
             )
 
     def _check_known(self, known: SourceOffsets, now: _Identified, ends: PartitionOffsets) -> None:
-        """Report what of `known` is gone: topics that were made anew, partitions that vanished, logs cut short."""
+        """Reports what of `known` is gone: recreated topics, vanished partitions, logs cut short."""
         remade = _remade(known, now)
         if remade:
             self._data_loss(_made_anew(sorted(remade), "since the last checkpoint"))
@@ -192,8 +195,8 @@ class OffsetPlanner:
                 )
             elif ends[part] < offset:
                 self._data_loss(
-                    f"{part[0]}-{part[1]} ends at offset {ends[part]}, before the checkpoint's offset {offset}: "
-                    "the topic was made anew, or its log was truncated"
+                    f"{part[0]}-{part[1]} ends at offset {ends[part]}, before the checkpoint's offset "
+                    f"{offset}: the topic was made anew, or its log was truncated"
                 )
 
     def _data_loss(self, what: str) -> None:
@@ -204,20 +207,20 @@ class OffsetPlanner:
 
 def _made_anew(topics: Iterable[str], since: str) -> str:
     return (
-        f"topic {', '.join(topics)} was deleted and made anew {since}: offsets of the old topic mean nothing in "
-        "the new one"
+        f"topic {', '.join(topics)} was deleted and made anew {since}: offsets of the old topic mean nothing "
+        "in the new one"
     )
 
 
 class _Identified(Protocol):
-    """Whatever knows the ids of topics: offsets, or what the broker answered."""
+    """Offsets or a broker's answer, which both have topic ids."""
 
     @property
     def topic_ids(self) -> Mapping[str, str]: ...
 
 
 def _remade(known: _Identified | None, now: _Identified) -> set[str]:
-    """Topics that have another id now than when `known` was written."""
+    """The topics with another id now than when `known` was written."""
     before = {} if known is None else known.topic_ids
     return {topic for topic, now_id in now.topic_ids.items() if before.get(topic, now_id) != now_id}
 
@@ -227,7 +230,7 @@ def _same_ids(known: SourceOffsets, target: SourceOffsets) -> bool:
 
 
 def _is_new(known: SourceOffsets, target: SourceOffsets, part: Partition) -> bool:
-    """True where `known` says nothing about the partition that `target` means."""
+    """Whether `known` has no position in the partition that `target` means."""
     return (
         part not in known.positions
         or part[0] in _remade(known, target)

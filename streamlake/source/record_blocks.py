@@ -1,9 +1,10 @@
-"""A Kafka record batch as one value, and many of them as one Arrow record batch, without a Python object per record.
+"""Parser of Kafka record batches into one Arrow record batch, without a Python object per record.
 
-Sits between the consumer, which hands over `RecordBlock`s, and the fetcher, which hands on Arrow. Kafka's record
-format (KIP-98, "Record" in the message format of version 2) is a chain of length-prefixed records. Where they begin is
-guessed for all at once and proved by the chain that they must make (records without headers end with a zero byte); only
-where that fails is the chain walked record by record. The fields are read for all records at once.
+Stands between the consumer, which hands over `RecordBlock`s, and the fetcher, which hands on Arrow. Kafka's
+record format (KIP-98, "Record" in the message format of version 2) is a chain of length-prefixed records.
+Where they begin is guessed for all at once, and proved by the chain that they must form (records without
+headers end with a zero byte). Only where that fails, the chain is walked record by record. The fields are
+read for all records at once.
 
 Invariant: every byte of a block belongs to exactly one of its records, or the block is refused as corrupt.
 """
@@ -18,13 +19,12 @@ import numpy as np
 import pyarrow as pa
 
 from streamlake.errors import SourceError
-from streamlake.formats.byte_slices import slices
+from streamlake.formats.arrow.byte_slices import slices
 from streamlake.records import HEADERS_TYPE, MAX_RECORD_BYTES, RAW_RECORDS
 
 _Array = Any
-_OPTIONAL_COLUMNS = ("key", "headers")
 _GUESSES = 64
-"""Zero bytes per record beyond which a payload is walked at once: values full of them."""
+"""Zero bytes per record above which a payload is walked without guessing: its values are full of zeros."""
 _STRIKES = 8
 
 
@@ -34,9 +34,9 @@ class _DamagedError(Exception):
 
 @dataclass(frozen=True)
 class RecordBlock:
-    """The records of one Kafka record batch, uncompressed but not yet parsed.
+    """The records of one Kafka record batch, decompressed but not yet parsed.
 
-    `first_timestamp_ms` is the base of the records' timestamp deltas; when `append_time_ms` is given, it is the
+    `first_timestamp_ms` is the base of the records' timestamp deltas. `append_time_ms`, when given, is the
     timestamp of all of them (LogAppendTime).
     """
 
@@ -58,9 +58,9 @@ def parse_blocks(
     columns: Collection[str] = RAW_RECORDS.names,
     most: int = MAX_RECORD_BYTES,
 ) -> pa.RecordBatch:
-    """All records of `blocks` as one batch of schema RAW_RECORDS; "key" and "headers" are null unless in `columns`. Where a key has
-    more than `most` bytes, all keys are there, so that a record is refused whatever is made of it.
+    """All records of `blocks` as one batch of RAW_RECORDS; "key" and "headers" are null unless in `columns`.
 
+    Where a key has more than `most` bytes, all keys are filled, so that the record is refused in any case.
     Raises SourceError, which names the topic partition and the first offset, when the bytes are not records.
     """
     blocks = [block for block in blocks if block.count]
@@ -139,11 +139,12 @@ def _parsed(
 
 
 def _guessed_chain(data: _Array, count: int, ends: _Array) -> _Array | None:
-    """Where each of `count` records begins, or None where that cannot be told without walking.
+    """Where each of `count` records begins, or None where that cannot be found without walking.
 
-    A record's last byte is its number of headers, and the byte after its length has no bit set. So a record may begin
-    after any zero whose successor is a length that leads to another such place. Of these guesses those that none leads
-    to are struck off until each leads to the next one: then they are the walk from the first byte on, all of it.
+    A record's last byte is its number of headers, and the byte after its length has no bit set. So a record
+    may begin after any zero whose successor is a length that leads to another such position. Guesses that no
+    other one leads to are dropped until each leads to the next one. Then they are the complete walk from the
+    first byte on.
     """
     zeros = data == 0
     if np.count_nonzero(zeros) > _GUESSES * count:
@@ -174,7 +175,7 @@ def _guessed_chain(data: _Array, count: int, ends: _Array) -> _Array | None:
 
 
 def _chain(payload: bytes, count: int) -> _Array:
-    """Where each of `count` records begins: the one walk that goes record by record."""
+    """Where each of `count` records begins, by walking from record to record."""
     begins: list[int] = []
     append = begins.append
     at = 0
@@ -200,7 +201,7 @@ def _chain(payload: bytes, count: int) -> _Array:
 
 
 def _varints(data: _Array, at: _Array) -> tuple[_Array, _Array]:
-    """Zigzag variable-length integers that start at `at`; their values and the places after them."""
+    """Zigzag variable-length integers that start at `at`; their values and the positions after them."""
     if not len(at):
         return at, at
     if int(at.max()) >= len(data):
@@ -218,7 +219,8 @@ def _varints(data: _Array, at: _Array) -> tuple[_Array, _Array]:
         at[more] += 1
         more = more[byte > 127]
         shift += 7
-    # Zigzag on the unsigned pattern: a negative `raw` is a value of 64 bits, so the shift must not keep its sign.
+    # Zigzag on the unsigned pattern: a negative `raw` is a 64-bit value, so the shift must not extend its
+    # sign.
     return (raw.view(np.uint64) >> np.uint64(1)).astype(np.int64) ^ -(raw & 1), at
 
 
@@ -235,7 +237,7 @@ def _timestamps(blocks: Sequence[RecordBlock], counts: _Array, delta: _Array) ->
 
 
 def _headers(data: _Array, buffer: pa.Buffer, at: _Array, count: _Array, stops: _Array) -> pa.Array:
-    """Header lists, read in rounds: the first header of every record that has one, then the second, ..."""
+    """Header lists, read in rounds: every record's first header, then the second ones, and so on."""
     at = at.copy()
     rounds: list[tuple[_Array, ...]] = []
     left = np.flatnonzero(count > 0)

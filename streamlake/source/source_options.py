@@ -1,4 +1,4 @@
-"""What a KafkaSource can be told beside where and what to read: parsed once, at the edge, from kebab-case text."""
+"""Options of a KafkaSource, parsed once from kebab-case text, where they enter."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from streamlake.source.offsets import Partition, flatten
 from streamlake.source.table_patterns import parse_table_patterns
 
 EARLIEST, LATEST = -2, -1
-"""In explicit starting offsets: the first offset there is, and the one after the last."""
+"""In explicit starting offsets: the first available offset, and the one after the last."""
 
 DECODE_PREFIXES = ("json.", "avro.", "schema-registry.", "debezium.", "record.")
 _WHERE = "KafkaSource"
@@ -41,13 +41,13 @@ _NAMES = (
 class SourceOptions(ShownFields):
     """Parsed options of a KafkaSource.
 
-    `starting_offsets` is "earliest", "latest", "timestamp" (then `starting_timestamp_ms` is given) or "explicit"
-    (then `explicit_offsets` is: {(topic, partition): offset}, -1 for the latest and -2 for the earliest).
-    `max_offsets_per_trigger` and `min_partitions` are None for no limit and one task per partition.
-    `source_tables`: the tables whose changes are taken, with wildcards; none: the one table that a topic has.
-    `partial_update`: a field that a record does not have keeps its value in the table.
-    `max_record_bytes`: a larger record may be handed on cut, larger than these still.
-    `client` holds kafka-python keywords, `decode` the entries that the decoder of the format reads.
+    `starting_offsets` is "earliest", "latest", "timestamp" (then `starting_timestamp_ms` is given) or
+    "explicit" (then `explicit_offsets` is: {(topic, partition): offset}, -1 for the latest and -2 for the
+    earliest). `max_offsets_per_trigger` and `min_partitions` are None for no limit and one task per
+    partition. `source_tables`: the tables whose changes are decoded, with wildcards; none: the one table that
+    a topic has. `partial_update`: a field that a record does not have keeps its value in the table.
+    `max_record_bytes`: a larger record may be handed on cut, but still longer than this. `client` holds
+    kafka-python keywords, `decode` the entries that the format's decoder reads.
     """
 
     starting_offsets: str = "earliest"
@@ -70,7 +70,10 @@ class SourceOptions(ShownFields):
 
 
 def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
-    """Raises InvalidOptionError for an unknown name (with the nearest known one) or a value of a wrong form."""
+    """The parsed options.
+
+    Raises InvalidOptionError for an unknown name (with the nearest known one) or an invalid value.
+    """
     own = {
         key: value
         for key, value in options.items()
@@ -113,7 +116,8 @@ def _start(options: Mapping[str, str]) -> tuple[str, int | None, dict[Partition,
         mode, explicit = (given or ("timestamp" if timestamp else "earliest")).lower(), {}
     if mode not in ("earliest", "latest", "timestamp", "explicit"):
         raise InvalidOptionError(
-            f"starting-offsets is '{given}'; it can be earliest, latest, timestamp (with starting-timestamp), or "
+            f"starting-offsets is '{given}'; it can be earliest, latest, timestamp (with "
+            f"starting-timestamp), or "
             'JSON like {"orders": {"0": 23, "1": -2}} (-2 earliest, -1 latest)'
         )
     if (mode == "timestamp") != (timestamp is not None):
@@ -146,7 +150,8 @@ def _timestamp_ms(text: str) -> int:
         moment = datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
     except ValueError as error:
         raise InvalidOptionError(
-            f"starting-timestamp is '{text}'; give milliseconds since 1970 or an ISO time like 2024-05-01T00:00:00Z"
+            f"starting-timestamp is '{text}'; give milliseconds since 1970 or an ISO time like "
+            "2024-05-01T00:00:00Z"
         ) from error
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=timezone.utc)

@@ -1,7 +1,8 @@
-"""The names of source tables that the option `source-tables` gives: parsed once, at the edge.
+"""Parser of the option `source-tables`: the names of source tables, parsed once, where they enter.
 
-A name is written as records have it: "database.table" or "database.schema.table", perhaps with the wildcards of `fnmatch`, and behind
-"server/" where only one of several servers is meant. Letters count as they are; a comma in a name is what "?" is for.
+A name is written as in records: "database.table" or "database.schema.table", perhaps with the wildcards of
+`fnmatch`, and after "server/" where only one of several servers is meant. Upper and lower case differ. Write
+"?" for a comma in a name.
 """
 
 from __future__ import annotations
@@ -15,19 +16,23 @@ _OPEN = re.compile(r"\[(?!.?[^\]]*\])")
 
 
 def parse_table_patterns(text: str) -> tuple[str, ...]:
-    """The names between the commas, each once. Raises InvalidOptionError for what no table is called, or where there is none."""
+    """The names between the commas, each once.
+
+    Raises InvalidOptionError for an invalid name, or without any name.
+    """
     found = tuple(dict.fromkeys(filter(None, map(str.strip, text.split(",")))))
     if not found:
         raise InvalidOptionError(
-            f"source-tables is '{text}', which names no table; give names such as shop.users or shop.public.orders_*, or leave it out "
-            "where each topic has one table"
+            f"source-tables is '{text}', which names no table; give names such as shop.users or "
+            "shop.public.orders_*, or leave it out where each topic has one table"
         )
     for name in found:
         why = _fault(name)
         if why:
             raise InvalidOptionError(
-                f"source-tables has '{name}', {why}; names are written as records have them, such as shop.users, "
-                "shop.public.orders_*, or server/shop.users where only one of several servers is meant"
+                f"source-tables has '{name}', {why}; names are written as records have them, such as "
+                "shop.users, shop.public.orders_*, or server/shop.users where only one of several servers is "
+                "meant"
             )
     return found
 

@@ -1,10 +1,11 @@
-"""Which topic a consumer reads: its id as the broker has it now, and no topic made by asking.
+"""Topic identity: the broker's current id of the topic that a consumer reads.
 
-Records are fetched by a topic's name, and a topic that was deleted and made anew has the same name. Asked is the broker that
-leads the partition, which also sent the records: it learns of a new topic before it opens the new log. So an id that is
-the same after the last fetch as before the first says that all records in between are of that topic.
+Asking never creates a topic. Records are fetched by a topic's name, and a topic that was deleted and
+recreated has the same name. The broker that leads the partition is asked, which also sent the records: it
+learns of a new topic before it opens the new log. So an id that is the same after the last fetch as before
+the first one proves that all records in between are of that topic.
 
-Builds on names that are private to kafka-python; where they are not as expected, nothing is read.
+Uses private names of kafka-python; where they are not as expected, nothing is read.
 """
 
 from __future__ import annotations
@@ -20,20 +21,26 @@ from kafka.protocol.metadata import MetadataRequest
 from streamlake.errors import SourceError
 from streamlake.source.offsets import NO_TOPIC_ID
 
+TESTED_CLIENTS = "kafka-python[crc32c,lz4,snappy,zstd]>=3.0,<3.1"
+"""As in the package's requirements: the versions whose private names are known."""
 _UNKNOWN_TOPIC = 3
 _TIMEOUT_MS = 5_000
 
 
 @dataclass(frozen=True)
 class TopicNow:
-    """`topic_id` is empty where the broker has no ids (before Kafka 2.8); a topic that is not there has no partitions."""
+    """A topic as its broker has it now.
+
+    `topic_id` is empty where the broker has no ids (before Kafka 2.8). A topic that does not exist has no
+    partitions.
+    """
 
     topic_id: str
     partitions: frozenset[int]
 
 
 def topic_now(consumer: KafkaConsumer, partition: TopicPartition) -> TopicNow:
-    """The topic of that name as its broker knows it now. Raises KafkaError when the broker does not answer."""
+    """The topic of that name as its broker has it now. Raises KafkaError when the broker does not answer."""
     client = consumer._client
     leader = client.cluster.leader_for_partition(partition)
     asked = client.send(None if leader in (None, -1) else leader, _question(partition.topic))
@@ -47,15 +54,16 @@ def topic_now(consumer: KafkaConsumer, partition: TopicPartition) -> TopicNow:
 
 
 def id_text(topic_id: Any) -> str:
-    """A topic's id as it is kept; empty where the broker has given none."""
+    """A topic's id as it is stored; empty where the broker gives none."""
     return "" if topic_id is None or str(topic_id) == NO_TOPIC_ID else str(topic_id)
 
 
 def refuse_topic_creation(client: Any) -> None:
-    """Make what asks for topics say that none is to be created: brokers with auto.create.topics.enable, Kafka's default,
-    create what they are asked for otherwise. kafka-python does not hand its own option on.
+    """Makes metadata requests say that no topic is to be created.
 
-    `client` is a consumer or an admin client. Raises SourceError where it cannot be told.
+    Otherwise, brokers with auto.create.topics.enable, Kafka's default, create the topics they are asked for.
+    kafka-python does not pass on its own option. `client` is a consumer or an admin client. Raises
+    SourceError where it cannot be set.
     """
     try:
         client._client.cluster.config["allow_auto_create_topics"] = False
@@ -68,11 +76,22 @@ def refuse_topic_creation(client: Any) -> None:
         raise not_known("it asks brokers to create the topics that it asks for")
 
 
+def require_topic_questions(consumer: Any) -> None:
+    """Raises SourceError where `topic_now` cannot ask through this consumer.
+
+    Without the answer, records of a recreated topic would be taken for those of the old one.
+    """
+    client = getattr(consumer, "_client", None)
+    manager, net = getattr(client, "_manager", None), getattr(client, "_net", None)
+    if not (hasattr(net, "run") and hasattr(manager, "wait_for") and hasattr(client, "send")):
+        raise not_known("its brokers cannot be asked for the ids of topics")
+
+
 def not_known(what: str) -> SourceError:
-    """The error for a version of kafka-python whose inner names are not those that this package uses."""
+    """The error for a version of kafka-python whose private names are not those that this package uses."""
     return SourceError(
-        f"kafka-python {client_version} is not a version that streamlake reads with: {what}. On the driver and the executors run: "
-        "python -m pip install 'kafka-python[crc32c,lz4,snappy,zstd]>=3.0,<3.1'"
+        f"kafka-python {client_version} is not a version that streamlake reads with: {what}. On the driver "
+        f"and the executors run: python -m pip install '{TESTED_CLIENTS}'"
     )
 
 

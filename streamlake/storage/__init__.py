@@ -1,1 +1,1 @@
-"""storage: bytes <-> paths. `FileIO` moves whole files, `TableLocations` knows every path that a table writes."""
+"""Storage access: `FileIO` reads and writes whole files, `TableLocations` knows all paths of a table."""

@@ -1,7 +1,7 @@
 """Object stores and HDFS through pyarrow.fs, configured by Iceberg's property names.
 
-Serves data, manifests and metadata; it cannot create a file exclusively, so the commit of a table here needs a
-catalog service. Invariant: only properties travel when it pickles; each process opens its own connections.
+Holds data, manifests and metadata. It cannot create a file exclusively, so commits to a table here need a
+catalog service. Invariant: only properties are pickled; each process opens its own connections.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ _S3_KNOWN = (*_S3_TEXT, *_S3_SECONDS, *_S3_FLAGS)
 
 @dataclass(frozen=True)
 class ArrowFileIO:
-    """FileIO over a pyarrow FileSystem for one URI scheme; `properties` as Iceberg and PyIceberg name them."""
+    """FileIO over a pyarrow FileSystem for one URI scheme.
+
+    `properties` have the names that Iceberg and PyIceberg use.
+    """
 
     scheme: str
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -50,11 +53,11 @@ class ArrowFileIO:
 
     @property
     def filesystem(self) -> Any:
-        """The pyarrow FileSystem of this process; raises InvalidOptionError for a property that is not known."""
+        """The pyarrow FileSystem of this process. Raises InvalidOptionError for an unknown property."""
         return _filesystem(self.scheme, tuple(sorted(self.properties.items())))
 
     def with_fsync(self, on: bool) -> ArrowFileIO:
-        """Itself: the service has made durable what it has acknowledged."""
+        """Itself: what the service has acknowledged is durable."""
         del on
         return self
 
@@ -85,12 +88,12 @@ class ArrowFileIO:
         """Always FeatureUnsupportedError: pyarrow.fs has no conditional put."""
         del data
         raise FeatureUnsupportedError(
-            f"creating {path}: {self.scheme}:// offers no atomic create here, so a path alone cannot be the table's "
-            "catalog; give a catalog service (catalog=...) for tables on this storage"
+            f"creating {path}: {self.scheme}:// offers no atomic create here, so a path alone cannot be the "
+            "table's catalog; give a catalog service (catalog=...) for tables on this storage"
         )
 
     def sync(self, path: str) -> None:
-        """Nothing: the service has done it."""
+        """Does nothing: what the service has acknowledged is durable."""
 
     def exists(self, path: str) -> bool:
         """Whether there is a file at `path`."""
@@ -98,7 +101,7 @@ class ArrowFileIO:
             return bool(self.filesystem.get_file_info(self._key(path)).type == fs.FileType.File)
 
     def delete(self, path: str) -> None:
-        """Remove the file at `path`; it is no error when it is not there."""
+        """Remove the file at `path`; a missing file is no error."""
         try:
             with storage_errors("deleting", path):
                 self.filesystem.delete_file(self._key(path))
@@ -125,7 +128,7 @@ class ArrowFileIO:
             return int(info.size)
 
     def _key(self, path: str) -> str:
-        """What pyarrow calls `path`: bucket/key for object stores, the absolute path for HDFS."""
+        """The path in pyarrow's form: bucket/key for object stores, the absolute path for HDFS."""
         rest = path.partition("://")[2]
         if self.scheme in ("hdfs", "viewfs"):
             return "/" + rest.partition("/")[2]
@@ -155,7 +158,10 @@ def _filesystem(scheme: str, items: tuple[tuple[str, str], ...]) -> Any:
 
 
 def s3_arguments(properties: Mapping[str, str]) -> dict[str, Any]:
-    """pyarrow's S3FileSystem arguments for `s3.*` properties; an unknown one is an InvalidOptionError."""
+    """Pyarrow's S3FileSystem arguments for `s3.*` properties.
+
+    Raises InvalidOptionError for an unknown one.
+    """
     arguments: dict[str, Any] = {}
     for key, value in properties.items():
         if key in _S3_TEXT:

@@ -1,8 +1,9 @@
-"""Large files that nobody on this machine reads soon, written past the page cache.
+"""Writes large files past the page cache, for files that nobody on this machine reads soon.
 
-Used for metadata files, which list every snapshot and so grow with the table: in the page cache each version would push
-out pages that somebody needs, and on a virtual machine the fresh pages cost more than the disk. Invariant: a file is
-written whole or not at all, and a file system that refuses is no failure, the caller then writes as usual.
+Used for metadata files, which list every snapshot and so grow with the table. In the page cache each version
+would evict pages that are needed, and on a virtual machine the fresh pages cost more than the disk.
+Invariant: a file is written whole or not at all. A file system that refuses is no failure: the caller then
+writes as usual.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ _local = threading.local()
 
 
 def write_direct(path: str, data: bytes) -> bool:
-    """Write `data` to the existing, empty file `path` without the page cache; False when that is not possible, and
-    then the file may hold anything."""
+    """Write `data` to the existing, empty file `path` without the page cache.
+
+    False when that is not possible; the file may then hold anything.
+    """
     if not _DIRECT or len(data) < LARGE_BYTES:
         return False
     length = -(-len(data) // _ALIGNMENT) * _ALIGNMENT
@@ -39,7 +42,7 @@ def write_direct(path: str, data: bytes) -> bool:
 
 
 def _buffer(length: int) -> mmap.mmap:
-    """Page-aligned memory of at least `length` bytes, kept by the thread for its next file."""
+    """Page-aligned memory of at least `length` bytes; the thread keeps it for its next file."""
     kept: mmap.mmap | None = getattr(_local, "buffer", None)
     if kept is not None and len(kept) >= length:
         return kept

@@ -1,8 +1,8 @@
-"""What makes files of a local file system outlive a loss of power: their bytes, their names, the directories they are in.
+"""Makes files of a local file system durable, so that they survive a loss of power.
 
-Place in the flow: below `LocalFileIO`, and for the few files that are written without one. A file is durable when its
-bytes are, its name in its directory is, and so are the names of that directory and of all above it. Invariant: whoever
-is told that a file is written may refer to it from another file, because nothing of it can be lost any more.
+Used by `LocalFileIO`, and for the few files that are written without it. A file is durable when its bytes
+are, its name in its directory is, and so are the names of that directory and of all above it. Invariant: once
+a file is reported as written, another file may refer to it, because nothing of it can be lost any more.
 """
 
 from __future__ import annotations
@@ -18,27 +18,40 @@ from importlib import import_module
 
 import pyarrow as pa
 
+from streamlake.options import Property
+
 FSYNC = "streamlake.write.fsync"
-"""The table property that turns all of this off for the files of a table."""
+"""The table property that turns syncing off for the files of a table."""
+PROPERTIES = (
+    Property(
+        FSYNC,
+        "true",
+        "Whether files on a local file system are synced, so that they outlive a loss of power. Object "
+        "stores and HDFS make no difference.",
+    ),
+)
 _MOST_DIRECTORIES = 10_000
 _NOTHING_TO_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP})
-"""What devices, pipes and some mounted file systems answer."""
+"""Errors of devices, pipes and some mounted file systems that cannot be synced."""
 _NOT_FOR_US = frozenset({errno.EACCES, errno.EPERM, errno.EISDIR})
-"""Answers for directories that this user may not open, or on systems that open none."""
+"""Errors for directories that this user may not open, or on systems where none can be opened."""
 _reached: OrderedDict[str, tuple[int, int]] = OrderedDict()
-"""Directories whose own names, up to the root, this process has made durable, by device and inode."""
+"""Directories whose names this process has made durable up to the root; values are (device, inode)."""
 _reached_lock = threading.Lock()
 
 
 def wants_fsync(properties: Mapping[str, str]) -> bool:
-    """Whether files of a table with these properties are synced; a value that is none is refused where options are read."""
+    """Whether files of a table with these properties are synced.
+
+    An invalid value is refused where options are read.
+    """
     return str(properties.get(FSYNC, "true")).strip().lower() != "false"
 
 
 def sync_descriptor(descriptor: int) -> None:
-    """Wait until the device has what was written to an open file or directory. Raises OSError."""
+    """Wait until the device has stored what was written to an open file or directory. Raises OSError."""
     if sys.platform == "darwin":
-        # There fsync leaves the bytes in the device's own cache.
+        # On macOS fsync leaves the bytes in the device's own cache.
         fcntl = import_module("fcntl")
         with suppress(OSError):
             fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
@@ -51,7 +64,7 @@ def sync_descriptor(descriptor: int) -> None:
 
 
 def sync_file(path: str) -> None:
-    """Make the bytes of the closed file at `path` durable; its name is the directory's. Raises OSError."""
+    """Make the bytes of the closed file at `path` durable, but not its name. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         sync_descriptor(descriptor)
@@ -60,9 +73,10 @@ def sync_file(path: str) -> None:
 
 
 def sync_names(directory: str) -> None:
-    """Make the names in `directory` durable, and once in a process those of itself and of all above it. Raises OSError.
+    """Make the names in `directory` durable, and its own name with those of all directories above it.
 
-    Somebody else may have made the directory a moment ago, and died before its name was durable.
+    The latter is done once per process: another process may have made the directory a moment ago, and died
+    before its name was durable. Raises OSError.
     """
     status = _sync_directory(directory)
     key = os.path.abspath(directory)
@@ -87,14 +101,14 @@ class SyncedFile(pa.OSFile):  # type: ignore[misc]
         self._target = path
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        # The file of a writer that failed is no file.
+        # The file of a writer that failed is not synced.
         if kind is not None:
             super().close()
         else:
             self.close()
 
     def close(self) -> None:
-        """Raises OSError when the device could not take it."""
+        """Close and sync the file. Raises OSError when the device could not store it."""
         if self.closed:
             return
         super().close()
@@ -103,7 +117,10 @@ class SyncedFile(pa.OSFile):  # type: ignore[misc]
 
 
 def _sync_directory(directory: str) -> tuple[int, int] | None:
-    """Sync one directory; its device and inode. None where it cannot be opened: then its file system does as it likes."""
+    """Sync one directory and return its device and inode.
+
+    None where the directory cannot be opened: its file system then decides what is durable.
+    """
     try:
         descriptor = os.open(directory or ".", os.O_RDONLY | os.O_CLOEXEC)
     except OSError as cause:

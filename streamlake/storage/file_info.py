@@ -1,7 +1,7 @@
-"""What a listing says about one file, and how operating system errors become streamlake's.
+"""File information from listings, and the translation of operating system errors to streamlake's.
 
-Shared by the FileIO implementations. Invariant: no `OSError` leaves this room except `FileExistsError` from
-`create_exclusive`, which is an answer and not a failure.
+Shared by the FileIO implementations. Invariant: no `OSError` leaves this package except `FileExistsError`
+from `create_exclusive`, which is a result and not a failure.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 @dataclass(frozen=True)
 class FileInfo:
-    """One file: its path in the style of the listed prefix, its size in bytes, its last change in epoch ms."""
+    """One file: its path in the style of the listed prefix, its size in bytes, its last change (epoch ms)."""
 
     path: str
     size: int
@@ -27,7 +27,7 @@ class FileInfo:
 
 
 def storage_error(action: str, path: str, cause: OSError) -> StorageError:
-    """The StorageError for `cause`, saying what was being done to which path and what to do next."""
+    """The StorageError for `cause`; it names the operation, the path and what to do next."""
     if isinstance(cause, FileNotFoundError) or cause.errno == errno.ENOENT:
         return MissingFileError(f"{action} {path}: there is no such file; it was deleted or never written")
     if cause.errno in _FULL:
@@ -49,7 +49,10 @@ def storage_error(action: str, path: str, cause: OSError) -> StorageError:
 
 @contextmanager
 def storage_errors(action: str, path: str) -> Iterator[None]:
-    """Within it, every OSError becomes a StorageError; wrap reads and writes of an opened stream in it."""
+    """Context manager: every OSError becomes a StorageError.
+
+    Reads and writes of an opened stream belong inside it.
+    """
     try:
         yield
     except OSError as cause:

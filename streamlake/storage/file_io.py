@@ -1,7 +1,7 @@
-"""The door to storage: the FileIO protocol, and which implementation serves a location.
+"""The FileIO protocol, the interface to all storage, and the choice of its implementation for a location.
 
-Everything above this room reads and writes through a FileIO that travels to executors inside a `WriteTarget`,
-so implementations pickle. Paths are the strings that stand in table metadata, with or without a scheme.
+Every other package reads and writes through a FileIO that travels to executors inside a `WriteTarget`, so
+implementations can be pickled. Paths are the strings in table metadata, with or without a scheme.
 """
 
 from __future__ import annotations
@@ -24,15 +24,18 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):")
 class FileIO(Protocol):
     """Whole-file access to one storage system.
 
-    Called many times per checkpoint, from the driver and from executors, possibly by several threads. Failures
-    raise StorageError (MissingFileError when the file is not there); streams that were handed out raise plain
-    OSError, to be wrapped in `storage_errors`. What a call has written, and the file of a stream that was closed,
-    outlives a loss of power, with the directories that were made for it. Not guaranteed: that what was deleted stays
-    deleted.
+    Called many times per checkpoint, from the driver and from executors, possibly by several threads.
+    Failures raise StorageError (MissingFileError when the file does not exist). Streams that were handed out
+    raise plain OSError, to be wrapped in `storage_errors`. What a call has written, and the file of a stream
+    that was closed, survives a loss of power, with the directories that were made for it. Not guaranteed:
+    that what was deleted stays deleted.
     """
 
     def with_fsync(self, on: bool) -> FileIO:
-        """The same storage, where `on` is False without waiting for the device; object stores know no difference."""
+        """The same storage; if `on` is False it does not wait for the device.
+
+        Object stores make no difference.
+        """
         ...
 
     def read_bytes(self, path: str) -> bytes:
@@ -44,9 +47,10 @@ class FileIO(Protocol):
         ...
 
     def open_output(self, path: str) -> BinaryIO:
-        """A binary stream that (over)writes `path`; missing parent directories are made; the caller closes it.
+        """A binary stream that (over)writes `path`; missing parent directories are made.
 
-        The file may be visible before it is complete: only for names that nobody knows yet.
+        The caller closes it. The file may be visible before it is complete: only for names that nobody knows
+        yet.
         """
         ...
 
@@ -57,13 +61,16 @@ class FileIO(Protocol):
     def create_exclusive(self, path: str, data: bytes) -> None:
         """Create `path` with `data` atomically: of several racing callers exactly one succeeds.
 
-        Raises FileExistsError when the path is already there, FeatureUnsupportedError when the storage has no
+        Raises FileExistsError when the path already exists, FeatureUnsupportedError when the storage has no
         such operation.
         """
         ...
 
     def sync(self, path: str) -> None:
-        """Make a file durable that somebody else has written; raises MissingFileError when there is none."""
+        """Make a file durable that another program has written.
+
+        Raises MissingFileError when it does not exist.
+        """
         ...
 
     def exists(self, path: str) -> bool:
@@ -71,15 +78,18 @@ class FileIO(Protocol):
         ...
 
     def delete(self, path: str) -> None:
-        """Remove the file at `path`; it is no error when it is not there."""
+        """Remove the file at `path`; a missing file is no error."""
         ...
 
     def list_prefix(self, path: str) -> Iterator[FileInfo]:
-        """Every file below the directory `path`, at any depth, in no order; nothing when it does not exist."""
+        """Every file below the directory `path`, at any depth, in no order.
+
+        Empty when the directory does not exist.
+        """
         ...
 
     def size(self, path: str) -> int:
-        """Size of `path` in bytes."""
+        """Size of the file at `path` in bytes."""
         ...
 
 
@@ -92,7 +102,7 @@ def scheme_of(location: str) -> str:
 def file_io_for(location: str, properties: Mapping[str, str] | None = None) -> FileIO:
     """The FileIO for a table at `location`, configured by Iceberg's property names (`s3.endpoint`, ...).
 
-    Raises FeatureUnsupportedError for a scheme that no implementation serves.
+    Raises FeatureUnsupportedError for an unknown scheme.
     """
     scheme = scheme_of(location)
     if scheme in ("", "file"):

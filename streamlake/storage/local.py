@@ -1,7 +1,8 @@
-"""Files on a local or mounted file system, where commits are made atomic by hard links.
+"""Files on a local or mounted file system, where hard links make commits atomic.
 
-Java's Hadoop LocalFileSystem keeps a checksum of `name` in `.name.crc` beside it and refuses to read a file that
-does not match. Invariant: whenever a file is overwritten or deleted here, its stale side file goes first.
+Java's Hadoop LocalFileSystem keeps a checksum of `name` in `.name.crc` beside it and refuses to read a file
+that does not match. Invariant: whenever a file is overwritten or deleted here, its stale checksum file is
+removed first.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ _NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.
 
 
 def local_path(path: str) -> str:
-    """The operating system's path of `/p`, `file:/p` or `file:///p`. No percent-decoding, as in Hadoop."""
+    """The operating system's path of `/p`, `file:/p` or `file:///p`.
+
+    As in Hadoop, it is not percent-decoded.
+    """
     if path.startswith("/"):
         return path
     if path[:5].lower() == "file:":
@@ -38,8 +42,8 @@ def local_path(path: str) -> str:
         if rest.startswith("//localhost/"):
             return rest[len("//localhost") :]
     raise StorageError(
-        f"{path}: not an absolute local path; give /path, file:/path or file:///path, "
-        "because a relative one would mean another place in each process"
+        f"{path}: not an absolute local path; give /path, file:/path or file:///path, because a relative one "
+        "would mean another place in each process"
     )
 
 
@@ -47,14 +51,14 @@ def local_path(path: str) -> str:
 class LocalFileIO:
     """FileIO over the operating system's files; paths are `/p`, `file:/p` or `file:///p`.
 
-    With `fsync`, whatever a call has written outlives a loss of power as soon as the call returns, a stream's file as
-    soon as it is closed. What was deleted may come back.
+    With `fsync`, whatever a call has written survives a loss of power as soon as the call returns, a stream's
+    file as soon as it is closed. What was deleted may come back.
     """
 
     fsync: bool = field(default=True, kw_only=True)
 
     def with_fsync(self, on: bool) -> LocalFileIO:
-        """The same, with or without syncing."""
+        """The same storage, with or without syncing."""
         return self if self.fsync == on else replace(self, fsync=on)
 
     def read_bytes(self, path: str) -> bytes:
@@ -68,7 +72,7 @@ class LocalFileIO:
             return cast(BinaryIO, pa.OSFile(local_path(path), "rb"))
 
     def open_output(self, path: str) -> BinaryIO:
-        """A pyarrow stream that (over)writes `path`; parent directories are made."""
+        """A pyarrow stream that (over)writes `path`; missing parent directories are made."""
         target = local_path(path)
         with storage_errors("creating", path):
             _remove_checksum(target)
@@ -93,7 +97,7 @@ class LocalFileIO:
             self._sync_name_of(target)
 
     def create_exclusive(self, path: str, data: bytes) -> None:
-        """Create `path` with `data`, atomically; raises FileExistsError when it is already there."""
+        """Create `path` with `data` atomically. Raises FileExistsError when it already exists."""
         target = local_path(path)
         if os.path.lexists(target):
             raise FileExistsError(errno.EEXIST, "the file is already there", path)
@@ -113,7 +117,7 @@ class LocalFileIO:
                 _remove(temporary)
 
     def sync(self, path: str) -> None:
-        """Make a file durable that somebody else has written."""
+        """Make a file durable that another program has written."""
         if self.fsync:
             target = local_path(path)
             with storage_errors("syncing", path):
@@ -125,19 +129,19 @@ class LocalFileIO:
         return os.path.exists(local_path(path))
 
     def delete(self, path: str) -> None:
-        """Remove the file and its checksum file; it is no error when they are not there."""
+        """Remove the file and its checksum file; missing files are no error."""
         target = local_path(path)
         with storage_errors("deleting", path):
             _remove_checksum(target)
             _remove(target)
 
     def list_prefix(self, path: str) -> Iterator[FileInfo]:
-        """Every file below the directory `path`, in the path style of `path`; checksum side files are not shown."""
+        """Every file below the directory `path`, in the path style of `path`; checksum files are left out."""
         prefix = path.rstrip("/")
         return _walk(prefix, local_path(prefix or "/"))
 
     def size(self, path: str) -> int:
-        """Size of `path` in bytes."""
+        """Size of the file at `path` in bytes."""
         with storage_errors("reading the size of", path):
             return os.stat(local_path(path)).st_size
 
@@ -179,9 +183,10 @@ def _remove(target: str) -> None:
 
 
 def _write_temporary(target: str, data: bytes, *, fsync: bool, direct: bool = False) -> str:
-    """Write `data` to a new hidden file beside `target` and return its path; leaves nothing when it fails.
+    """Write `data` to a new hidden file beside `target` and return its path; removes it after a failure.
 
-    `direct`: past the page cache, where the file is large and the file system lets us. `fsync`: its bytes are durable.
+    `direct`: past the page cache, where the file is large and the file system allows it. `fsync`: its bytes
+    are durable.
     """
     directory, name = os.path.split(target)
     temporary = f"{directory}/.{name[:48]}.{new_uuid()}.tmp"
@@ -212,7 +217,7 @@ def _link(temporary: str, target: str) -> None:
     try:
         os.link(temporary, target)
     except FileExistsError:
-        # A network file system may repeat a request that has already succeeded: then the link is ours.
+        # A network file system may repeat a request that has already succeeded: then this call made the link.
         if not os.path.samefile(temporary, target):
             raise
     except OSError as cause:

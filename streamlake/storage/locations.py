@@ -1,7 +1,8 @@
-"""Every path that a table writes (spec: Appendix F, Path Construction; layout of Iceberg's HadoopTables).
+"""Paths of every file that a table writes.
 
-Driver and executors build paths here and nowhere else. Invariant: names are unique by uuid or by version number,
-so no file of a table is ever written twice, except the version hint.
+The layout is that of Iceberg's HadoopTables (spec: Appendix F, Path Construction). Driver and executors build
+paths here and nowhere else. Invariant: names are unique by uuid or by version number, so no file of a table
+is ever written twice, except the version hint.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from streamlake.errors import FeatureUnsupportedError, InvalidOptionError
-from streamlake.spec.transforms import murmur3_32
+from streamlake.options import Property
+from streamlake.spec.partitioning.transforms import murmur3_32
 
 DATA_PATH = "write.data.path"
 METADATA_PATH = "write.metadata.path"
@@ -20,6 +22,17 @@ OBJECT_STORAGE = "write.object-storage.enabled"
 OBJECT_STORAGE_PARTITIONED = "write.object-storage.partitioned-paths"
 LOCATION_PROVIDER = "write.location-provider.impl"
 _REMOVED = ("write.object-storage.path", "write.folder-storage.path")
+PROPERTIES = (
+    Property(DATA_PATH, "<location>/data", "Where data files and delete files go."),
+    Property(
+        METADATA_PATH, "<location>/metadata", "Where manifests and metadata files go; not for Hadoop tables."
+    ),
+    Property(OBJECT_STORAGE, "false", "Whether hashed directories spread the files of an object store."),
+    Property(OBJECT_STORAGE_PARTITIONED, "true", "Whether the partition is then part of the path as well."),
+    Property(
+        LOCATION_PROVIDER, "", "Names a Java class, which streamlake cannot run: such a table is refused."
+    ),
+)
 
 _ABSOLUTE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.\-]*:")
 _METADATA_VERSION = re.compile(r"v(\d+)(\.gz)?\.metadata\.json(\.gz)?")
@@ -41,11 +54,21 @@ def table_location(location: str) -> str:
     return location.rstrip("/")
 
 
+def noted_table(table: str, catalog: object | None) -> str:
+    """The name of a table in a checkpoint directory.
+
+    It is the table's location if there is no catalog, else its name there.
+    """
+    return table_location(table) if catalog is None else table
+
+
 def data_file_name(
     partition_id: int, task_id: int, operation_id: str, count: int, extension: str, *, deletes: bool = False
 ) -> str:
-    """`{partition:05d}-{task}-{uuid}-{count:05d}.parquet`, or `...-deletes.parquet`: unique per task attempt, because
-    the uuid is."""
+    """The name of a data file: `{partition:05d}-{task}-{uuid}-{count:05d}.parquet`, or `...-deletes.parquet`.
+
+    It is unique per task attempt, because the uuid is.
+    """
     ending = f"-deletes.{extension}" if deletes else f".{extension}"
     return f"{partition_id:05d}-{task_id}-{operation_id}-{count:05d}{ending}"
 
@@ -65,7 +88,7 @@ class TableLocations:
 
     @property
     def data_directory(self) -> str:
-        """Where data and delete files go: `write.data.path`, else `{location}/data`."""
+        """The directory of data and delete files: `write.data.path`, else `{location}/data`."""
         for name in _REMOVED:
             if name in self.properties:
                 raise InvalidOptionError(
@@ -75,24 +98,28 @@ class TableLocations:
 
     @property
     def metadata_directory(self) -> str:
-        """Where manifests, manifest lists and staged checkpoints go: `write.metadata.path`, else `{location}/metadata`."""
+        """The directory of manifests, manifest lists and staged checkpoints.
+
+        It is `write.metadata.path`, else `{location}/metadata`.
+        """
         return self._directory(METADATA_PATH, "metadata")
 
     @property
     def root_metadata_directory(self) -> str:
-        """Where a Hadoop table keeps its versions; `write.metadata.path` cannot move it."""
+        """The directory of a Hadoop table's versions; `write.metadata.path` cannot move it."""
         return f"{self._root}/metadata"
 
     def data_file(self, partition_path: str, name: str) -> str:
         """Path of the data or delete file `name`; `partition_path` is "" for an unpartitioned table.
 
-        With `write.object-storage.enabled`, directories made of a hash of the name come first, so that an object
-        store spreads the load, and `write.object-storage.partitioned-paths=false` leaves the partition out.
+        With `write.object-storage.enabled`, directories made of a hash of the name come first, so that an
+        object store spreads the load, and `write.object-storage.partitioned-paths=false` leaves the partition
+        out.
         """
         if LOCATION_PROVIDER in self.properties:
             raise FeatureUnsupportedError(
-                f"{self.location}: table property {LOCATION_PROVIDER} names a Java class, which cannot place files "
-                f"here; unset it, or use {DATA_PATH} and {OBJECT_STORAGE}"
+                f"{self.location}: table property {LOCATION_PROVIDER} names a Java class, which cannot place "
+                f"files here; unset it, or use {DATA_PATH} and {OBJECT_STORAGE}"
             )
         relative = f"{partition_path}/{name}" if partition_path else name
         if not self._flag(OBJECT_STORAGE, default=False):
@@ -112,7 +139,7 @@ class TableLocations:
         return f"{self.root_metadata_directory}/v{version}{'.gz' if gzip else ''}.metadata.json"
 
     def version_hint(self) -> str:
-        """Path of the file with the newest version number that its writer knew of."""
+        """Path of the file that holds the newest version number known to its writer."""
         return f"{self.root_metadata_directory}/version-hint.text"
 
     def manifest_list(self, snapshot_id: int, attempt: int, uuid: str) -> str:
@@ -146,7 +173,7 @@ class TableLocations:
         return f"{self.index_directory}/{uuid}.run"
 
     def index_state(self, uuid: str) -> str:
-        """Path of the document that says which runs make up the key index of a snapshot."""
+        """Path of the file that lists the runs of the key index of a snapshot."""
         return f"{self.index_directory}/{uuid}.json"
 
     @property

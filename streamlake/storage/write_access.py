@@ -1,4 +1,4 @@
-"""Whether files could be written below a location, found out without leaving anything there."""
+"""Checks whether files could be written below a location, without leaving anything there."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from streamlake.storage.file_io import file_io_for, scheme_of
 
 
 def require_writable(location: str, properties: Mapping[str, str] | None = None) -> None:
-    """Raise StorageError where files below the directory `location`, which need not exist yet, could not be written.
+    """Raise StorageError if files below the directory `location` could not be written.
 
-    On a file system of this machine its permissions are looked at; elsewhere a file is written and deleted. Raises
-    FeatureUnsupportedError for storage that is not served.
+    The directory need not exist yet. On a local file system its permissions are checked; elsewhere a file is
+    written and deleted. Raises FeatureUnsupportedError for storage that is not supported.
     """
     scheme = scheme_of(location)
     if scheme in ("", "file"):
@@ -36,5 +36,6 @@ def _require_local(directory: Path) -> None:
         raise StorageError(f"{directory} cannot be written, because {existing} is no directory")
     if not os.access(existing, os.W_OK | os.X_OK):
         raise StorageError(
-            f"{directory} cannot be written: this user may not create files in {existing}; change its owner or permissions"
+            f"{directory} cannot be written: this user may not create files in {existing}; change its owner "
+            "or permissions"
         )

@@ -1,1 +1,4 @@
-"""The state of one table and the operations that change it; each ends in one swap of the metadata pointer."""
+"""The state of one table and the operations that change it.
+
+Each operation ends in one swap of the metadata pointer.
+"""

@@ -1,7 +1,7 @@
-"""What a catalog gives a table: its current metadata, its files, and the one atomic step.
+"""The protocol between a table and its catalog: the current metadata, the files, and one atomic commit.
 
-Everything in `table/` is written against this protocol; `catalog/` implements it. Invariant: a metadata value
-that `current`, `refresh` or `commit` returned is what some version of the table really is, never a draft.
+Everything in `table/` uses this protocol; `catalog/` implements it. Invariant: a metadata value that
+`current`, `refresh` or `commit` returned is a version that the table really has or had, never a draft.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from streamlake.spec.table_metadata import TableMetadata
+from streamlake.spec.metadata.table_metadata import TableMetadata
 from streamlake.storage.file_io import FileIO
 
 
@@ -18,7 +18,7 @@ class TableOperations(Protocol):
 
     @property
     def name(self) -> str:
-        """What messages call the table."""
+        """The name of the table in messages."""
         ...
 
     @property
@@ -32,7 +32,7 @@ class TableOperations(Protocol):
         ...
 
     def current(self) -> TableMetadata:
-        """The metadata as last seen; reads the catalog only when nothing was read yet."""
+        """The metadata as last read. Reads the catalog only when nothing was read yet."""
         ...
 
     def refresh(self) -> TableMetadata:
@@ -40,15 +40,18 @@ class TableOperations(Protocol):
         ...
 
     def commit(self, base: TableMetadata, new: TableMetadata) -> TableMetadata:
-        """Swap `base` for `new`, if `base` is still current; returns what is current now.
+        """Swap `base` for `new`, if `base` is still current. Returns the metadata that is current now.
 
-        Called once per attempt, with the `base` that `refresh` returned. Raises CommitConflictError (certainly
-        not committed, somebody was first), StorageError (certainly not committed) or CommitStateUnknownError
-        (perhaps committed). Keeps the metadata log; everything else in `new` is the caller's.
+        Called once per attempt, with the `base` that `refresh` returned. Raises CommitConflictError
+        (certainly not committed, another writer was first), StorageError (certainly not committed) or
+        CommitStateUnknownError (perhaps committed). The implementation maintains the metadata log; everything
+        else in `new` is the caller's.
         """
         ...
 
     def commit_turn(self) -> AbstractContextManager[None]:
-        """Held around one attempt (refresh, apply, commit) so that well-behaved neighbours queue instead of
-        colliding. A courtesy only: it may do nothing, and correctness never rests on it."""
+        """A lock around one attempt (refresh, apply, commit): writers that cooperate queue, not collide.
+
+        It may do nothing; correctness never depends on it.
+        """
         ...

@@ -1,4 +1,4 @@
-"""Table properties that steer commits, parsed once per operation into frozen values.
+"""Table properties that control commits, parsed once per operation into frozen values.
 
 Names and defaults are Iceberg's (`commit.*`, `write.summary.*`, `write.metadata.*`).
 """
@@ -9,12 +9,57 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from streamlake.errors import InvalidOptionError
-from streamlake.options import bool_property, int_property
+from streamlake.options import Property, bool_property, int_property
+
+PROPERTIES = (
+    Property(
+        "commit.retry.num-retries", "4", "How often a commit is tried again after a conflict or in an outage."
+    ),
+    Property("commit.retry.min-wait-ms", "100", "The first wait between two attempts; it doubles each time."),
+    Property("commit.retry.max-wait-ms", "60000", "The longest wait between two attempts."),
+    Property("commit.retry.total-timeout-ms", "1800000", "How long attempts go on in total."),
+    Property(
+        "commit.status-check.num-retries",
+        "3",
+        "How often the table is read again after a commit of unknown outcome.",
+    ),
+    Property(
+        "commit.status-check.min-wait-ms",
+        "1000",
+        "The first wait between two such reads; it doubles each time.",
+    ),
+    Property("commit.status-check.max-wait-ms", "60000", "The longest wait between two such reads."),
+    Property("commit.status-check.total-timeout-ms", "1800000", "How long such reads go on in total."),
+    Property("commit.manifest-merge.enabled", "true", "Whether a commit merges small manifests."),
+    Property(
+        "commit.manifest.min-count-to-merge",
+        "100",
+        "How many small manifests there are before they are merged.",
+    ),
+    Property("commit.manifest.target-size-bytes", "8388608", "How large a merged manifest becomes."),
+    Property("write.metadata.compression-codec", "none", "`none` or `gzip`, of metadata files."),
+    Property(
+        "write.metadata.previous-versions-max", "100", "How many older metadata files the metadata log keeps."
+    ),
+    Property(
+        "write.metadata.delete-after-commit.enabled",
+        "false",
+        "Whether a commit deletes the metadata files that leave the metadata log.",
+    ),
+    Property(
+        "write.summary.partition-limit",
+        "0",
+        "Up to so many changed partitions, a snapshot's summary has counts for each of them.",
+    ),
+)
 
 
 @dataclass(frozen=True)
 class RetryOptions:
-    """How often and how long something is tried again; waits in milliseconds, doubling from min to max."""
+    """How often and how long an action is tried again.
+
+    Waits are in milliseconds and double from min to max.
+    """
 
     num_retries: int
     min_wait_ms: int
@@ -23,7 +68,7 @@ class RetryOptions:
 
     @staticmethod
     def for_commit(properties: Mapping[str, str]) -> RetryOptions:
-        """`commit.retry.*`: after a conflict."""
+        """`commit.retry.*`: for commits that are tried again after a conflict."""
         return RetryOptions(
             int_property(properties, "commit.retry.num-retries", 4),
             int_property(properties, "commit.retry.min-wait-ms", 100),
@@ -33,7 +78,7 @@ class RetryOptions:
 
     @staticmethod
     def for_status_check(properties: Mapping[str, str]) -> RetryOptions:
-        """`commit.status-check.*`: reading the table after a commit whose outcome is not known."""
+        """`commit.status-check.*`: for reads of the table after a commit whose outcome is not known."""
         return RetryOptions(
             int_property(properties, "commit.status-check.num-retries", 3),
             int_property(properties, "commit.status-check.min-wait-ms", 1_000),
@@ -44,7 +89,7 @@ class RetryOptions:
 
 @dataclass(frozen=True)
 class ManifestOptions:
-    """`commit.manifest*`: when manifests are merged, and how large they get (bytes)."""
+    """`commit.manifest*`: when manifests are merged, and how many bytes a merged one has."""
 
     target_size_bytes: int
     min_count_to_merge: int
@@ -52,6 +97,7 @@ class ManifestOptions:
 
     @staticmethod
     def parse(properties: Mapping[str, str]) -> ManifestOptions:
+        """The options from table properties. Raises InvalidOptionError."""
         return ManifestOptions(
             int_property(properties, "commit.manifest.target-size-bytes", 8 * 1024 * 1024, minimum=1),
             int_property(properties, "commit.manifest.min-count-to-merge", 100, minimum=1),
@@ -69,10 +115,12 @@ class MetadataOptions:
 
     @staticmethod
     def parse(properties: Mapping[str, str]) -> MetadataOptions:
+        """The options from table properties. Raises InvalidOptionError."""
         codec = properties.get("write.metadata.compression-codec", "none").lower()
         if codec not in ("none", "gzip"):
             raise InvalidOptionError(
-                f"table property write.metadata.compression-codec={codec!r} is not supported; use none or gzip"
+                f"table property write.metadata.compression-codec={codec!r} is not supported; use none or "
+                "gzip"
             )
         return MetadataOptions(
             codec == "gzip",
@@ -82,5 +130,5 @@ class MetadataOptions:
 
 
 def partition_summary_limit(properties: Mapping[str, str]) -> int:
-    """`write.summary.partition-limit`: summaries per partition are written up to this many changed partitions."""
+    """`write.summary.partition-limit`: the most changed partitions for which a summary has counts."""
     return int_property(properties, "write.summary.partition-limit", 0)

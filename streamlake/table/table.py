@@ -1,7 +1,8 @@
-"""A loaded table: one catalog entry's current metadata, and what can be asked of it without reading data.
+"""A loaded table: the current metadata of one catalog entry, and all that it shows without data files.
 
-Made by `catalog`, handed to the operations of this room (`AppendFiles(table)`, ...) and to `read`. Invariant: what
-it shows is one version of the metadata; it moves only by `refresh()` and by commits made through it.
+Made by `catalog`, passed to the operations of this package (`AppendFiles(table)`, ...) and
+to `read`. Invariant: it shows one version of the metadata, which changes only by `refresh()`
+and by commits made through it.
 """
 
 from __future__ import annotations
@@ -9,23 +10,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from streamlake.errors import InvalidOptionError
-from streamlake.formats.manifest_lists import snapshot_manifests
-from streamlake.spec.manifest import ManifestFile
-from streamlake.spec.partition_spec import PartitionSpec
-from streamlake.spec.schema import Schema
-from streamlake.spec.snapshot import Snapshot, SnapshotRef
-from streamlake.spec.sort_order import SortOrder
-from streamlake.spec.table_metadata import TableMetadata
+from streamlake.formats.manifests.manifest_lists import snapshot_manifests
+from streamlake.spec.metadata.manifest import ManifestFile
+from streamlake.spec.metadata.snapshot import Snapshot, SnapshotRef
+from streamlake.spec.metadata.table_metadata import TableMetadata
+from streamlake.spec.partitioning.partition_spec import PartitionSpec
+from streamlake.spec.partitioning.sort_order import SortOrder
+from streamlake.spec.types.schema import Schema
 from streamlake.storage.file_io import FileIO
 from streamlake.storage.locations import TableLocations
-from streamlake.table.held_entries import HeldEntries
+from streamlake.table.manifests.held_entries import HeldEntries
 from streamlake.table.operations import TableOperations
 
 _REMEMBERED_LISTS = 8
 
 
 class Table:
-    """One table. Not thread-safe; load it again for another thread."""
+    """One table of a catalog. Not thread-safe; load it again for another thread."""
 
     def __init__(self, name: str, operations: TableOperations) -> None:
         self.name = name
@@ -38,77 +39,91 @@ class Table:
 
     @property
     def metadata(self) -> TableMetadata:
+        """The metadata as last read."""
         return self.operations.current()
 
     def refresh(self) -> Table:
-        """Move to the newest version; returns the table itself."""
+        """Read the newest version; returns the table itself."""
         self.operations.refresh()
         return self
 
     @property
     def location(self) -> str:
+        """The table's base location."""
         return self.metadata.location
 
     @property
     def io(self) -> FileIO:
+        """Where the table's files are read and written."""
         return self.operations.io
 
     @property
     def locations(self) -> TableLocations:
-        """Where new files of the table go."""
+        """Where new files of the table are written."""
         return TableLocations(self.metadata.location, self.metadata.properties)
 
     @property
     def format_version(self) -> int:
+        """The format version: 1, 2 or 3."""
         return self.metadata.format_version
 
     @property
     def uuid(self) -> str:
+        """The table's UUID as text."""
         return self.metadata.table_uuid
 
     @property
     def schema(self) -> Schema:
+        """The current schema."""
         return self.metadata.schema
 
     @property
     def schemas(self) -> dict[int, Schema]:
+        """All schemas by schema id."""
         return {schema.schema_id: schema for schema in self.metadata.schemas}
 
     @property
     def spec(self) -> PartitionSpec:
+        """The current partition spec."""
         return self.metadata.spec
 
     @property
     def specs(self) -> dict[int, PartitionSpec]:
+        """All partition specs by spec id."""
         return self.metadata.specs_by_id
 
     @property
     def sort_order(self) -> SortOrder:
+        """The current sort order."""
         return self.metadata.sort_order
 
     @property
     def properties(self) -> Mapping[str, str]:
+        """The table properties."""
         return self.metadata.properties
 
     @property
     def snapshots(self) -> tuple[Snapshot, ...]:
+        """All snapshots that have not been expired, in the order of the metadata."""
         return self.metadata.snapshots
 
     @property
     def current_snapshot(self) -> Snapshot | None:
+        """The current snapshot; None for an empty table."""
         return self.metadata.current_snapshot
 
     @property
     def refs(self) -> Mapping[str, SnapshotRef]:
+        """The branches and tags by name."""
         return self.metadata.refs
 
     def snapshot_by(
         self, *, snapshot_id: int | None = None, ref: str | None = None, as_of_ms: int | None = None
     ) -> Snapshot | None:
-        """The snapshot chosen by id, by branch or tag, or by time (epoch milliseconds, as the snapshot log has it);
-        without a choice the current one (None for an empty table).
+        """The snapshot chosen by id, by branch or tag, or by time (epoch milliseconds, by the snapshot log).
 
-        Raises InvalidOptionError when more than one is given or when there is no such snapshot.
+        Without a choice it is the current one (None for an empty table). Raises InvalidOptionError when more
+        than one is given or when there is no such snapshot.
         """
         given = [choice for choice in (snapshot_id, ref, as_of_ms) if choice is not None]
         if len(given) > 1:
@@ -128,13 +143,16 @@ class Table:
     def _found(self, snapshot: Snapshot | None, what: str) -> Snapshot:
         if snapshot is None:
             raise InvalidOptionError(
-                f"table {self.name} has no {what}; it may have expired: `streamlake inspect {self.location} snapshots`"
-                " lists what there is"
+                f"table {self.name} has no {what}; it may have expired: `streamlake inspect {self.location} "
+                "snapshots` lists what there is"
             )
         return snapshot
 
     def manifests(self, snapshot: Snapshot | None) -> tuple[ManifestFile, ...]:
-        """The manifests of a snapshot, in the order of its manifest list. The latest lists are remembered."""
+        """The manifests of a snapshot, in the order of its manifest list.
+
+        The latest lists are kept in memory.
+        """
         if snapshot is None:
             return ()
         known = None if snapshot.manifest_list is None else self._lists.get(snapshot.manifest_list)
@@ -145,7 +163,7 @@ class Table:
         return known
 
     def remember_manifests(self, manifest_list: str, manifests: tuple[ManifestFile, ...]) -> None:
-        """Keep a manifest list's content (files never change) so that the next commit need not read it."""
+        """Keep a manifest list's content, which never changes. So the next commit need not read it."""
         while len(self._lists) >= _REMEMBERED_LISTS:
             del self._lists[next(iter(self._lists))]
         self._lists[manifest_list] = manifests

@@ -1,1 +1,1 @@
-"""Rows -> data files (and, later, delete files) on executors: row check, partitioning, rolling, fanout, results."""
+"""Writes rows to data and delete files on executors: row check, partitioning, rolling, fanout, results."""

@@ -1,23 +1,23 @@
-"""Rows of another table that turn up while a task is busy with its own: written as they come, described at the end.
+"""A writer for rows of another table that a task finds while it writes its own.
 
-What `write.task` does for an iterator, for a caller who has the rows piece by piece. Invariant: where no row came, nothing
-was opened, and there is no result.
+It does for rows that arrive piece by piece what `write.task` does for an iterator. Invariant: without rows
+nothing is opened, and there is no result.
 """
 
 from __future__ import annotations
 
 import pyarrow as pa
 
-from streamlake.write.output_files import OutputFiles
-from streamlake.write.result import WriteResult
-from streamlake.write.row_check import RowCheck
-from streamlake.write.target import WriteTarget
+from streamlake.write.files.result import WriteResult
+from streamlake.write.files.writers import RowsWriter
+from streamlake.write.rows.row_check import RowCheck
+from streamlake.write.target.output_files import OutputFiles
+from streamlake.write.target.target import WriteTarget
 from streamlake.write.task import rows_writer, task_errors
-from streamlake.write.writers import RowsWriter
 
 
 class SideWriter:
-    """Writes rows for `target` in one task attempt; the ids are the task's."""
+    """Writes rows for `target` in one task attempt; the ids are those of the task."""
 
     def __init__(self, target: WriteTarget, partition_id: int, task_id: int, attempt: int) -> None:
         self._target = target
@@ -27,7 +27,7 @@ class SideWriter:
         self._writer: RowsWriter | None = None
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Raises SchemaMismatchError for rows that do not fit, StorageError."""
+        """Write rows of the table. Raises SchemaMismatchError for rows that do not fit, StorageError."""
         if not rows.num_rows:
             return
         if self._writer is None or self._output is None:
@@ -37,7 +37,7 @@ class SideWriter:
             self._writer.write(self._check.align(pa.Table.from_batches([rows])))
 
     def close(self) -> WriteResult | None:
-        """The files with all rows; None when there were none."""
+        """The result with the files of all rows; None when there were no rows."""
         if self._writer is None:
             return None
         with task_errors(self._target, *self._ids[1:]):
@@ -53,7 +53,7 @@ class SideWriter:
         )
 
     def abort(self) -> None:
-        """Remove what was written, after an error."""
+        """Remove the files that were written, after an error."""
         if self._writer is not None and self._output is not None:
             self._writer.abort()
             self._output.delete_all()

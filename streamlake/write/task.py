@@ -1,8 +1,9 @@
-"""The writer task: Arrow batches in, the files of one attempt out, described by one WriteResult.
+"""The writer task: Arrow batches in, data files out, described by one WriteResult per attempt.
 
-Runs on an executor inside `mapInArrow` (the pipeline passes the task's ids in; nothing here knows Spark). The order
-of work: gather small batches, check and align rows, split them by partition where the table is partitioned, encode.
-Invariant: an attempt that fails removes its files as far as it can; one that succeeds yields exactly one result.
+Runs on an executor inside `mapInArrow`. The pipeline passes the task's ids in; nothing here depends on Spark.
+The order of work: gather small batches, check and align rows, split them by partition where the table is
+partitioned, encode. Invariant: an attempt that fails removes its files as far as it can; one that succeeds
+yields exactly one result.
 """
 
 from __future__ import annotations
@@ -16,33 +17,34 @@ import pyarrow as pa
 
 from streamlake.errors import FeatureUnsupportedError, StorageError, StreamlakeError
 from streamlake.formats.data_files import DataWriters
-from streamlake.spec.transforms import UnknownTransform
-from streamlake.write.clustered import ClusteredWriter
-from streamlake.write.data_content import DataContent
-from streamlake.write.fanout import FanoutWriter
-from streamlake.write.gather import gather
-from streamlake.write.options import MEMORY_BUDGET
-from streamlake.write.output_files import OutputFiles
-from streamlake.write.partition_writer import PartitionWriter
-from streamlake.write.partitioner import Partitioner
-from streamlake.write.result import WriteResult
-from streamlake.write.row_check import RowCheck
-from streamlake.write.sort import RowSorter
-from streamlake.write.target import CLUSTERED, WriteTarget
-from streamlake.write.writers import OpenFile, RowsWriter
+from streamlake.spec.partitioning.transforms import UnknownTransform
+from streamlake.write.files.clustered import ClusteredWriter
+from streamlake.write.files.data_content import DataContent
+from streamlake.write.files.fanout import FanoutWriter
+from streamlake.write.files.partition_writer import PartitionWriter
+from streamlake.write.files.result import WriteResult
+from streamlake.write.files.writers import OpenFile, RowsWriter
+from streamlake.write.rows.gather import gather
+from streamlake.write.rows.partitioner import Partitioner
+from streamlake.write.rows.row_check import RowCheck
+from streamlake.write.rows.sort import RowSorter
+from streamlake.write.target.options import MEMORY_BUDGET
+from streamlake.write.target.output_files import OutputFiles
+from streamlake.write.target.target import CLUSTERED, WriteTarget
 
 RESULT_SCHEMA = pa.schema([pa.field("result", pa.binary())])
 
 TaskContext = Callable[[], tuple[int, int, int]]
-"""Returns (partition id, task attempt id, attempt number) of the running task; called once, on the executor."""
+"""Gives (partition id, task attempt id, attempt number) of the running task. Called once, on the executor."""
 
 Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def write_task(target: WriteTarget, task_context: TaskContext) -> Task:
-    """The function for `mapInArrow`: batches of rows -> one batch with one row, `result` (WriteResult.to_bytes).
+    """The function for `mapInArrow`: batches of rows -> one row, `result` (WriteResult.to_bytes).
 
-    Raises a StreamlakeError for whatever goes wrong with rows or files; errors of the input pass through as they are.
+    Raises a StreamlakeError for anything that goes wrong with rows or files. Errors of
+    the input pass through unchanged.
     """
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -55,7 +57,7 @@ def write_task(target: WriteTarget, task_context: TaskContext) -> Task:
 def write_rows(
     target: WriteTarget, batches: Iterable[pa.RecordBatch], partition_id: int, task_id: int, attempt: int
 ) -> WriteResult:
-    """Write the rows of one task attempt and describe its files; no rows make no file."""
+    """Write the rows of one task attempt and describe its files. No rows make no file."""
     output = OutputFiles(target, partition_id, task_id, attempt)
     writer = rows_writer(target, output)
     check = RowCheck(target.schema, target.location)
@@ -82,9 +84,10 @@ def write_rows(
 
 
 def rows_writer(target: WriteTarget, output: OutputFiles) -> RowsWriter:
-    """The writer for a target: straight into rolled files, by fanout, or clustered.
+    """The writer for a target: directly into rolled files, by fanout, or clustered.
 
-    Raises FeatureUnsupportedError when the table cannot be written (an unknown transform, a dropped source column).
+    Raises FeatureUnsupportedError when the table cannot be written (an unknown
+    transform, a dropped source column).
     """
     options = target.options
     open_file, sorter = data_file_opener(target, output)
@@ -110,15 +113,15 @@ def rows_writer(target: WriteTarget, output: OutputFiles) -> RowsWriter:
 
 
 def data_file_opener(target: WriteTarget, output: OutputFiles) -> tuple[OpenFile, RowSorter | None]:
-    """What opens the data files of a target, and what sorts rows for them (None: the table has no sort order).
+    """The function that opens the data files of a target, and the sorter of their rows (None: no sort order).
 
-    Raises FeatureUnsupportedError when the partition spec has a transform that nobody here can compute.
+    Raises FeatureUnsupportedError when the partition spec has a transform that streamlake cannot compute.
     """
     for part in target.spec.fields:
         if isinstance(part.transform, UnknownTransform):
             raise FeatureUnsupportedError(
-                f"{target.location}: partition field '{part.name}' has the unknown transform '{part.transform}'; rows "
-                "cannot be written until the table has a partition spec without it"
+                f"{target.location}: partition field '{part.name}' has the unknown transform "
+                f"'{part.transform}'; rows cannot be written until the table has a partition spec without it"
             )
     options = target.options
     writers = DataWriters(options.file_format, target.io, target.schema, options.format)
@@ -132,7 +135,7 @@ def data_file_opener(target: WriteTarget, output: OutputFiles) -> tuple[OpenFile
 
 @contextlib.contextmanager
 def task_errors(target: WriteTarget, task_id: int, attempt: int) -> Iterator[None]:
-    """Turns what libraries raise while rows are written into our errors, with table and task in the message."""
+    """Turns errors of libraries while rows are written into our own, with table and task in the message."""
     where = f"{target.location}: checkpoint {target.checkpoint_id}, task {task_id}, attempt {attempt}"
     try:
         yield

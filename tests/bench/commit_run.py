@@ -24,7 +24,7 @@ from streamlake.checkpoint.delta_manifests import write_delta_manifests
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.checkpoint.store import CommittableStore
 from streamlake.commit.committer import Committer
-from streamlake.spec.data_file import DataFile
+from streamlake.spec.metadata.data_file import DataFile
 from tests.bench.data import DDL, events
 from tests.helpers.batch_write import append, write_files
 from tests.helpers.jars import iceberg_runtime, jars

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streamlake.formats.arrow_schema import schema_to_arrow
-from streamlake.spec.ddl import parse_ddl
+from streamlake.formats.arrow.arrow_schema import schema_to_arrow
+from streamlake.spec.types.ddl import parse_ddl
 
 DDL = "id bigint, name string, category string, amount double, ts timestamp_ntz, payload string, seq bigint"
 EPOCH_MICROS = 1_704_067_200_000_000

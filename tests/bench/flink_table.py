@@ -15,13 +15,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from streamlake import create_table
-from streamlake.formats.arrow_schema import schema_to_arrow
-from streamlake.formats.position_deletes import POSITION_DELETES
-from streamlake.spec.data_file import DataFile, FileContent
-from streamlake.spec.schema import Schema
-from streamlake.spec.types import LongType, NestedField
-from streamlake.spec.values import to_bytes
-from streamlake.table.row_delta import RowDelta
+from streamlake.formats.arrow.arrow_schema import schema_to_arrow
+from streamlake.formats.deletes.position_deletes import POSITION_DELETES
+from streamlake.spec.metadata.data_file import DataFile, FileContent
+from streamlake.spec.types.data_types import LongType, NestedField
+from streamlake.spec.types.schema import Schema
+from streamlake.spec.types.values import to_bytes
+from streamlake.table.producers.row_delta import RowDelta
 from streamlake.tables import LoadedTable
 from tests.bench.data import DDL, events
 

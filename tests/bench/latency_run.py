@@ -20,7 +20,7 @@ import numpy as np
 
 from streamlake import IcebergSink, KafkaSource, load_table
 from streamlake.commit.offset_summary import committed_offsets
-from streamlake.pipeline.session import started_session
+from streamlake.pipeline.spark.session import started_session
 from streamlake.source.cluster import KafkaCluster
 from streamlake.source.fetcher import fetch_range
 from streamlake.source.offsets import OffsetRange, Partition

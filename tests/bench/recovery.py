@@ -18,7 +18,7 @@ from typing import Any
 
 from streamlake.catalog.open import open_table
 from streamlake.failpoints import VARIABLE
-from streamlake.table.append_files import AppendFiles
+from streamlake.table.producers.append_files import AppendFiles
 from tests.bench.data import events, write_files
 from tests.bench.report import Figure
 from tests.helpers.batch_write import write_files as write_data_files

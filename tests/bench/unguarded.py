@@ -14,12 +14,12 @@ from collections.abc import Callable
 from typing import Any
 
 import streamlake.commit.committer as committer
-import streamlake.pipeline.sink as sink
+import streamlake.pipeline.sinks.sink as sink
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.checkpoint.store import CommittableStore
 from streamlake.commit.committer import Committer
-from streamlake.pipeline.sink import IcebergSink
-from streamlake.pipeline.sink_run import SinkRun
+from streamlake.pipeline.runs.sink_run import SinkRun
+from streamlake.pipeline.sinks.sink import IcebergSink
 
 
 class SwitchedGuards:

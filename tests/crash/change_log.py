@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streamlake.spec.snapshot import Snapshot
+from streamlake.spec.metadata.snapshot import Snapshot
 from streamlake.table.table import Table
 from tests.helpers.file_times import set_turn
 

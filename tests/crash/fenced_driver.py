@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from streamlake.errors import FencedError
-from streamlake.pipeline.sink_run import SinkRun
-from streamlake.pipeline.upsert_run import UpsertRun
+from streamlake.pipeline.runs.sink_run import SinkRun
+from streamlake.pipeline.runs.upsert_run import UpsertRun
 from tests.crash import fenced_stream
 from tests.helpers.spark import QUICK, build_session
 

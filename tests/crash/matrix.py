@@ -20,7 +20,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from streamlake.cli.rendering import facts, grid, human_count, terminal
+from streamlake.cli.views.rendering import facts, grid, human_count, terminal
 from streamlake.failpoints import REGISTERED
 from tests.crash.change_log import PARTS, FileInput, KafkaInput
 from tests.crash.matrix_report import DeathRecord, Decided, MatrixReport

@@ -18,9 +18,9 @@ import pyarrow as pa
 from streamlake import IcebergSink, KafkaSource, failpoints
 from streamlake.catalog.open import open_table
 from streamlake.commit.receipt import CommitReceipt
-from streamlake.pipeline import index_files
-from streamlake.pipeline.upsert_run import UpsertRun
-from streamlake.table.append_files import AppendFiles
+from streamlake.pipeline.key_index import index_files
+from streamlake.pipeline.runs.upsert_run import UpsertRun
+from streamlake.table.producers.append_files import AppendFiles
 from tests.crash import change_log
 from tests.crash.change_log import APPEND, DDL, FOREIGN
 from tests.helpers.batch_write import write_files

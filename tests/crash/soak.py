@@ -29,7 +29,7 @@ import typer
 from rich.console import Console
 
 from streamlake import load_table
-from streamlake.cli.rendering import facts, human_count
+from streamlake.cli.views.rendering import facts, human_count
 from streamlake.errors import TableNotFoundError
 from tests.crash.change_log import PARTS, ROWS, FileInput, KafkaInput
 from tests.crash.soak_table import (
@@ -56,7 +56,8 @@ LONGEST_START_SECONDS = 300
 LONGEST_LIFE_SECONDS = 12
 ZOMBIE_SECONDS = 60
 COMMITS_OF_A_SUCCESSOR = 2
-WORKER_COMMAND = b"pyspark.daemon"
+WORKER_COMMAND = b"pyspark.worker"
+"""In the command line of whatever daemon forks workers, and so of its workers."""
 
 
 @dataclass
@@ -188,6 +189,8 @@ class Soak:
             with suppress(ProcessLookupError):
                 os.kill(self.draw.choice(found), signal.SIGKILL)
                 self.told["workers killed"] += 1
+        elif process.poll() is None:
+            self.wrong.append(f"driver {self._drivers} has no Python worker that could be killed")
 
     def _until(
         self,

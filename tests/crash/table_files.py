@@ -6,9 +6,9 @@ from pathlib import Path
 
 from streamlake.checkpoint.store import staged_by_all_jobs
 from streamlake.errors import MissingFileError
-from streamlake.formats.manifests import read_manifest
-from streamlake.pipeline.index_files import load_state
-from streamlake.pipeline.index_states import branches, named_states
+from streamlake.formats.manifests.manifests import read_manifest
+from streamlake.pipeline.key_index.index_files import load_state
+from streamlake.pipeline.key_index.index_states import branches, named_states
 from streamlake.table.table import Table
 
 DATA, MANIFEST, LIST, INDEX, TEMPORARY, OTHER = (

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from streamlake.catalog.open import create, open_table
-from streamlake.spec.ddl import parse_ddl
+from streamlake.spec.types.ddl import parse_ddl
 from tests.helpers.batch_write import append
 from tests.helpers.invariants import check_table, live_data_files
 from tests.helpers.processes import kill_group

@@ -14,7 +14,7 @@ from tests.crash import schedules
 from tests.crash.change_log import PARTS, FileInput, KafkaInput
 from tests.crash.schedule_run import ScheduleRun
 from tests.crash.schedules import HOWS, INPUTS, MODES, PHASES, VERSIONS, Schedule
-from tests.helpers.readers import SparkReader
+from tests.helpers.readers import Reader
 
 SCHEDULES = schedules.pairwise()
 
@@ -23,7 +23,7 @@ SCHEDULES = schedules.pairwise()
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda each: each.name)
 def test_the_stream_ends_with_the_table_that_it_should(
-    schedule: Schedule, tmp_path: Path, spark_reader: SparkReader, request: pytest.FixtureRequest
+    schedule: Schedule, tmp_path: Path, peer_reader: Reader, request: pytest.FixtureRequest
 ) -> None:
     source: FileInput | KafkaInput = FileInput(tmp_path / "landing", schedule.mode)
     if schedule.input == "kafka":
@@ -33,7 +33,7 @@ def test_the_stream_ends_with_the_table_that_it_should(
         )
     run = ScheduleRun(schedule, tmp_path, source)
     run.run()
-    run.check_by(spark_reader)
+    run.check_by(peer_reader)
     assert all(met.came for met in run.met), [str(met.death) for met in run.met if not met.came]
 
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
 
-from streamlake.pipeline import upsert_run
+from streamlake.pipeline.runs import upsert_run
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from streamlake.write.task import Task
-    from streamlake.write.upsert_target import UpsertTarget
+    from streamlake.write.upsert.upsert_target import UpsertTarget
 
 Harm = Callable[[], None]
 

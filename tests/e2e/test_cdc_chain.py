@@ -24,9 +24,9 @@ import pytest
 from streamlake import load_table, verify
 from streamlake.catalog.open import open_table
 from streamlake.cli import main as cli
-from streamlake.cli import verify as verify_command
+from streamlake.cli.commands import verify as verify_command
 from streamlake.errors import TableNotFoundError
-from streamlake.pipeline.postgres_table import PostgresTable
+from streamlake.operate.verify.postgres_table import PostgresTable
 from tests.helpers import rings
 from tests.helpers.command_line import command, environment
 from tests.helpers.connect import KafkaConnect

@@ -21,12 +21,12 @@ from rich.console import Console
 
 from streamlake import create_table
 from streamlake.catalog.open import open_table
-from streamlake.cli import demo
-from streamlake.cli.demo_check import Differences, ReaderCost, compare
-from streamlake.cli.demo_orders import CHANGE_SCHEMA, SCHEMA, checkpoints_of, order_stream, write_changes
-from streamlake.cli.demo_process import DriverProcess, DriverSettings
-from streamlake.cli.demo_view import DemoView
+from streamlake.cli.commands import demo
+from streamlake.cli.views.demo_view import DemoView
 from streamlake.commit.receipt import CommitReceipt, Outcome
+from streamlake.demo.demo_check import Differences, ReaderCost, compare
+from streamlake.demo.demo_orders import CHANGE_SCHEMA, SCHEMA, checkpoints_of, order_stream, write_changes
+from streamlake.demo.demo_process import DriverProcess, DriverSettings
 from streamlake.errors import InvalidOptionError, StreamlakeError
 from tests.helpers.batch_write import append
 from tests.helpers.command_line import command, environment, streamlake

@@ -14,13 +14,13 @@ import pyarrow as pa
 import pytest
 
 from streamlake import load_table
-from streamlake.cli.run import receipt_line
+from streamlake.cli.commands.run import receipt_line
 from streamlake.errors import InvalidOptionError, SchemaMismatchError
-from streamlake.pipeline.check_points import Verdict
-from streamlake.pipeline.pipeline_check import check_pipeline
-from streamlake.pipeline.pipeline_file import load_pipeline, parse_pipeline
-from streamlake.pipeline.running import PipelineRun, StopRequest, run_pipeline
-from streamlake.pipeline.status import status_of
+from streamlake.operate.check.check_points import Verdict
+from streamlake.operate.check.pipeline_check import check_pipeline
+from streamlake.operate.status.status import status_of
+from streamlake.pipeline.definition.pipeline_file import load_pipeline, parse_pipeline
+from streamlake.pipeline.definition.running import PipelineRun, StopRequest, run_pipeline
 from tests.helpers.command_line import command, environment, streamlake, without_jvm_notice
 from tests.helpers.processes import free_ports, kill_group, wait_until
 from tests.helpers.readers import DuckDbReader
@@ -385,4 +385,7 @@ def test_usage_errors_need_no_spark(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(FILES.format(home=tmp_path).replace("checkpoint:", "checkpiont:"))
     done = streamlake("run", "p.yaml", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "error: p.yaml: unknown option 'checkpiont'; did you mean 'checkpoint'?\n"
+    assert done.stderr == (
+        "error: p.yaml: unknown option 'checkpiont'; did you mean 'checkpoint'? "
+        "[InvalidOptionError: docs/operating/errors/invalid-option-error.md]\n"
+    )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import streamlake.pipeline
+import streamlake.pipeline.kafka
 from streamlake import load_table
 from streamlake.catalog.open import open_table
 from tests.helpers.invariants import check_table
@@ -40,7 +40,7 @@ def test_executors_in_other_processes(
         values = (json.dumps({"id": number, "part": part}).encode() for number in range(part, 3000, 2))
         kafka_broker.produce(topic, values, partition=part)
     # As the wheel installs it: Spark finds the data source without being told.
-    lookup = Path(streamlake.pipeline.__file__).with_name("spark_lookup.py")
+    lookup = Path(streamlake.pipeline.kafka.__file__).with_name("spark_lookup.py")
     (tmp_path / "site").mkdir()
     shutil.copy(lookup, tmp_path / "site" / "pyspark_streamlake.py")
     answer = _run(

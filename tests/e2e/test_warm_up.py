@@ -12,7 +12,7 @@ from tests.helpers.jvm import ARCHIVE_HOME, warm_up
 
 START = """
 import os
-from streamlake.pipeline.session import started_session
+from streamlake.pipeline.spark.session import started_session
 with started_session("test", is_lean=True, master="local[1]") as started:
     spark = started()
     jvm = spark._jvm.java.lang.ProcessHandle.current().pid()
@@ -43,4 +43,4 @@ def test_classes_are_recorded_once_and_mapped_by_every_start(tmp_path: Path) -> 
     )
     assert started.returncode == 0, started.stderr
     assert str(archive) in started.stdout
-    assert "streamlake.pipeline.worker_daemon" in started.stdout
+    assert "streamlake.pipeline.spark.worker_daemon" in started.stdout

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from streamlake import ids
-from streamlake.spec.snapshot import Snapshot
-from streamlake.table.append_files import AppendFiles
+from streamlake.spec.metadata.snapshot import Snapshot
+from streamlake.table.producers.append_files import AppendFiles
 from streamlake.table.table import Table
-from streamlake.write.result import WriteResult
-from streamlake.write.target import WriteTarget
+from streamlake.write.files.result import WriteResult
+from streamlake.write.target.target import WriteTarget
 from streamlake.write.task import write_task
 
 

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 
 from streamlake import IcebergSink, load_table
 from streamlake.catalog.open import open_table
-from streamlake.spec.data_file import DataFile
-from streamlake.spec.ddl import parse_ddl
+from streamlake.spec.metadata.data_file import DataFile
+from streamlake.spec.types.ddl import parse_ddl
 from streamlake.table.table import Table
 from tests.helpers.flink_tables import values_table
 from tests.helpers.invariants import check_table, live_entries

@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from streamlake import ids
-from streamlake.formats.manifest_lists import write_manifest_list
-from streamlake.formats.manifests import read_manifest, write_manifest
-from streamlake.spec.manifest import ManifestEntry, ManifestFile
-from streamlake.spec.snapshot import Snapshot
-from streamlake.spec.table_metadata import TableMetadata
+from streamlake.formats.manifests.manifest_lists import write_manifest_list
+from streamlake.formats.manifests.manifests import read_manifest, write_manifest
+from streamlake.spec.metadata.manifest import ManifestEntry, ManifestFile
+from streamlake.spec.metadata.snapshot import Snapshot
+from streamlake.spec.metadata.table_metadata import TableMetadata
 from streamlake.table.table import Table
 
 LONG_AGO_SECONDS = 3 * 24 * 3600

@@ -17,18 +17,18 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from streamlake.formats.arrow_schema import schema_to_arrow
+from streamlake.formats.arrow.arrow_schema import schema_to_arrow
 from streamlake.formats.data_files import open_data_writer
-from streamlake.formats.deletion_vectors import encode_deletion_vector
-from streamlake.formats.position_deletes import POSITION_DELETES
-from streamlake.formats.puffin import PuffinWriter
-from streamlake.spec.data_file import DataFile, FileContent
-from streamlake.spec.partition_spec import PartitionField, PartitionSpec
-from streamlake.spec.schema import Schema
-from streamlake.spec.transforms import Identity
-from streamlake.spec.type_json import parse_primitive
-from streamlake.spec.types import IntegerType, NestedField, StringType, StructType
-from streamlake.table.row_delta import RowDelta
+from streamlake.formats.deletes.deletion_vectors import encode_deletion_vector
+from streamlake.formats.deletes.position_deletes import POSITION_DELETES
+from streamlake.formats.deletes.puffin import PuffinWriter
+from streamlake.spec.metadata.data_file import DataFile, FileContent
+from streamlake.spec.partitioning.partition_spec import PartitionField, PartitionSpec
+from streamlake.spec.partitioning.transforms import Identity
+from streamlake.spec.types.data_types import IntegerType, NestedField, StringType, StructType
+from streamlake.spec.types.schema import Schema
+from streamlake.spec.types.type_json import parse_primitive
+from streamlake.table.producers.row_delta import RowDelta
 from streamlake.tables import create_table
 
 NUMBER, CATEGORY, STRUCT, INNER, FIRST_KEY = 1, 2, 3, 4, 5

@@ -17,13 +17,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamlake.formats.arrow_schema import schema_to_arrow
+from streamlake.formats.arrow.arrow_schema import schema_to_arrow
 from streamlake.records import ROW_KIND, RowKind
-from streamlake.spec.ddl import parse_ddl
-from streamlake.spec.partition_spec import parse_partition_by, spec_to_json
-from streamlake.spec.schema import Schema
-from streamlake.spec.type_json import schema_to_json
-from streamlake.spec.types import (
+from streamlake.spec.partitioning.partition_spec import parse_partition_by, spec_to_json
+from streamlake.spec.types.data_types import (
     DateType,
     DecimalType,
     DoubleType,
@@ -32,6 +29,9 @@ from streamlake.spec.types import (
     StringType,
     TimestampType,
 )
+from streamlake.spec.types.ddl import parse_ddl
+from streamlake.spec.types.schema import Schema
+from streamlake.spec.types.type_json import schema_to_json
 from tests.helpers.flink import FlinkEngine, Upsert
 from tests.helpers.forks import fork_table
 

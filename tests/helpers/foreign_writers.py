@@ -12,24 +12,24 @@ import pyarrow.compute as pc
 from streamlake import ids
 from streamlake.catalog.open import open_table
 from streamlake.commit.marker import JOB_ID
-from streamlake.pipeline.table_index import live_tasks
-from streamlake.spec.data_file import DataFile
-from streamlake.spec.partition_spec import PartitionField, PartitionSpec, parse_partition_by
-from streamlake.spec.table_metadata import TableMetadata
-from streamlake.table.manage_refs import ManageRefs
-from streamlake.table.metadata_changes import changed
-from streamlake.table.metadata_update import commit_metadata
-from streamlake.table.overwrite_files import OverwriteFiles
-from streamlake.table.row_delta import RowDelta
+from streamlake.pipeline.key_index.table_index import live_tasks
+from streamlake.spec.metadata.data_file import DataFile
+from streamlake.spec.metadata.table_metadata import TableMetadata
+from streamlake.spec.partitioning.partition_spec import PartitionField, PartitionSpec, parse_partition_by
+from streamlake.table.producers.overwrite_files import OverwriteFiles
+from streamlake.table.producers.row_delta import RowDelta
 from streamlake.table.table import Table
-from streamlake.table.update_properties import UpdateProperties
+from streamlake.table.updates.manage_refs import ManageRefs
+from streamlake.table.updates.metadata_changes import changed
+from streamlake.table.updates.metadata_update import commit_metadata
+from streamlake.table.updates.update_properties import UpdateProperties
 from streamlake.tables import LoadedTable
-from streamlake.write.deleted_file import DeletedFile
-from streamlake.write.live_file import LiveFile
-from streamlake.write.merged_deletes import merge_deletes
-from streamlake.write.output_files import OutputFiles
-from streamlake.write.position_deletes import write_position_deletes
-from streamlake.write.target import WriteTarget
+from streamlake.write.deletes.deleted_file import DeletedFile
+from streamlake.write.deletes.live_file import LiveFile
+from streamlake.write.deletes.merged_deletes import merge_deletes
+from streamlake.write.deletes.position_deletes import write_position_deletes
+from streamlake.write.target.output_files import OutputFiles
+from streamlake.write.target.target import WriteTarget
 from tests.helpers.batch_write import append, write_files
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from streamlake.catalog.open import open_table
-from streamlake.spec.data_file import DataFile, FileContent
-from streamlake.table.append_files import AppendFiles
+from streamlake.spec.metadata.data_file import DataFile, FileContent
+from streamlake.table.producers.append_files import AppendFiles
 from streamlake.tables import LoadedTable, create_table
 from tests.helpers.invariants import live_data_files
 from tests.helpers.readers import current_metadata_file

@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Iterable
 from itertools import pairwise
 
-from streamlake.formats.manifests import read_manifest
-from streamlake.spec.data_file import DataFile, FileContent
-from streamlake.spec.manifest import EntryStatus, ManifestContent, ManifestEntry
-from streamlake.spec.snapshot import Snapshot
-from streamlake.table.summary import count_files
+from streamlake.formats.manifests.manifests import read_manifest
+from streamlake.spec.metadata.data_file import DataFile, FileContent
+from streamlake.spec.metadata.manifest import EntryStatus, ManifestContent, ManifestEntry
+from streamlake.spec.metadata.snapshot import Snapshot
+from streamlake.table.producers.summary import count_files
 from streamlake.table.table import Table
 
 

@@ -89,11 +89,33 @@ SCHEMA_REGISTRY = Part(
 )
 
 
+ICEBERG_VERSION = "1.12.0"
+ICEBERG_SPARKS = ("4.0", "4.1")
+"""Versions of Spark that Iceberg's runtime of that version exists for."""
+
+
 def iceberg_runtime() -> Part:
-    """Iceberg's runtime for the Spark that is installed."""
-    spark = ".".join(version("pyspark").split(".")[:2])
-    name = f"iceberg-spark-runtime-{spark}_2.13"
-    return Part(f"{name}-1.12.0", (Artifact("org.apache.iceberg", name, "1.12.0", transitive=False),), 1)
+    """Iceberg's runtime for the Spark that is installed. Raises PartUnavailableError where there is none for it."""
+    missing = missing_iceberg_runtime()
+    if missing is not None:
+        raise PartUnavailableError(missing)
+    name = f"iceberg-spark-runtime-{_spark_line()}_2.13"
+    runtime = Artifact("org.apache.iceberg", name, ICEBERG_VERSION, transitive=False)
+    return Part(f"{name}-{ICEBERG_VERSION}", (runtime,), 1)
+
+
+def missing_iceberg_runtime() -> str | None:
+    """Why Iceberg's runtime cannot be fetched for the Spark that is installed; None where it exists."""
+    if _spark_line() in ICEBERG_SPARKS:
+        return None
+    return (
+        f"Iceberg's Spark runtime {ICEBERG_VERSION} exists for Spark {' and '.join(ICEBERG_SPARKS)}, "
+        f"and PySpark {version('pyspark')} is installed"
+    )
+
+
+def _spark_line() -> str:
+    return ".".join(version("pyspark").split(".")[:2])
 
 
 def cache_root() -> Path:
@@ -105,7 +127,7 @@ def jars(part: Part) -> list[Path]:
     """The files of `part`, fetched on first use. Raises PartUnavailableError with the reason when they cannot be had."""
     home = cache_root() / part.directory
     if not _is_complete(home, part):
-        with _locked(home):
+        with locked(home):
             if not _is_complete(home, part):
                 _fetch_patiently(part, home)
     return sorted(home.glob(part.pattern))
@@ -142,7 +164,8 @@ def _is_complete(home: Path, part: Part) -> bool:
 
 
 @contextlib.contextmanager
-def _locked(home: Path) -> Iterator[None]:
+def locked(home: Path) -> Iterator[None]:
+    """While nobody else fetches or unpacks into `home`."""
     home.parent.mkdir(parents=True, exist_ok=True)
     with open(home.with_name(f"{home.name}.lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -16,14 +16,15 @@ from streamlake.catalog.hadoop_operations import HadoopTableOperations
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.checkpoint.table_note import Noted
 from streamlake.errors import CommitConflictError, CommitStateUnknownError, StorageError, StreamlakeError
-from streamlake.pipeline.checkpoint_table import CheckpointTable
-from streamlake.pipeline.commit_queue import CommitQueue, Work
-from streamlake.pipeline.sink_run import SinkRun
-from streamlake.spec.data_file import DataFile, FileContent
-from streamlake.spec.table_metadata import TableMetadata
+from streamlake.pipeline.runs.commit_queue import CommitQueue, Work
+from streamlake.pipeline.runs.lineage.checkpoint_table import CheckpointTable
+from streamlake.pipeline.runs.run_settings import RunSettings
+from streamlake.pipeline.runs.sink_run import SinkRun
+from streamlake.spec.metadata.data_file import DataFile, FileContent
+from streamlake.spec.metadata.table_metadata import TableMetadata
 from streamlake.table.operations import TableOperations
 from streamlake.table.table import Table
-from streamlake.write.result import WriteResult
+from streamlake.write.files.result import WriteResult
 from tests.helpers.memory_files import MemoryFileIO
 
 LOCATION = "memory:/t"
@@ -185,12 +186,14 @@ class AppendRun(SinkRun):
         super().__init__(
             table,
             cast(CheckpointTable, Note(directory, io)),
-            job_id=directory.job_id,
-            run_id="run",
-            branch="main",
-            mode="append",
-            max_continuous_empty_commits=3,
-            queue=queue,
+            RunSettings(
+                job_id=directory.job_id,
+                run_id="run",
+                branch="main",
+                mode="append",
+                max_continuous_empty_commits=3,
+                queue=queue,
+            ),
         )
         self._told = told
         self._io = io

@@ -18,15 +18,16 @@ from streamlake.checkpoint.identity import CheckpointIdentity, canonical_offset
 from streamlake.clock import monotonic
 from streamlake.commit.receipt import CommitReceipt
 from streamlake.errors import TableNotFoundError
-from streamlake.pipeline.checkpoint_table import CheckpointTable
-from streamlake.pipeline.commit_queue import CommitQueue
-from streamlake.pipeline.direct_reader import row_decoder
-from streamlake.pipeline.micro_batch import finish, receipt_if_known
-from streamlake.pipeline.record_screen import RecordScreen, reject_rules
-from streamlake.pipeline.rejects_run import RejectsRun
-from streamlake.pipeline.rejects_table import rejects_name
-from streamlake.pipeline.sink_run import SinkRun
+from streamlake.pipeline.runs.commit_queue import CommitQueue
+from streamlake.pipeline.runs.lineage.checkpoint_table import CheckpointTable
+from streamlake.pipeline.runs.micro_batch import finish, receipt_if_known
+from streamlake.pipeline.runs.rejects_run import RejectsRun
+from streamlake.pipeline.runs.rejects_table import rejects_name
+from streamlake.pipeline.runs.run_settings import RunSettings
+from streamlake.pipeline.runs.sink_run import SinkRun
 from streamlake.source.kafka_source import KafkaSource
+from streamlake.tasks.direct_reader import row_decoder
+from streamlake.tasks.record_screen import RecordScreen, reject_rules
 from streamlake.write.side_writer import SideWriter
 from streamlake.write.task import write_rows
 from tests.unit.decode.raw_records import raw_batch
@@ -75,15 +76,17 @@ class RejectingStream:
         self.run = SinkRun(
             open_table(str(location)),
             cast(CheckpointTable, _Note()),
-            job_id=job_id,
-            run_id="run",
-            branch="main",
-            mode=mode,
-            max_continuous_empty_commits=10,
-            queue=queue,
+            RunSettings(
+                job_id=job_id,
+                run_id="run",
+                branch="main",
+                mode=mode,
+                max_continuous_empty_commits=10,
+                queue=queue,
+            ),
         )
         self.rejects = RejectsRun(
-            str(location), None, most, job_id=job_id, run_id="run", patience=self.run.patience
+            str(location), None, most, job_id=job_id, run_id="run", outage_retry=self.run.outage_retry
         )
         self.run.rejects = self.rejects
 

@@ -28,22 +28,23 @@ from streamlake.checkpoint.table_log import table_log_path
 from streamlake.checkpoint.table_note import Calls
 from streamlake.commit.receipt import CommitReceipt, Outcome
 from streamlake.errors import StreamlakeError, TableNotFoundError
-from streamlake.pipeline import direct_reader, table_writes
-from streamlake.pipeline.checkpoint_step import Step
-from streamlake.pipeline.known_tables import TABLES_PATH, tables_from_text
-from streamlake.pipeline.met_tables import MetTables
-from streamlake.pipeline.quarantine import QUARANTINE_PATH
-from streamlake.pipeline.range_frame import _batch, limited
-from streamlake.pipeline.row_names import RowRoute
-from streamlake.pipeline.row_tables import RowEndings, RowTableOptions, RowTables
-from streamlake.pipeline.set_aside import SetAside
-from streamlake.pipeline.sink import IcebergSink
-from streamlake.pipeline.sink_run import SinkRun
-from streamlake.pipeline.table_member import TableMember
-from streamlake.pipeline.table_names import TableNames
-from streamlake.pipeline.written_tables import WrittenTables
+from streamlake.pipeline.kafka.checkpoint_step import Step
+from streamlake.pipeline.kafka.range_frame import _batch, limited
+from streamlake.pipeline.runs import table_writes
+from streamlake.pipeline.runs.sink_run import SinkRun
+from streamlake.pipeline.sinks.discovered_tables import TABLES_PATH, tables_from_text
+from streamlake.pipeline.sinks.quarantine import QUARANTINE_PATH
+from streamlake.pipeline.sinks.row_tables import RowEndings, RowTableOptions, RowTables
+from streamlake.pipeline.sinks.sink import IcebergSink
+from streamlake.pipeline.sinks.table_discovery import DiscoveredTables
+from streamlake.pipeline.sinks.table_member import TableMember
+from streamlake.pipeline.sinks.table_quarantine import Quarantine
+from streamlake.pipeline.sinks.written_tables import WrittenTables
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.source.offsets import OffsetRange, SourceOffsets
+from streamlake.tasks import direct_reader
+from streamlake.tasks.row_names import RowRoute
+from streamlake.tasks.table_names import TableNames
 from tests.helpers.local_stream import FileNote
 from tests.unit.decode.raw_records import raw_batch
 
@@ -134,10 +135,10 @@ class LocalRanges:
         return self.together([[piece] for piece in self.ranges], len(self.ranges), task, ddl)
 
 
-def _by_slot(parcels: LocalFrame, slots: int) -> LocalFrame:
-    if not parcels.batches:
-        return parcels
-    table = pa.Table.from_batches(parcels.batches)
+def _by_slot(shuffle_blocks: LocalFrame, slots: int) -> LocalFrame:
+    if not shuffle_blocks.batches:
+        return shuffle_blocks
+    table = pa.Table.from_batches(shuffle_blocks.batches)
     return LocalFrame(table.sort_by([("slot", "ascending"), ("place", "ascending")]).to_batches())
 
 
@@ -205,12 +206,12 @@ class RoutedStream:
         if not self.path.exists():
             File(self.path / "metadata").write(b'{"id":"job"}')
         self.named, self.aside_file = File(self.path / TABLES_PATH), File(self.path / QUARANTINE_PATH)
-        self.aside: SetAside
+        self.aside: Quarantine
         self.restart()
         monkeypatch.setattr(direct_reader, "fetch_range", self._fetch)
         monkeypatch.setattr(table_writes, "task_ids", lambda: (0, next(self._tasks), 0))
         monkeypatch.setattr(table_writes, "_by_slot", _by_slot)
-        monkeypatch.setattr(table_writes, "bound_by_parcels", lambda session: None)
+        monkeypatch.setattr(table_writes, "bound_by_shuffle_blocks", lambda session: None)
 
     _tasks = itertools.count()
 
@@ -220,8 +221,8 @@ class RoutedStream:
         self._rows = RowTables(
             options.get("source", self._source), self._options, self._sink, None, self._members
         )
-        self._rows._known = MetTables(cast(Any, self.named), known)
-        self.aside = SetAside(
+        self._rows._known = DiscoveredTables(cast(Any, self.named), known)
+        self.aside = Quarantine(
             cast(Any, self.aside_file), getattr(self, "aside", SimpleNamespace(entries={})).entries
         )
         self._members.clear()

@@ -24,16 +24,17 @@ from streamlake.commit.lineage import RecoverCommand, lineage_error
 from streamlake.commit.receipt import CommitReceipt
 from streamlake.errors import TableNotFoundError
 from streamlake.ids import new_uuid
-from streamlake.pipeline.commit_queue import CommitQueue
-from streamlake.pipeline.micro_batch import run_micro_batch
-from streamlake.pipeline.patience import Patience
-from streamlake.pipeline.sink_run import SinkRun
-from streamlake.pipeline.upsert_options import UpsertOptions
-from streamlake.pipeline.upsert_run import UpsertRun
-from streamlake.spec.ddl import parse_ddl
+from streamlake.pipeline.runs.commit_queue import CommitQueue
+from streamlake.pipeline.runs.micro_batch import run_micro_batch
+from streamlake.pipeline.runs.run_settings import RunSettings
+from streamlake.pipeline.runs.sink_run import SinkRun
+from streamlake.pipeline.runs.upsert_options import UpsertOptions
+from streamlake.pipeline.runs.upsert_run import UpsertRun
+from streamlake.pipeline.spark.outage_retry import OutageRetry
+from streamlake.spec.types.ddl import parse_ddl
 from streamlake.table.table import Table
 from streamlake.tables import load_table
-from streamlake.write.result import WriteResult
+from streamlake.write.files.result import WriteResult
 from streamlake.write.task import write_task
 from tests.helpers.faulty_io import FaultyIO, faulty_table
 from tests.helpers.local_upserts import bucketed_results
@@ -180,9 +181,9 @@ class LocalStream:
         directory = self.directory
         note = FileNote(directory, self.location, self.branch)
         noted = note.read()
-        patience = Patience(dict)
+        outage_retry = OutageRetry(dict)
         try:
-            table = patience.through(self._table)
+            table = outage_retry.through(self._table)
         except TableNotFoundError:
             if noted is not None and identity.checkpoint_id:
                 gone = table_gone(self.location, noted.table_uuid)
@@ -192,24 +193,24 @@ class LocalStream:
             table = self._table()
         if noted is not None:
             identity = replace(identity, pipeline=noted.pipelines.get(identity.pipeline, identity.pipeline))
-        settings: dict[str, Any] = {
-            "job_id": identity.job_id,
-            "run_id": new_uuid(),
-            "branch": self.branch,
-            "mode": self.mode,
-            "max_continuous_empty_commits": 10,
-            "command": note.command,
-            "calls": self.calls,
-            "queue": CommitQueue(self.ahead, self.receipts.append) if self.ahead > 1 else None,
-        }
+        settings = RunSettings(
+            job_id=identity.job_id,
+            run_id=new_uuid(),
+            branch=self.branch,
+            mode=self.mode,
+            max_continuous_empty_commits=10,
+            queue=CommitQueue(self.ahead, self.receipts.append) if self.ahead > 1 else None,
+            command=note.command,
+            calls=self.calls,
+        )
         run: SinkRun
         if self.mode == "upsert":
             options = UpsertOptions.of(
                 table, key=["id"], sequence_by=(), row_kind=None, delete_mode=self.delete_mode, parallelism=2
             )
-            run = _Upserting(table, note, None, options, **settings)  # type: ignore[arg-type]
+            run = _Upserting(table, note, None, options, settings)  # type: ignore[arg-type]
         else:
-            run = _Appending(table, note, **settings)  # type: ignore[arg-type]
+            run = _Appending(table, note, settings)  # type: ignore[arg-type]
         run.remember(noted, identity, directory.end_offsets)
         return run
 

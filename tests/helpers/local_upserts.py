@@ -17,17 +17,18 @@ from streamlake.checkpoint.committable import Committable
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.commit.receipt import CommitReceipt
 from streamlake.errors import OutdatedValuesError
-from streamlake.formats.arrow_schema import schema_to_arrow
-from streamlake.pipeline.checkpoint_table import CheckpointTable
-from streamlake.pipeline.key_lineage import require_same_key
-from streamlake.pipeline.upsert_options import UpsertOptions
-from streamlake.pipeline.upsert_run import UpsertRun
+from streamlake.formats.arrow.arrow_schema import schema_to_arrow
+from streamlake.pipeline.key_index.key_lineage import require_same_key
+from streamlake.pipeline.runs.lineage.checkpoint_table import CheckpointTable
+from streamlake.pipeline.runs.run_settings import RunSettings
+from streamlake.pipeline.runs.upsert_options import UpsertOptions
+from streamlake.pipeline.runs.upsert_run import UpsertRun
 from streamlake.records import ROW_ORDER, TRUNCATE_BELOW
-from streamlake.spec.schema import Schema
+from streamlake.spec.types.schema import Schema
 from streamlake.table.table import Table
-from streamlake.write.result import WriteResult
-from streamlake.write.upsert_target import UpsertTarget
-from streamlake.write.upsert_task import write_changes
+from streamlake.write.files.result import WriteResult
+from streamlake.write.upsert.upsert_target import UpsertTarget
+from streamlake.write.upsert.upsert_task import write_changes
 
 Truncate = tuple[int | str, int]
 """A place in the database's log, and the number of a task's batches that it is told after."""
@@ -85,11 +86,13 @@ class LocalUpserts:
             cast(CheckpointTable, None),
             None,
             options,
-            job_id=self._job_id,
-            run_id="run",
-            branch=self._branch,
-            mode=self._mode,
-            max_continuous_empty_commits=10,
+            RunSettings(
+                job_id=self._job_id,
+                run_id="run",
+                branch=self._branch,
+                mode=self._mode,
+                max_continuous_empty_commits=10,
+            ),
         )
         require_same_key(table, self._branch, self._pipeline, options.key)
 

@@ -17,10 +17,10 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from streamlake.formats.arrow_schema import arrow_type
-from streamlake.pipeline.upsert_options import UNSET_VALUES
+from streamlake.formats.arrow.arrow_schema import arrow_type
+from streamlake.pipeline.runs.upsert_options import UNSET_VALUES
 from streamlake.records import ROW_SEQUENCE, RowKind
-from streamlake.spec.schema import Schema
+from streamlake.spec.types.schema import Schema
 from tests.helpers.oracle import Change, Row, Values, key_of
 from tests.unit.index.key_samples import VALUES
 

@@ -17,17 +17,17 @@ import pyarrow as pa
 from streamlake.catalog.open import create
 from streamlake.checkpoint.committable import Committable
 from streamlake.errors import OutdatedValuesError
-from streamlake.formats.unset_cells import unset_column
-from streamlake.index import key_codec
-from streamlake.index.keys import Keys
-from streamlake.pipeline.upsert_options import UNSET_VALUES
+from streamlake.formats.arrow.unset_cells import unset_column
+from streamlake.index.keys import key_codec
+from streamlake.index.keys.keys import Keys
+from streamlake.pipeline.runs.upsert_options import UNSET_VALUES
 from streamlake.records import ROW_KIND, ROW_SEQUENCE, UNSET
-from streamlake.spec.data_file import FileContent
-from streamlake.spec.ddl import parse_ddl
-from streamlake.spec.partition_spec import UNPARTITIONED, parse_partition_by
-from streamlake.spec.sort_order import UNSORTED, parse_sort_by
+from streamlake.spec.metadata.data_file import FileContent
+from streamlake.spec.partitioning.partition_spec import UNPARTITIONED, parse_partition_by
+from streamlake.spec.partitioning.sort_order import UNSORTED, parse_sort_by
+from streamlake.spec.types.ddl import parse_ddl
 from streamlake.tables import load_table
-from streamlake.write import upsert_task
+from streamlake.write.upsert import upsert_task
 from tests.helpers import foreign_writers
 from tests.helpers.invariants import check_table, live_entries
 from tests.helpers.local_upserts import LocalUpserts

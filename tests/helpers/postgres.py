@@ -19,12 +19,11 @@ from typing import Any
 
 import psycopg
 
+from tests.helpers.postgres_binaries import server_home
 from tests.helpers.processes import free_ports, kill_group, tail
 from tests.helpers.rings import PartUnavailableError
 
 _START_TIMEOUT_SECONDS = 60
-_LEAST_VERSION = 15
-_INSTALLED = Path("/usr/lib/postgresql")
 _SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "unix_socket_directories": "",
@@ -69,10 +68,12 @@ class PostgresServer:
                 admin.execute(f'drop database "{name}" with (force)')
 
     def __enter__(self) -> PostgresServer:
-        binaries = server_binaries()
-        self._home = Path(tempfile.mkdtemp(prefix="streamlake-postgres-"))
+        server = server_home()
         account: dict[str, Any] = _account()
+        self._home = Path(tempfile.mkdtemp(prefix="streamlake-postgres-"))
         if account:
+            # The cache is in the home of root, where nobody else may look.
+            server = Path(shutil.copytree(server, self._home / "server", symlinks=True))
             os.chown(self._home, account["user"], account["group"])
         data, log_path = self._home / "data", self._home / "server.log"
         environment = {**os.environ, "HOME": str(self._home), "LC_ALL": "C"}
@@ -84,13 +85,16 @@ class PostgresServer:
             **account,
         }
         with open(log_path, "ab") as log:
-            command = [str(binaries / "initdb"), "-D", str(data), "-U", "postgres", "-A", "trust"]
+            command = [str(server / "bin" / "initdb"), "-D", str(data), "-U", "postgres", "-A", "trust"]
             command += ["-E", "UTF8", "--locale=C", "--no-sync"]
             made = subprocess.run(command, stdout=log, stderr=log, **quiet)
             if made.returncode == 0:
                 settings = [f"--{name}={value}" for name, value in {**_SETTINGS, "port": self.port}.items()]
                 self._process = subprocess.Popen(
-                    [str(binaries / "postgres"), "-D", str(data), *settings], stdout=log, stderr=log, **quiet
+                    [str(server / "bin" / "postgres"), "-D", str(data), *settings],
+                    stdout=log,
+                    stderr=log,
+                    **quiet,
                 )
         try:
             self._wait_until_ready(log_path)
@@ -120,28 +124,6 @@ class PostgresServer:
             except psycopg.OperationalError:
                 time.sleep(0.05)
         raise PartUnavailableError(f"PostgreSQL did not start; the end of its log:\n{tail(log)}")
-
-
-def server_binaries() -> Path:
-    """The directory of `initdb` and `postgres`: of the newest installed version that will do.
-
-    Raises PartUnavailableError when there is none.
-    """
-    found = [
-        path
-        for path in _INSTALLED.glob("*/bin")
-        if path.parent.name.isdigit()
-        and int(path.parent.name) >= _LEAST_VERSION
-        and (path / "postgres").exists()
-    ]
-    if found:
-        return max(found, key=lambda path: int(path.parent.name))
-    initdb = shutil.which("initdb")
-    if initdb is not None and (Path(initdb).resolve().parent / "postgres").exists():
-        return Path(initdb).resolve().parent
-    raise PartUnavailableError(
-        f"there is no PostgreSQL server: install it (Debian, Ubuntu: apt-get install postgresql-{_LEAST_VERSION})"
-    )
 
 
 def _account() -> dict[str, Any]:

@@ -35,20 +35,20 @@ from streamlake.errors import (
     StreamlakeError,
     TableNotFoundError,
 )
-from streamlake.formats.manifests import read_manifest
-from streamlake.pipeline.commit_queue import CommitQueue
-from streamlake.pipeline.micro_batch import run_micro_batch
-from streamlake.pipeline.sink_run import SinkRun
-from streamlake.spec.data_file import DataFile
-from streamlake.spec.ddl import parse_ddl
-from streamlake.spec.manifest import ManifestFile
-from streamlake.spec.snapshot import MAIN_BRANCH, Snapshot, SnapshotRef
-from streamlake.spec.table_metadata import TableMetadata
+from streamlake.formats.manifests.manifests import read_manifest
+from streamlake.pipeline.runs.commit_queue import CommitQueue
+from streamlake.pipeline.runs.micro_batch import run_micro_batch
+from streamlake.pipeline.runs.sink_run import SinkRun
+from streamlake.spec.metadata.data_file import DataFile
+from streamlake.spec.metadata.manifest import ManifestFile
+from streamlake.spec.metadata.snapshot import MAIN_BRANCH, Snapshot, SnapshotRef
+from streamlake.spec.metadata.table_metadata import TableMetadata
+from streamlake.spec.types.ddl import parse_ddl
 from streamlake.storage.durability import FSYNC
-from streamlake.table.append_files import AppendFiles
-from streamlake.table.metadata_changes import with_ref
-from streamlake.table.overwrite_files import OverwriteFiles
+from streamlake.table.producers.append_files import AppendFiles
+from streamlake.table.producers.overwrite_files import OverwriteFiles
 from streamlake.table.table import Table
+from streamlake.table.updates.metadata_changes import with_ref
 from tests.helpers.invariants import check_table
 from tests.helpers.local_appends import (
     LOCATION,

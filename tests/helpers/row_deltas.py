@@ -14,17 +14,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamlake import ids
-from streamlake.formats.deletion_vectors import read_deletion_vector
-from streamlake.formats.position_deletes import read_position_deletes
+from streamlake.formats.deletes.deletion_vectors import read_deletion_vector
+from streamlake.formats.deletes.position_deletes import read_position_deletes
 from streamlake.formats.readers import read_data_file
-from streamlake.spec.data_file import DataFile, FileContent
-from streamlake.table.row_delta import RowDelta
+from streamlake.spec.metadata.data_file import DataFile, FileContent
+from streamlake.table.producers.row_delta import RowDelta
 from streamlake.table.table import Table
-from streamlake.write.deleted_file import DeletedFile
-from streamlake.write.deletion_vectors import write_deletion_vectors
-from streamlake.write.output_files import OutputFiles
-from streamlake.write.position_deletes import write_position_deletes
-from streamlake.write.target import WriteTarget
+from streamlake.write.deletes.deleted_file import DeletedFile
+from streamlake.write.deletes.deletion_vectors import write_deletion_vectors
+from streamlake.write.deletes.position_deletes import write_position_deletes
+from streamlake.write.target.output_files import OutputFiles
+from streamlake.write.target.target import WriteTarget
 from tests.helpers.batch_write import write_files
 from tests.helpers.invariants import live_entries
 

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streamlake.pipeline.session import WORKER_DAEMON
+from streamlake.pipeline.spark.session import WORKER_DAEMON
 from tests.helpers.jvm import LEAN, quick_jvms
 from tests.helpers.processes import kill_group
 

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from streamlake.catalog.open import create
-from streamlake.formats.manifests import write_manifest
-from streamlake.spec.data_file import DataFile, FileContent
-from streamlake.spec.ddl import parse_ddl
-from streamlake.spec.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile
-from streamlake.spec.partition_spec import UNPARTITIONED, parse_partition_by
-from streamlake.spec.table_metadata import TableMetadata
-from streamlake.spec.types import IcebergType
-from streamlake.spec.values import to_bytes
+from streamlake.formats.manifests.manifests import write_manifest
+from streamlake.spec.metadata.data_file import DataFile, FileContent
+from streamlake.spec.metadata.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile
+from streamlake.spec.metadata.table_metadata import TableMetadata
+from streamlake.spec.partitioning.partition_spec import UNPARTITIONED, parse_partition_by
+from streamlake.spec.types.data_types import IcebergType
+from streamlake.spec.types.ddl import parse_ddl
+from streamlake.spec.types.values import to_bytes
 from streamlake.table.operations import TableOperations
 from streamlake.table.table import Table
 

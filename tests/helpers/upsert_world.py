@@ -15,16 +15,17 @@ import pyarrow as pa
 
 from streamlake.catalog.new_tables import TableDefinition
 from streamlake.checkpoint.identity import CheckpointIdentity
-from streamlake.pipeline.checkpoint_table import CheckpointTable
-from streamlake.pipeline.commit_queue import CommitQueue
-from streamlake.pipeline.sink_run import SinkRun
-from streamlake.pipeline.upsert_options import UpsertOptions
-from streamlake.pipeline.upsert_run import UpsertRun
+from streamlake.pipeline.runs.commit_queue import CommitQueue
+from streamlake.pipeline.runs.lineage.checkpoint_table import CheckpointTable
+from streamlake.pipeline.runs.run_settings import RunSettings
+from streamlake.pipeline.runs.sink_run import SinkRun
+from streamlake.pipeline.runs.upsert_options import UpsertOptions
+from streamlake.pipeline.runs.upsert_run import UpsertRun
 from streamlake.records import ROW_KIND, RowKind
-from streamlake.spec.ddl import parse_ddl
+from streamlake.spec.types.ddl import parse_ddl
 from streamlake.table.table import Table
 from streamlake.tables import LoadedTable
-from streamlake.write.result import WriteResult
+from streamlake.write.files.result import WriteResult
 from tests.helpers import batch_write, foreign_writers
 from tests.helpers.local_appends import LOCATION, Directory, Note
 from tests.helpers.local_upserts import bucketed_results
@@ -75,12 +76,14 @@ class UpsertWorld(World):
             cast(CheckpointTable, Note(directory, io)),
             None,
             options,
-            job_id=directory.job_id,
-            run_id="run",
-            branch="main",
-            mode="upsert",
-            max_continuous_empty_commits=3,
-            queue=queue,
+            RunSettings(
+                job_id=directory.job_id,
+                run_id="run",
+                branch="main",
+                mode="upsert",
+                max_continuous_empty_commits=3,
+                queue=queue,
+            ),
         )
 
     def check(self) -> None:

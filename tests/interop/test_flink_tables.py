@@ -10,8 +10,8 @@ import pytest
 
 from streamlake import load_table
 from streamlake.catalog.open import open_table
-from streamlake.pipeline.diagnosis import diagnose
-from streamlake.spec.data_file import FileContent
+from streamlake.operate.doctor.diagnosis import diagnose
+from streamlake.spec.metadata.data_file import FileContent
 from tests.helpers.flink_tables import CASES, FlinkTable
 from tests.helpers.invariants import check_table, live_entries
 from tests.helpers.readers import DuckDbReader, SparkReader, rows

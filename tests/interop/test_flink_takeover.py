@@ -15,7 +15,7 @@ import pytest
 from streamlake import IcebergSink, load_table
 from streamlake.catalog.open import open_table
 from streamlake.records import ROW_KIND
-from streamlake.spec.data_file import FileContent
+from streamlake.spec.metadata.data_file import FileContent
 from tests.helpers.flink_tables import CASES, FlinkTable, change_events, changes_table
 from tests.helpers.invariants import check_table, live_entries
 from tests.helpers.local_upserts import LocalUpserts

@@ -16,7 +16,7 @@ import pytest
 from streamlake import load_table
 from streamlake.catalog.open import open_table
 from streamlake.errors import DataInvalidError, FeatureUnsupportedError
-from streamlake.pipeline.diagnosis import diagnose
+from streamlake.operate.doctor.diagnosis import diagnose
 from tests.helpers.batch_write import append
 from tests.helpers.readers import SparkReader, current_metadata_file, rows
 from tests.helpers.samples import NESTED, PRIMITIVES

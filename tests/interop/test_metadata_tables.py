@@ -11,12 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamlake.catalog.open import create, open_table
-from streamlake.formats.manifests import read_manifest
-from streamlake.spec.data_file import DataFile
-from streamlake.spec.ddl import parse_ddl
-from streamlake.spec.partition_spec import parse_partition_by
-from streamlake.spec.sort_order import parse_sort_by
-from streamlake.spec.types import BinaryType, PrimitiveType
+from streamlake.formats.manifests.manifests import read_manifest
+from streamlake.spec.metadata.data_file import DataFile
+from streamlake.spec.partitioning.partition_spec import parse_partition_by
+from streamlake.spec.partitioning.sort_order import parse_sort_by
+from streamlake.spec.types.data_types import BinaryType, PrimitiveType
+from streamlake.spec.types.ddl import parse_ddl
 from streamlake.table.table import Table
 from tests.helpers.batch_write import append
 from tests.helpers.readers import SparkReader

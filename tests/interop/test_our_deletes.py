@@ -16,20 +16,20 @@ import pytest
 
 from streamlake import ids, load_table
 from streamlake.catalog.open import create, open_table
-from streamlake.formats.arrow_schema import schema_to_arrow
-from streamlake.formats.position_deletes import Positions
+from streamlake.formats.arrow.arrow_schema import schema_to_arrow
+from streamlake.formats.deletes.position_deletes import Positions
 from streamlake.formats.readers import read_data_file
-from streamlake.spec.data_file import DataFile
-from streamlake.spec.ddl import parse_ddl
-from streamlake.spec.partition_spec import parse_partition_by
-from streamlake.table.row_delta import RowDelta
+from streamlake.spec.metadata.data_file import DataFile
+from streamlake.spec.partitioning.partition_spec import parse_partition_by
+from streamlake.spec.types.ddl import parse_ddl
+from streamlake.table.producers.row_delta import RowDelta
 from streamlake.table.table import Table
-from streamlake.write.deleted_file import DeletedFile
-from streamlake.write.deletion_vectors import write_deletion_vectors
-from streamlake.write.equality_deletes import equality_delete_writer
-from streamlake.write.output_files import OutputFiles
-from streamlake.write.position_deletes import PositionDeleteWriter
-from streamlake.write.target import WriteTarget
+from streamlake.write.deletes.deleted_file import DeletedFile
+from streamlake.write.deletes.deletion_vectors import write_deletion_vectors
+from streamlake.write.deletes.equality_deletes import equality_delete_writer
+from streamlake.write.deletes.position_deletes import write_position_deletes
+from streamlake.write.target.output_files import OutputFiles
+from streamlake.write.target.target import WriteTarget
 from tests.helpers.batch_write import append, write_files
 from tests.helpers.invariants import check_table, live_data_files, live_entries
 from tests.helpers.readers import DuckDbReader, Reader, Row, rows
@@ -180,12 +180,7 @@ class Stream:
             files = write_deletion_vectors(target, output, {place: self.positions[place] for place in found})
             self.vectors.update({file.referenced_data_file or "": file for file in files})
         else:
-            writer = PositionDeleteWriter(target, output, 1 << 20)
-            for place, positions in found.items():
-                writer.add(place, positions[::2])
-                writer.add(place, positions[1::2])
-            files = writer.close()
-            assert writer.referenced == {place.file_path for place in found}
+            files = write_position_deletes(target, output, found)
         self._commit(delta, files)
         self.rows = [row for row in self.rows if not doomed(row["n"])]
 

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 import pytest
 
 from streamlake.catalog.open import create
-from streamlake.spec.ddl import parse_ddl
-from streamlake.spec.partition_spec import parse_partition_by
+from streamlake.spec.partitioning.partition_spec import parse_partition_by
+from streamlake.spec.types.ddl import parse_ddl
 from tests.helpers.batch_write import append
 from tests.helpers.readers import Reader, rows
 from tests.helpers.samples import SAMPLES

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from streamlake.catalog.open import open_table
-from streamlake.spec.data_file import FileContent
+from streamlake.spec.metadata.data_file import FileContent
 from tests.helpers.invariants import live_entries
 from tests.helpers.oracle_plans import Checkpoint, Evolve, Foreign, Plan, Restart, Step, Upgrade
 from tests.helpers.oracle_run import OracleRun

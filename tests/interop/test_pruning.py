@@ -20,8 +20,7 @@ import pytest
 
 from streamlake import load_table
 from streamlake.catalog.open import create
-from streamlake.spec.ddl import parse_ddl
-from streamlake.spec.expressions import (
+from streamlake.spec.expressions.expressions import (
     Expression,
     equal,
     greater_than,
@@ -33,7 +32,8 @@ from streamlake.spec.expressions import (
     not_equal,
     not_null,
 )
-from streamlake.spec.partition_spec import parse_partition_by
+from streamlake.spec.partitioning.partition_spec import parse_partition_by
+from streamlake.spec.types.ddl import parse_ddl
 from tests.helpers.batch_write import append
 from tests.helpers.readers import Comparison, Reader, SparkReader
 from tests.helpers.samples import PRIMITIVES

@@ -12,7 +12,7 @@ import pytest
 from streamlake import load_table
 from streamlake.catalog.open import open_table
 from streamlake.errors import ConflictValidationError, HeadMovedError
-from streamlake.table.row_delta import RowDelta
+from streamlake.table.producers.row_delta import RowDelta
 from tests.helpers.invariants import check_table, live_entries
 from tests.helpers.row_deltas import row_delta
 from tests.interop.java_tables import JavaTable, create_java_table

@@ -13,11 +13,11 @@ import pytest
 
 from streamlake import load_table
 from streamlake.catalog.open import create, open_table
-from streamlake.formats.arrow_schema import schema_to_arrow
-from streamlake.spec.ddl import parse_ddl
-from streamlake.spec.partition_spec import parse_partition_by
+from streamlake.formats.arrow.arrow_schema import schema_to_arrow
+from streamlake.spec.partitioning.partition_spec import parse_partition_by
+from streamlake.spec.types.ddl import parse_ddl
+from streamlake.table.schema.update_schema import UpdateSchema
 from streamlake.table.table import Table
-from streamlake.table.update_schema import UpdateSchema
 from tests.helpers.batch_write import append
 from tests.helpers.invariants import check_table
 from tests.helpers.local_upserts import LocalUpserts

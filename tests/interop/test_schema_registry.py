@@ -12,7 +12,7 @@ import pytest
 
 from streamlake.decode.row_decoder import RowDecoder
 from streamlake.errors import DecodeError, InvalidOptionError, SourceError
-from streamlake.pipeline.sampled_schema import with_inferred_schema
+from streamlake.pipeline.kafka.sampled_schema import with_inferred_schema
 from streamlake.records import RAW_RECORDS
 from streamlake.source.kafka_source import KafkaSource
 from tests.helpers import rings

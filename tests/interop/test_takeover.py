@@ -17,9 +17,9 @@ from streamlake.catalog.open import open_table
 from streamlake.checkpoint.committable import Committable
 from streamlake.commit.receipt import CommitReceipt
 from streamlake.errors import LineageError
-from streamlake.pipeline.indexed_rows import IndexedRows
-from streamlake.pipeline.upsert_run import UpsertRun
-from streamlake.spec.data_file import FileContent
+from streamlake.pipeline.key_index.indexed_rows import IndexedRows
+from streamlake.pipeline.runs.upsert_run import UpsertRun
+from streamlake.spec.metadata.data_file import FileContent
 from tests.helpers.change_stream import ChangeStream
 from tests.helpers.flink_tables import (
     Event,

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from streamlake.pipeline.arrow_batches import MAX_BYTES, MAX_RECORDS, ROWS_PER_BATCH, bound_by_rows
+from streamlake.pipeline.spark.arrow_batches import MAX_BYTES, MAX_RECORDS, ROWS_PER_BATCH, bound_by_rows
 from tests.helpers.landing import Landing
 
 

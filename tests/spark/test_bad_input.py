@@ -28,11 +28,11 @@ from streamlake.errors import (
     StorageError,
     StreamlakeError,
 )
-from streamlake.pipeline import sink_run
-from streamlake.pipeline.pipeline_file import parse_pipeline
-from streamlake.pipeline.running import run_pipeline
+from streamlake.pipeline.definition.pipeline_file import parse_pipeline
+from streamlake.pipeline.definition.running import run_pipeline
+from streamlake.pipeline.runs import sink_run
 from streamlake.storage import local
-from streamlake.table.update_properties import UpdateProperties
+from streamlake.table.updates.update_properties import UpdateProperties
 from tests.helpers import faults
 from tests.helpers.invariants import check_table
 from tests.helpers.landing import Landing

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from streamlake import IcebergSink, create_table, load_table
 from streamlake.cli.main import main
 from streamlake.errors import InvalidOptionError, LineageError, StreamlakeError
-from streamlake.pipeline.checkpoint_table import CheckpointTable
+from streamlake.pipeline.runs.lineage.checkpoint_table import CheckpointTable
 from tests.helpers.landing import DDL, Landing
 from tests.spark.test_sink_lineage import ids, recover, run
 

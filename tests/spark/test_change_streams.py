@@ -13,9 +13,9 @@ import pytest
 from streamlake import IcebergTables, KafkaSource, load_table
 from streamlake.catalog.open import open_table
 from streamlake.cli import main as cli
-from streamlake.cli.run import receipt_line
+from streamlake.cli.commands.run import receipt_line
 from streamlake.errors import DecodeError, InvalidOptionError
-from streamlake.pipeline.verification import verify
+from streamlake.operate.verify.verification import verify
 from tests.helpers.invariants import check_table
 from tests.helpers.kafka_stream import KafkaStream
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from streamlake.pipeline import checkpoint_file
-from streamlake.pipeline.checkpoint_file import CheckpointFile, HadoopFiles
+from streamlake.pipeline.spark import checkpoint_file
+from streamlake.pipeline.spark.checkpoint_file import CheckpointFile, HadoopFiles
 
 OLD, NEW = b'{"older": 1}', b'{"newer": 2}'
 NAME = "streamlake/quarantine.json"

@@ -13,7 +13,7 @@ from streamlake import load_table
 from streamlake.checkpoint.spark_directory import SparkDirectory
 from streamlake.commit.offset_summary import kafka_offsets
 from streamlake.errors import DataLossError, FencedError, SourceError
-from streamlake.pipeline.offset_log import OffsetLog
+from streamlake.pipeline.kafka.offset_log import OffsetLog
 from streamlake.source.offsets import SourceOffsets
 from tests.helpers.kafka_stream import CONTINUOUSLY, RUN_SECONDS, KafkaStream
 

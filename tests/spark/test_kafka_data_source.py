@@ -12,7 +12,7 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 from streamlake import load_table
 from streamlake.catalog.open import open_table
 from streamlake.errors import DecodeError
-from streamlake.pipeline.kafka_data_source import register
+from streamlake.pipeline.kafka.kafka_data_source import register
 from tests.helpers.invariants import check_table
 from tests.helpers.kafka_stream import AVAILABLE_NOW, CONTINUOUSLY, RUN_SECONDS, KafkaStream, value
 

@@ -16,18 +16,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from streamlake.errors import SchemaMismatchError
-from streamlake.formats.arrow_schema import arrow_type
+from streamlake.formats.arrow.arrow_schema import arrow_type
 from streamlake.index.bucketing import Bucketing
-from streamlake.index.key_codec import KeyCodec, bucket_of
+from streamlake.index.keys.key_codec import KeyCodec, bucket_of
 from streamlake.index.message_key import KeyPart, MessageKey
-from streamlake.pipeline.key_routing import (
+from streamlake.pipeline.spark.key_routing import (
     _numbers_per_partition,
     _repartition_by_hash,
     bucket_column,
     repartition_by_bucket,
     route_by_key,
 )
-from streamlake.spec.types import (
+from streamlake.spec.types.data_types import (
     DateType,
     DecimalType,
     DoubleType,
@@ -41,7 +41,7 @@ from streamlake.spec.types import (
     TimestamptzType,
     UUIDType,
 )
-from streamlake.write.conversion import converted
+from streamlake.write.rows.conversion import converted
 from tests.unit.index.key_samples import VALUES
 
 _ROWS = 400

@@ -13,8 +13,8 @@ import pytest
 from streamlake import IcebergTables, KafkaSource, create_table, load_table
 from streamlake.catalog.open import open_table
 from streamlake.errors import LineageError, StreamlakeError
-from streamlake.spec.ddl import parse_ddl
-from streamlake.table.update_schema import UpdateSchema
+from streamlake.spec.types.ddl import parse_ddl
+from streamlake.table.schema.update_schema import UpdateSchema
 from tests.helpers.invariants import check_table
 from tests.helpers.kafka_stream import AVAILABLE_NOW, RUN_SECONDS
 from tests.spark.test_sink_lineage import recover

@@ -14,14 +14,14 @@ import pytest
 
 from streamlake import IcebergSink, create_table, load_table
 from streamlake.catalog.open import open_table
-from streamlake.cli.replay_rejects import run as replay_rejects
-from streamlake.cli.run import receipt_line
+from streamlake.cli.commands.replay_rejects import run as replay_rejects
+from streamlake.cli.commands.run import receipt_line
 from streamlake.errors import DecodeError, InvalidOptionError, TableNotFoundError, TooManyRejectsError
-from streamlake.pipeline.pipeline_file import load_pipeline
-from streamlake.pipeline.rejects_table import rejects_name
-from streamlake.pipeline.running import run_pipeline
-from streamlake.table.overwrite_files import OverwriteFiles
-from streamlake.write.target import WriteTarget
+from streamlake.pipeline.definition.pipeline_file import load_pipeline
+from streamlake.pipeline.definition.running import run_pipeline
+from streamlake.pipeline.runs.rejects_table import rejects_name
+from streamlake.table.producers.overwrite_files import OverwriteFiles
+from streamlake.write.target.target import WriteTarget
 from streamlake.write.task import write_rows
 from tests.helpers.command_line import streamlake
 from tests.helpers.invariants import check_table

@@ -16,9 +16,9 @@ from streamlake import IcebergTables, KafkaSource, create_table, load_table
 from streamlake.catalog.open import open_table
 from streamlake.commit.committer import Committer
 from streamlake.errors import LineageError, StorageError, StreamlakeError, TableNotFoundError
-from streamlake.pipeline.known_tables import TABLES_PATH, tables_from_text
-from streamlake.spec.ddl import parse_ddl
-from streamlake.table.update_schema import UpdateSchema
+from streamlake.pipeline.sinks.discovered_tables import TABLES_PATH, tables_from_text
+from streamlake.spec.types.ddl import parse_ddl
+from streamlake.table.schema.update_schema import UpdateSchema
 from tests.helpers.invariants import check_table
 from tests.helpers.kafka_stream import AVAILABLE_NOW, CONTINUOUSLY, RUN_SECONDS
 from tests.helpers.local_rejects import rejected_rows_of

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from streamlake import IcebergSink, create_table, failpoints, load_table
 from streamlake.catalog.open import open_table
 from streamlake.errors import SchemaMismatchError
-from streamlake.spec.type_text import columns_text
+from streamlake.spec.types.type_text import columns_text
 from tests.helpers.file_times import set_turn
 from tests.helpers.invariants import check_table, live_data_files
 from tests.helpers.kafka_stream import KafkaStream

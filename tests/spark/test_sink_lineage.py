@@ -26,10 +26,10 @@ from streamlake.errors import (
     SchemaMismatchError,
     TableNotFoundError,
 )
-from streamlake.spec.ddl import parse_ddl
-from streamlake.spec.schema import Schema
-from streamlake.table.append_files import AppendFiles
-from streamlake.table.manage_refs import ManageRefs
+from streamlake.spec.types.ddl import parse_ddl
+from streamlake.spec.types.schema import Schema
+from streamlake.table.producers.append_files import AppendFiles
+from streamlake.table.updates.manage_refs import ManageRefs
 from tests.helpers.invariants import check_table
 from tests.helpers.landing import DDL, Landing
 

@@ -1,6 +1,6 @@
 """Upserts with bad input under a real query: the error says what to do, and the corrected job loses nothing.
 
-What needs no Spark is in tests/unit/pipeline/test_upsert_refusals.py.
+What needs no Spark is in tests/unit/pipeline/runs/test_upsert_refusals.py.
 """
 
 from __future__ import annotations

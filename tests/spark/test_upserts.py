@@ -15,9 +15,10 @@ from pyspark.sql import SparkSession
 from streamlake import KafkaSource, create_table, load_table
 from streamlake.commit.receipt import Outcome
 from streamlake.errors import InvalidOptionError, SchemaMismatchError
-from streamlake.pipeline import indexed_rows, task_outcome
-from streamlake.spec.data_file import FileContent
-from streamlake.spec.ddl import parse_ddl
+from streamlake.pipeline.key_index import indexed_rows
+from streamlake.pipeline.spark import task_outcome
+from streamlake.spec.metadata.data_file import FileContent
+from streamlake.spec.types.ddl import parse_ddl
 from tests.helpers.batch_write import append
 from tests.helpers.change_stream import ChangeStream, Row
 from tests.helpers.invariants import check_table, live_data_files
@@ -167,6 +168,23 @@ def test_sequence_by_orders_across_input_partitions_and_checkpoints(
     stream.check()
     assert [receipt.counters["late"] for receipt in sink.receipts] == [0, 30, 5]
     assert [receipt.rows for receipt in sink.receipts] == [100, 1, 5]
+
+
+def test_files_that_nothing_orders_are_warned_of(
+    stream: ChangeStream, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(4):
+        stream.land(puts(range(5 * number, 5 * number + 5), "v"))
+    words = "reads 2 files in one micro-batch and has no sequence_by"
+    stream.run(frame=stream.frame(files=2))
+    assert caplog.text.count(words) == 1
+    for files, sequence in ((1, None), (2, ["v"])):
+        caplog.clear()
+        for number in range(4):
+            stream.land(puts(range(5 * number, 5 * number + 5), "w"))
+        stream.run(stream.sink(sequence_by=sequence), stream.frame(files=files))
+        assert words not in caplog.text
+    stream.check()
 
 
 def test_composite_keys_of_text(spark: SparkSession, tmp_path: Path) -> None:

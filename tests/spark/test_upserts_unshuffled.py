@@ -13,11 +13,11 @@ from streamlake import load_table
 from streamlake.catalog.open import open_table
 from streamlake.errors import InvalidOptionError, MisplacedKeyError
 from streamlake.index.state import IndexState
-from streamlake.pipeline import table_writes
-from streamlake.pipeline.index_check import check_index
-from streamlake.pipeline.index_states import named_states
-from streamlake.pipeline.index_status import index_key, index_status
-from streamlake.table.update_properties import UpdateProperties
+from streamlake.operate.doctor.index_check import check_index
+from streamlake.operate.doctor.index_status import index_key, index_status
+from streamlake.pipeline.key_index.index_states import named_states
+from streamlake.pipeline.runs import table_writes
+from streamlake.table.updates.update_properties import UpdateProperties
 from tests.helpers.invariants import check_table
 from tests.helpers.kafka_stream import KafkaStream
 
@@ -92,9 +92,9 @@ def shuffles(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found: list[int] = []
     by_slot = table_writes._by_slot
 
-    def counted(parcels: Any, slots: int) -> Any:
+    def counted(shuffle_blocks: Any, slots: int) -> Any:
         found.append(slots)
-        return by_slot(parcels, slots)
+        return by_slot(shuffle_blocks, slots)
 
     monkeypatch.setattr(table_writes, "_by_slot", counted)
     return found

@@ -16,9 +16,9 @@ from pyspark.sql import SparkSession
 from streamlake import IcebergSink, KafkaSource, load_table, verify
 from streamlake.catalog.open import open_table
 from streamlake.cli import main as cli
-from streamlake.cli import verify as verify_command
+from streamlake.cli.commands import verify as verify_command
 from streamlake.errors import InvalidOptionError, SchemaMismatchError
-from streamlake.pipeline.verification import Verification
+from streamlake.operate.verify.verification import Verification
 from tests.helpers.batch_write import append
 from tests.helpers.local_upserts import LocalUpserts
 from tests.helpers.row_deltas import row_delta
@@ -163,7 +163,7 @@ def test_values_of_every_kind(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_columns_and_branches(spark: SparkSession, location: str, tmp_path: Path) -> None:
-    from streamlake.table.manage_refs import ManageRefs
+    from streamlake.table.updates.manage_refs import ManageRefs
 
     wider = many(100).append_column("more", pa.array(range(100)))
     with pytest.raises(InvalidOptionError, match="has the column 'more'"):

@@ -15,11 +15,11 @@ from pyspark.sql import SparkSession
 
 from streamlake import verify
 from streamlake.cli import main as cli
-from streamlake.cli import verify as verify_command
+from streamlake.cli.commands import verify as verify_command
 from streamlake.errors import InvalidOptionError, SchemaMismatchError, SourceError
-from streamlake.formats.arrow_schema import schema_to_arrow
-from streamlake.pipeline import postgres_table
-from streamlake.pipeline.postgres_table import PostgresTable
+from streamlake.formats.arrow.arrow_schema import schema_to_arrow
+from streamlake.operate.verify import postgres_table
+from streamlake.operate.verify.postgres_table import PostgresTable
 from tests.helpers.batch_write import append
 from tests.helpers.postgres_types import NAMED_TYPES, TYPES
 from tests.helpers.spark import Borrowed

@@ -13,7 +13,7 @@ import pytest
 
 from streamlake import create_table, load_table
 from streamlake.catalog.open import open_table
-from streamlake.spec.type_text import columns_text
+from streamlake.spec.types.type_text import columns_text
 from tests.helpers.invariants import check_table
 from tests.helpers.kafka_stream import KafkaStream
 from tests.helpers.readers import DuckDbReader, PyIcebergReader, SparkReader, rows

@@ -14,7 +14,7 @@ from streamlake.catalog.open import open_table
 from streamlake.commit.committer import Committer
 from streamlake.commit.receipt import CommitReceipt, Outcome
 from streamlake.errors import InvalidOptionError, StorageError
-from streamlake.table.update_properties import UpdateProperties
+from streamlake.table.updates.update_properties import UpdateProperties
 from tests.helpers.invariants import check_table
 from tests.helpers.landing import Landing
 from tests.helpers.processes import wait_until

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from streamlake.pipeline.pipeline_file import KafkaSettings, Pipeline, load_pipeline
-from streamlake.pipeline.pipeline_tables import pipeline_tables
+from streamlake.pipeline.definition.pipeline_file import KafkaSettings, Pipeline, load_pipeline
+from streamlake.pipeline.definition.pipeline_tables import pipeline_tables
 from tests.helpers.spark import ROOT
 
 DOCKER = ROOT / "docker"
@@ -133,7 +133,7 @@ def test_every_table_of_the_database_becomes_one() -> None:
     assert {each.arguments["mode"] for each in tables} == {"upsert"}
 
 
-def test_the_readme_names_the_profiles() -> None:
-    text = (ROOT / "README.md").read_text()
+def test_the_docs_name_the_profiles() -> None:
+    text = (ROOT / "docs" / "guides" / "deploying.md").read_text()
     for profile in ("kafka", "cdc"):
         assert f"docker/compose.yaml --profile {profile} up --build" in text

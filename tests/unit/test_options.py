@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from streamlake.commit.lineage import RecoverCommand, catalog_text
+from streamlake.operate.verify.postgres_table import PostgresState, PostgresTable
 from streamlake.options import shown
-from streamlake.pipeline.pipeline_file import parse_pipeline
-from streamlake.pipeline.postgres_table import PostgresState, PostgresTable
+from streamlake.pipeline.definition.pipeline_file import parse_pipeline
 from streamlake.source.kafka_source import KafkaSource
 
 PASSWORD = "s3cr3t-one"

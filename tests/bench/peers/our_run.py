@@ -17,9 +17,9 @@ STARTED = time.time()
 
 import yaml  # noqa: E402
 
-from streamlake.pipeline.pipeline_file import load_pipeline  # noqa: E402
-from streamlake.pipeline.session import started_session  # noqa: E402
-from streamlake.pipeline.without_pandas import decide_about_pandas  # noqa: E402
+from streamlake.pipeline.definition.pipeline_file import load_pipeline  # noqa: E402
+from streamlake.pipeline.spark.session import started_session  # noqa: E402
+from streamlake.pipeline.spark.without_pandas import decide_about_pandas  # noqa: E402
 from tests.bench.peers import SCHEMA  # noqa: E402
 
 FORMATS = {"append": "json", "upsert": "json", "debezium": "debezium-json"}
@@ -35,7 +35,7 @@ def main() -> None:
     with started_session(
         name, is_lean=True, master=pipeline.spark.master, config=pipeline.spark.config
     ) as started:
-        prepared = import_module("streamlake.pipeline.running").PipelineRun(pipeline)
+        prepared = import_module("streamlake.pipeline.definition.running").PipelineRun(pipeline)
         spark = started()
         session_seconds = time.time() - STARTED
         query = prepared.start(spark)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from streamlake.catalog.open import create, open_table
-from streamlake.spec.ddl import parse_ddl
+from streamlake.spec.types.ddl import parse_ddl
 from tests.helpers.invariants import check_table, live_data_files
 from tests.helpers.tables import make_table, metadata_files
 
@@ -23,7 +23,7 @@ import sys, time
 from streamlake.catalog.hadoop_operations import HadoopTableOperations
 from streamlake.errors import CommitConflictError
 from streamlake.storage.local import LocalFileIO
-from streamlake.table.metadata_changes import with_properties
+from streamlake.table.updates.metadata_changes import with_properties
 
 location, me = sys.argv[1:]
 operations = HadoopTableOperations(location, LocalFileIO())
@@ -45,7 +45,7 @@ for line in sys.stdin:
 APPENDS = """
 import sys
 from streamlake.catalog.open import open_table
-from streamlake.table.append_files import AppendFiles
+from streamlake.table.producers.append_files import AppendFiles
 from tests.helpers.tables import data_file
 
 location, me, times = sys.argv[1:]

@@ -13,11 +13,11 @@ from streamlake.errors import (
     TableAlreadyExistsError,
     TableNotFoundError,
 )
-from streamlake.spec.ddl import parse_ddl
-from streamlake.spec.partition_spec import parse_partition_by
-from streamlake.spec.schema import Schema
-from streamlake.spec.sort_order import parse_sort_by
-from streamlake.spec.types import NestedField, VariantType
+from streamlake.spec.partitioning.partition_spec import parse_partition_by
+from streamlake.spec.partitioning.sort_order import parse_sort_by
+from streamlake.spec.types.data_types import NestedField, VariantType
+from streamlake.spec.types.ddl import parse_ddl
+from streamlake.spec.types.schema import Schema
 
 
 def test_names_are_directories_of_the_warehouse(tmp_path: Path) -> None:

@@ -19,13 +19,13 @@ from streamlake.errors import (
     TableAlreadyExistsError,
     TableNotFoundError,
 )
-from streamlake.formats import metadata_json
-from streamlake.spec.ddl import parse_ddl
+from streamlake.formats.manifests import metadata_json
+from streamlake.spec.types.ddl import parse_ddl
 from streamlake.storage.local import LocalFileIO
-from streamlake.table.append_files import AppendFiles
-from streamlake.table.metadata_changes import with_properties
+from streamlake.table.producers.append_files import AppendFiles
 from streamlake.table.table import Table
-from streamlake.table.update_properties import UpdateProperties
+from streamlake.table.updates.metadata_changes import with_properties
+from streamlake.table.updates.update_properties import UpdateProperties
 from tests.helpers.invariants import check_table
 from tests.helpers.tables import data_file, make_table
 

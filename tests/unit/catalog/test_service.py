@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,17 +21,17 @@ from streamlake.errors import (
     TableAlreadyExistsError,
     TableNotFoundError,
 )
-from streamlake.spec.ddl import parse_ddl
-from streamlake.spec.partition_spec import parse_partition_by
-from streamlake.spec.sort_order import parse_sort_by
-from streamlake.spec.type_text import columns_text
-from streamlake.table.append_files import AppendFiles
-from streamlake.table.manage_refs import ManageRefs
-from streamlake.table.metadata_changes import with_properties
-from streamlake.table.overwrite_files import OverwriteFiles
+from streamlake.spec.partitioning.partition_spec import parse_partition_by
+from streamlake.spec.partitioning.sort_order import parse_sort_by
+from streamlake.spec.types.ddl import parse_ddl
+from streamlake.spec.types.type_text import columns_text
+from streamlake.table.producers.append_files import AppendFiles
+from streamlake.table.producers.overwrite_files import OverwriteFiles
+from streamlake.table.schema.update_schema import UpdateSchema
 from streamlake.table.table import Table
-from streamlake.table.update_properties import UpdateProperties
-from streamlake.table.update_schema import UpdateSchema
+from streamlake.table.updates.manage_refs import ManageRefs
+from streamlake.table.updates.metadata_changes import with_properties
+from streamlake.table.updates.update_properties import UpdateProperties
 from tests.helpers.invariants import check_table, live_data_files
 from tests.helpers.processes import free_ports
 from tests.helpers.tables import FAST_CHECKS, FAST_RETRIES, FaultyOperations, data_file, make_table
@@ -219,8 +220,19 @@ def test_catalogs_that_cannot_be_opened(monkeypatch: pytest.MonkeyPatch) -> None
         raise ImportError(f"No module named {name!r}")
 
     monkeypatch.setattr(service, "import_module", absent)
-    with pytest.raises(InvalidOptionError, match=r"streamlake\[catalogs\]"):
-        open_table("db.t", {"type": "rest", "uri": "http://127.0.0.1:1"})
+    for kind, extra in {"rest": "rest", "hive": "hive", "in-memory": "sql"}.items():
+        with pytest.raises(InvalidOptionError, match=rf"streamlake\[{extra}\]"):
+            open_table("db.t", {"type": kind, "uri": "http://127.0.0.1:1"})
+    with pytest.raises(InvalidOptionError, match=r"streamlake\[all\]"):
+        open_table("db.t", "my-catalog")
+
+
+def test_a_catalog_without_its_driver_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyIceberg is there, and what it needs for this kind of catalog is not."""
+    monkeypatch.setitem(sys.modules, "thrift", None)
+    monkeypatch.delitem(sys.modules, "pyiceberg.catalog.hive", raising=False)
+    with pytest.raises(InvalidOptionError, match=r"python -m pip install 'streamlake\[hive\]'"):
+        open_table("db.t", {"type": "hive", "uri": "thrift://127.0.0.1:1"})
 
 
 def test_the_difference_names_every_kind_of_change(tmp_path: Path) -> None:

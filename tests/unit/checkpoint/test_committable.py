@@ -15,8 +15,8 @@ from streamlake.checkpoint.committable import Committable, committable_from_byte
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.checkpoint.store import CommittableStore
 from streamlake.errors import DataInvalidError
-from streamlake.spec.data_file import DataFile, FileContent
-from streamlake.spec.manifest import FieldSummary, ManifestContent, ManifestFile
+from streamlake.spec.metadata.data_file import DataFile, FileContent
+from streamlake.spec.metadata.manifest import FieldSummary, ManifestContent, ManifestFile
 from streamlake.storage.file_io import file_io_for
 from streamlake.storage.locations import TableLocations
 

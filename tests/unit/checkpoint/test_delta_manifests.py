@@ -8,9 +8,9 @@ from pathlib import Path
 import fastavro
 
 from streamlake.checkpoint.delta_manifests import write_delta_manifests
-from streamlake.formats.manifests import read_manifest
-from streamlake.spec.data_file import FileContent
-from streamlake.spec.manifest import ManifestContent
+from streamlake.formats.manifests.manifests import read_manifest
+from streamlake.spec.metadata.data_file import FileContent
+from streamlake.spec.metadata.manifest import ManifestContent
 from tests.helpers.tables import data_file, make_table
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from streamlake.checkpoint.source_logs import in_full, reader
+from streamlake.checkpoint.source_logs import in_full, most_files, reader
 from streamlake.checkpoint.spark_directory import SparkDirectory
 from streamlake.storage.local import LocalFileIO
 
@@ -80,3 +80,21 @@ def test_a_directory_tells_the_same(tmp_path: Path) -> None:
     assert json.loads(files) == of(tmp_path, 0)
     assert nothing == ""
     assert directory.end_offsets(1) is None
+
+
+def test_the_files_of_a_batch_are_counted(tmp_path: Path) -> None:
+    log(tmp_path, "0", entry(0, "a"), entry(0, "b"))
+    log(tmp_path, "1", entry(1, "c"))
+    read = reader(LocalFileIO())
+    batches = [json.dumps({"logOffset": number}) for number in range(3)]
+    counts = [
+        most_files(read, str(tmp_path), offsets)
+        for offsets in (
+            [batches[0]],
+            in_full(read, str(tmp_path), [batches[0]]),
+            [batches[1]],
+            [batches[2]],
+            ['{"t": {"0": 1}}'],
+        )
+    ]
+    assert counts == [2, 2, 1, 0, 0]

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from streamlake.cli import verify
 from streamlake.cli.arguments import option_pairs, parse_catalog, told
+from streamlake.cli.commands import verify
 from streamlake.errors import InvalidOptionError
 
 

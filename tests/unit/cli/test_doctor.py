@@ -99,7 +99,7 @@ def test_what_nobody_foresaw_is_no_verdict(
     def broken(*arguments: object, **more: object) -> None:
         raise RuntimeError("out of order")
 
-    monkeypatch.setattr("streamlake.cli.doctor.diagnose", broken)
+    monkeypatch.setattr("streamlake.cli.commands.doctor.diagnose", broken)
     assert call(location) == 2
     assert capsys.readouterr().err == "error: RuntimeError: out of order (--debug shows where)\n"
     assert call(location, "--debug") == 2

@@ -12,16 +12,16 @@ import pytest
 
 from streamlake import load_table
 from streamlake.catalog.open import open_table
-from streamlake.cli import index
 from streamlake.cli import main as cli
+from streamlake.cli.commands import index
 from streamlake.commit.marker import INDEX_STATE
 from streamlake.errors import IndexDamagedError, InvalidOptionError, SchemaMismatchError
 from streamlake.index.state import IndexState
-from streamlake.pipeline.index_files import load_state
-from streamlake.pipeline.index_states import named_states
-from streamlake.pipeline.indexed_rows import IndexedRows
-from streamlake.table.manage_refs import ManageRefs
-from streamlake.table.update_properties import UpdateProperties
+from streamlake.pipeline.key_index.index_files import load_state
+from streamlake.pipeline.key_index.index_states import named_states
+from streamlake.pipeline.key_index.indexed_rows import IndexedRows
+from streamlake.table.updates.manage_refs import ManageRefs
+from streamlake.table.updates.update_properties import UpdateProperties
 from tests.helpers.batch_write import append
 from tests.helpers.invariants import check_table
 from tests.helpers.local_upserts import LocalUpserts

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from streamlake import create_table
-from streamlake.cli import inspect
+from streamlake.cli.commands import inspect
 from streamlake.errors import InvalidOptionError
 from tests.helpers.batch_write import append
 

@@ -88,7 +88,10 @@ def test_debug_shows_the_place(arguments: list[str], capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("error", "line"),
     [
-        (DataInvalidError("a file\nis broken"), "a file is broken"),
+        (
+            DataInvalidError("a file\nis broken"),
+            "a file is broken [DataInvalidError: docs/operating/errors/data-invalid-error.md]",
+        ),
         (FileNotFoundError(2, "No such file or directory", "/x"), "/x: No such file or directory"),
         (ValueError("odd"), "ValueError: odd (--debug shows where)"),
         (RuntimeError(), "RuntimeError (--debug shows where)"),
@@ -111,7 +114,7 @@ def test_the_command_line_needs_no_spark_to_inspect() -> None:
     import subprocess
 
     code = (
-        "import sys; from streamlake.cli import main, inspect; "
+        "import sys; from streamlake.cli import main; from streamlake.cli.commands import inspect; "
         "print('pyspark' in sys.modules, 'kafka' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -11,7 +11,7 @@ from decimal import Decimal
 import pytest
 from rich.console import Console
 
-from streamlake.cli import rendering
+from streamlake.cli.views import rendering
 
 
 @pytest.mark.parametrize(

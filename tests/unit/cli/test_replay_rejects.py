@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from streamlake import load_table
-from streamlake.pipeline.known_tables import TABLES_PATH, tables_to_bytes
-from streamlake.pipeline.pipeline_file import parse_pipeline
-from streamlake.pipeline.replay_settings import replayed_tables
+from streamlake.operate.replay.replay_settings import replayed_tables
+from streamlake.pipeline.definition.pipeline_file import parse_pipeline
+from streamlake.pipeline.sinks.discovered_tables import TABLES_PATH, tables_to_bytes
 from tests.helpers.local_rejects import TOPIC, RejectingStream, rejected_rows_of
 from tests.helpers.tables import make_table
 from tests.unit.cli.test_main import call

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from streamlake.cli import run as command
+from streamlake.cli.commands import run as command
 
 KAFKA = "kafka: {bootstrap-servers: 'localhost:1', topics: t, schema: id long}"
 RATE = "rate: {rows-per-second: 1}"

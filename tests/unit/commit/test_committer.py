@@ -17,10 +17,10 @@ from streamlake.commit.committer import Committer
 from streamlake.commit.receipt import Outcome
 from streamlake.errors import FencedError, LineageError
 from streamlake.ids import new_uuid
-from streamlake.spec.data_file import DataFile, FileContent
-from streamlake.spec.ddl import parse_ddl
-from streamlake.spec.snapshot import Snapshot, SnapshotRef
-from streamlake.table.append_files import AppendFiles
+from streamlake.spec.metadata.data_file import DataFile, FileContent
+from streamlake.spec.metadata.snapshot import Snapshot, SnapshotRef
+from streamlake.spec.types.ddl import parse_ddl
+from streamlake.table.producers.append_files import AppendFiles
 from streamlake.table.table import Table
 
 

@@ -7,10 +7,10 @@ import pytest
 
 from streamlake import load_table
 from streamlake.catalog.open import open_table
-from streamlake.formats.deletion_vectors import read_deletion_vector
-from streamlake.formats.position_deletes import read_position_deletes
-from streamlake.spec.data_file import FileContent
-from streamlake.write import upsert_task
+from streamlake.formats.deletes.deletion_vectors import read_deletion_vector
+from streamlake.formats.deletes.position_deletes import read_position_deletes
+from streamlake.spec.metadata.data_file import FileContent
+from streamlake.write.upsert import upsert_task
 from tests.helpers import foreign_writers
 from tests.helpers.invariants import check_table
 from tests.helpers.local_upserts import LocalUpserts

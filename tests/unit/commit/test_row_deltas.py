@@ -16,8 +16,8 @@ from streamlake.commit.marker import INDEX_STATE
 from streamlake.commit.receipt import Outcome
 from streamlake.errors import ConflictValidationError, HeadMovedError
 from streamlake.ids import new_uuid
-from streamlake.spec.data_file import DataFile, FileContent
-from streamlake.table.append_files import AppendFiles
+from streamlake.spec.metadata.data_file import DataFile, FileContent
+from streamlake.table.producers.append_files import AppendFiles
 from streamlake.table.table import Table
 from tests.helpers.invariants import check_table, live_entries
 from tests.helpers.tables import data_file, delete_file, make_table

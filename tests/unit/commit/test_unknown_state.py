@@ -21,7 +21,7 @@ from streamlake.commit.committer import Committer
 from streamlake.commit.receipt import Outcome
 from streamlake.errors import CommitStateUnknownError, StorageError
 from streamlake.ids import new_uuid
-from streamlake.spec.ddl import parse_ddl
+from streamlake.spec.types.ddl import parse_ddl
 from streamlake.storage.local import LocalFileIO
 from streamlake.table.table import Table
 from tests.helpers.invariants import check_table

@@ -13,8 +13,8 @@ from streamlake.commit.marker import Fence, Marker, marker_property, marker_summ
 from streamlake.commit.unnamed import files_summary, has_unnamed, require_unread
 from streamlake.errors import LineageError
 from streamlake.source.offsets import SourceOffsets
-from streamlake.spec.ddl import parse_ddl
-from streamlake.table.append_files import AppendFiles
+from streamlake.spec.types.ddl import parse_ddl
+from streamlake.table.producers.append_files import AppendFiles
 from streamlake.table.table import Table
 
 FILES = '{"files": "%s", "logOffset": 0}'

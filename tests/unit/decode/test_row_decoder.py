@@ -7,7 +7,7 @@ import pickle
 import pyarrow as pa
 import pytest
 
-from streamlake.decode.json_columns import JsonColumns
+from streamlake.decode.json.json_columns import JsonColumns
 from streamlake.decode.row_decoder import RowDecoder
 from streamlake.errors import DecodeError
 from streamlake.records import RAW_RECORDS

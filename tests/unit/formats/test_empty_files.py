@@ -8,7 +8,7 @@ import pytest
 
 from streamlake.formats.data_files import FILE_FORMATS, open_data_writer
 from streamlake.formats.readers import read_data_file
-from streamlake.spec.ddl import parse_ddl
+from streamlake.spec.types.ddl import parse_ddl
 from streamlake.storage.file_io import file_io_for
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from streamlake.formats.arrow_schema import arrow_type
-from streamlake.spec.types import (
+from streamlake.formats.arrow.arrow_schema import arrow_type
+from streamlake.spec.types.data_types import (
     BinaryType,
     BooleanType,
     DateType,

@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from streamlake.index.entries import NO_GUARD, SUPERSEDES, TOMBSTONE, Entries, RunFile, sort_entries
-from streamlake.index.guards import Guards
-from streamlake.index.keys import Keys
-from streamlake.index.lookup import KeyIndex
+from streamlake.index.keys.guards import Guards
+from streamlake.index.keys.keys import Keys
+from streamlake.index.runs.entries import NO_GUARD, SUPERSEDES, TOMBSTONE, Entries, RunFile, sort_entries
+from streamlake.index.runs.lookup import KeyIndex
 
 FILES = tuple(f"/data/{n}.parquet" for n in range(6))
 

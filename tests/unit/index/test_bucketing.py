@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamlake.formats.arrow_schema import arrow_type
+from streamlake.formats.arrow.arrow_schema import arrow_type
 from streamlake.index.bucketing import Bucketing
-from streamlake.index.entries import SUPERSEDES, TOMBSTONE, RunFile, sort_entries
-from streamlake.index.guards import Guards
-from streamlake.index.key_codec import KeyCodec
-from streamlake.index.lookup import KeyIndex
-from streamlake.index.merge import split_runs
+from streamlake.index.keys.guards import Guards
+from streamlake.index.keys.key_codec import KeyCodec
 from streamlake.index.message_key import KeyPart, MessageKey
-from streamlake.index.run import open_run
-from streamlake.index.run_writer import RunWriter
-from streamlake.spec.types import LongType, NestedField, StringType
+from streamlake.index.runs.entries import SUPERSEDES, TOMBSTONE, RunFile, sort_entries
+from streamlake.index.runs.lookup import KeyIndex
+from streamlake.index.runs.merge import split_runs
+from streamlake.index.runs.run import open_run
+from streamlake.index.runs.run_writer import RunWriter
+from streamlake.spec.types.data_types import LongType, NestedField, StringType
 from streamlake.storage.local import LocalFileIO
 
 ID = KeyCodec((NestedField(1, "id", LongType()),))

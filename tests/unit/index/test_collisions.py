@@ -10,16 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from streamlake.formats.arrow_schema import arrow_type
-from streamlake.index import merge_input, run_writer
-from streamlake.index.entries import SUPERSEDES, RunFile, sort_entries
-from streamlake.index.key_codec import KeyCodec
+from streamlake.formats.arrow.arrow_schema import arrow_type
+from streamlake.index.keys.key_codec import KeyCodec
 from streamlake.index.last_per_key import last_per_key
-from streamlake.index.lookup import KeyIndex
-from streamlake.index.merge import merge_runs
-from streamlake.index.run import open_run, write_run
-from streamlake.index.run_writer import RunWriter
-from streamlake.spec.types import DecimalType, LongType, NestedField, StringType, UUIDType
+from streamlake.index.runs import merge_input, run_writer
+from streamlake.index.runs.entries import SUPERSEDES, RunFile, sort_entries
+from streamlake.index.runs.lookup import KeyIndex
+from streamlake.index.runs.merge import merge_runs
+from streamlake.index.runs.run import open_run, write_run
+from streamlake.index.runs.run_writer import RunWriter
+from streamlake.spec.types.data_types import DecimalType, LongType, NestedField, StringType, UUIDType
 from streamlake.storage.local import LocalFileIO
 
 IO = LocalFileIO()

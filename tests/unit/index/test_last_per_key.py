@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamlake.index.guards import GuardCodec
-from streamlake.index.key_codec import SEED, KeyCodec, Keys
+from streamlake.index.keys.guards import GuardCodec
+from streamlake.index.keys.key_codec import SEED, KeyCodec, Keys
 from streamlake.index.last_per_key import last_per_key
-from streamlake.spec.types import DateType, DoubleType, LongType, StringType
+from streamlake.spec.types.data_types import DateType, DoubleType, LongType, StringType
 from tests.unit.index.key_samples import VALUES, columns_of, fields_of, key_types, plain_key, rows_of
-from tests.unit.index.test_xxh64 import undone
+from tests.unit.index.keys.test_xxh64 import undone
 
 
 def model(keys: list[Any], order: list[tuple[Any, ...]]) -> tuple[list[int], list[int]]:

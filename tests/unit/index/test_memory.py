@@ -13,12 +13,12 @@ ENTRIES = 4_000_000
 SCRIPT = """
 import json, sys
 import numpy as np
-from streamlake.index.entries import SUPERSEDES, Entries, RunFile
-from streamlake.index.keys import Keys
-from streamlake.index.lookup import KeyIndex
-from streamlake.index.merge import merge_runs
-from streamlake.index.run import open_run
-from streamlake.index.run_writer import RunWriter
+from streamlake.index.runs.entries import SUPERSEDES, Entries, RunFile
+from streamlake.index.keys.keys import Keys
+from streamlake.index.runs.lookup import KeyIndex
+from streamlake.index.runs.merge import merge_runs
+from streamlake.index.runs.run import open_run
+from streamlake.index.runs.run_writer import RunWriter
 from streamlake.storage.local import LocalFileIO
 
 directory, count = sys.argv[1], int(sys.argv[2])

@@ -16,11 +16,18 @@ from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as reference
 
 from streamlake.errors import IndexDamagedError
-from streamlake.formats.arrow_schema import arrow_type
-from streamlake.index.key_columns import key_column
+from streamlake.formats.arrow.arrow_schema import arrow_type
+from streamlake.index.keys.key_columns import key_column
 from streamlake.index.message_key import KeyPart, MessageKey
 from streamlake.index.message_key_guess import guessed_message_key
-from streamlake.spec.types import DoubleType, IntegerType, LongType, NestedField, StringType, UUIDType
+from streamlake.spec.types.data_types import (
+    DoubleType,
+    IntegerType,
+    LongType,
+    NestedField,
+    StringType,
+    UUIDType,
+)
 
 ID = (NestedField(1, "id", LongType()),)
 SMALL = (NestedField(1, "id", IntegerType()),)

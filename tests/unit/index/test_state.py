@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from streamlake.errors import IndexDamagedError
-from streamlake.index.run import RunRef
+from streamlake.index.runs.run import RunRef
 from streamlake.index.state import IndexState
 
 

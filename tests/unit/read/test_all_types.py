@@ -10,12 +10,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamlake.catalog.open import create
-from streamlake.formats.arrow_schema import schema_to_arrow
-from streamlake.spec.expressions import BoundPredicate, BoundReference, Expression, evaluate, rewrite
-from streamlake.spec.partition_spec import PartitionField, PartitionSpec
-from streamlake.spec.schema import Schema
-from streamlake.spec.transforms import parse_transform
-from streamlake.spec.types import (
+from streamlake.formats.arrow.arrow_schema import schema_to_arrow
+from streamlake.spec.expressions.expressions import (
+    BoundPredicate,
+    BoundReference,
+    Expression,
+    evaluate,
+    rewrite,
+)
+from streamlake.spec.expressions.value_range import value_matches
+from streamlake.spec.partitioning.partition_spec import PartitionField, PartitionSpec
+from streamlake.spec.partitioning.transforms import parse_transform
+from streamlake.spec.types.data_types import (
     LongType,
     NestedField,
     TimestampNsType,
@@ -23,11 +29,11 @@ from streamlake.spec.types import (
     TimestamptzNsType,
     TimestamptzType,
 )
-from streamlake.spec.value_range import value_matches
+from streamlake.spec.types.schema import Schema
 from streamlake.tables import LoadedTable, create_table
 from tests.unit.read.test_arrow_filter import in_arrow
 from tests.unit.read.written_tables import append
-from tests.unit.spec.test_expressions_pruning import TRANSFORMS, VALUES, predicates_of
+from tests.unit.spec.expressions.test_expressions_pruning import TRANSFORMS, VALUES, predicates_of
 
 TYPES = list(VALUES)
 SCHEMA = Schema(

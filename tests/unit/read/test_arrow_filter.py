@@ -11,15 +11,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streamlake.formats.arrow_schema import arrow_type, schema_to_arrow
+from streamlake.formats.arrow.arrow_schema import arrow_type, schema_to_arrow
 from streamlake.read.arrow_filter import to_arrow_filter
-from streamlake.spec.binding import bind
-from streamlake.spec.ddl import parse_ddl
-from streamlake.spec.expressions import evaluate
-from streamlake.spec.schema import Schema
-from streamlake.spec.types import NestedField
-from streamlake.spec.value_range import value_matches
-from tests.unit.spec.test_expressions_pruning import VALUES, predicates_of
+from streamlake.spec.expressions.binding import bind
+from streamlake.spec.expressions.expressions import evaluate
+from streamlake.spec.expressions.value_range import value_matches
+from streamlake.spec.types.data_types import NestedField
+from streamlake.spec.types.ddl import parse_ddl
+from streamlake.spec.types.schema import Schema
+from tests.unit.spec.expressions.test_expressions_pruning import VALUES, predicates_of
 
 
 def in_arrow(type_, values):

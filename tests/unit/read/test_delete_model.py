@@ -11,8 +11,8 @@ import pyarrow as pa
 from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 
-from streamlake.formats import row_groups
-from streamlake.spec.schema import Schema
+from streamlake.formats.parquet import row_groups
+from streamlake.spec.types.schema import Schema
 from streamlake.tables import LoadedTable
 from tests.helpers.delete_history import CATEGORY, NUMBER, TYPES, History, arrow_rows, record
 

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import streamlake.index.key_codec as key_codec
+import streamlake.index.keys.key_codec as key_codec
 import streamlake.read.deleted_keys as deleted_keys
-from streamlake.index.key_codec import KeyCodec
-from streamlake.index.keys import Keys
+from streamlake.index.keys.key_codec import KeyCodec
+from streamlake.index.keys.keys import Keys
 from streamlake.read.deleted_keys import NEVER, DeletedKeysBuilder, KeyCoding, merged_keys
-from streamlake.spec.type_json import parse_primitive
-from streamlake.spec.types import NestedField
+from streamlake.spec.types.data_types import NestedField
+from streamlake.spec.types.type_json import parse_primitive
 
 VALUES = {
     "long": [None, 0, 1, -1, 2**63 - 1, -(2**63), 5, 6, 7, 8],

@@ -11,19 +11,19 @@ import pytest
 from pyroaring import BitMap
 
 from streamlake.errors import DataInvalidError, FeatureUnsupportedError, MissingFileError
-from streamlake.formats.arrow_schema import schema_to_arrow
+from streamlake.formats.arrow.arrow_schema import schema_to_arrow
 from streamlake.formats.data_files import open_data_writer
-from streamlake.formats.position_deletes import POSITION_DELETES
-from streamlake.formats.row_groups import RowGroups
+from streamlake.formats.deletes.position_deletes import POSITION_DELETES
+from streamlake.formats.parquet.row_groups import RowGroups
 from streamlake.read.delete_index import DeleteFileIndex
 from streamlake.read.deletes import DeleteReader
-from streamlake.spec.data_file import DataFile, FileContent
-from streamlake.spec.manifest import EntryStatus, ManifestEntry
-from streamlake.spec.partition_spec import PartitionSpec
-from streamlake.spec.schema import Schema
-from streamlake.spec.types import LongType, NestedField, StringType
+from streamlake.spec.metadata.data_file import DataFile, FileContent
+from streamlake.spec.metadata.manifest import EntryStatus, ManifestEntry
+from streamlake.spec.partitioning.partition_spec import PartitionSpec
+from streamlake.spec.types.data_types import LongType, NestedField, StringType
+from streamlake.spec.types.schema import Schema
 from streamlake.storage.local import LocalFileIO
-from streamlake.table.snapshot_producer import SnapshotProducer
+from streamlake.table.producers.snapshot_producer import SnapshotProducer
 from streamlake.tables import create_table
 from tests.unit.read.written_tables import append, data_files
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from streamlake.errors import FeatureUnsupportedError, InvalidOptionError
-from streamlake.table.manage_refs import ManageRefs
-from streamlake.table.overwrite_files import OverwriteFiles
+from streamlake.table.producers.overwrite_files import OverwriteFiles
+from streamlake.table.updates.manage_refs import ManageRefs
 from streamlake.tables import create_table
 from tests.unit.read.written_tables import append, data_files
 

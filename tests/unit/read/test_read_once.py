@@ -7,7 +7,7 @@ from threading import Barrier, Event
 
 import pytest
 
-from streamlake.read.read_once import ReadOnce
+from streamlake.read.deletes import ReadOnce
 
 
 def test_threads_share_one_reading():

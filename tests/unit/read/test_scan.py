@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from streamlake.errors import InvalidOptionError, MissingFileError
 from streamlake.read.scan import epoch_ms
-from streamlake.spec.expressions import equal, evaluate, greater_than
-from streamlake.spec.partition_spec import PartitionSpec, parse_partition_by
-from streamlake.spec.schema import Schema
-from streamlake.spec.types import IntegerType, LongType, NestedField, StringType
-from streamlake.table.manage_refs import ManageRefs
+from streamlake.spec.expressions.expressions import equal, evaluate, greater_than
+from streamlake.spec.partitioning.partition_spec import PartitionSpec, parse_partition_by
+from streamlake.spec.types.data_types import IntegerType, LongType, NestedField, StringType
+from streamlake.spec.types.schema import Schema
+from streamlake.table.updates.manage_refs import ManageRefs
 from streamlake.tables import create_table, load_table
 from tests.helpers import foreign_writers
 from tests.unit.read.written_tables import append, rows_of
@@ -450,8 +450,8 @@ specs = st.lists(
     st.sampled_from(["and", "or", "and not", "or not"]),
 )
 def test_scans_agree_with_brute_force(tmp_path_factory, batches, left, right, partition_by, joined):
-    from streamlake.spec.binding import bind
-    from streamlake.spec.value_range import value_matches
+    from streamlake.spec.expressions.binding import bind
+    from streamlake.spec.expressions.value_range import value_matches
 
     table = create_table(tmp_path_factory.mktemp("p") / "t", PROPERTY_COLUMNS, partition_by=partition_by)
     for batch in batches:

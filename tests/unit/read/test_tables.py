@@ -15,7 +15,7 @@ from streamlake.errors import (
     TableAlreadyExistsError,
     TableNotFoundError,
 )
-from streamlake.spec.ddl import parse_ddl
+from streamlake.spec.types.ddl import parse_ddl
 from streamlake.tables import LoadedTable, create_table, load_table
 from tests.unit.read.written_tables import append
 

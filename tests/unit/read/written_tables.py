@@ -5,10 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 
 from streamlake import ids
-from streamlake.formats.arrow_schema import schema_to_arrow
-from streamlake.table.append_files import AppendFiles
+from streamlake.formats.arrow.arrow_schema import schema_to_arrow
+from streamlake.table.producers.append_files import AppendFiles
 from streamlake.tables import LoadedTable
-from streamlake.write.target import WriteTarget
+from streamlake.write.target.target import WriteTarget
 from streamlake.write.task import write_rows
 
 

@@ -17,11 +17,11 @@ from kafka.net.transport import KafkaTCPTransport
 
 from streamlake import KafkaSource
 from streamlake.errors import DataLossError, DecodeError, SourceError
-from streamlake.pipeline.direct_reader import row_decoder
-from streamlake.source import consumers, expansion, fetcher
+from streamlake.source import bulk_batches, consumers, expansion, fetcher
 from streamlake.source.cluster import KafkaCluster
 from streamlake.source.fetcher import fetch_range
 from streamlake.source.offsets import OffsetRange
+from streamlake.tasks.direct_reader import row_decoder
 from tests.helpers.broker import KafkaBroker
 from tests.helpers.processes import wait_until
 
@@ -81,6 +81,26 @@ def test_every_codec_empty_values_null_keys_and_headers(broker: KafkaBroker) -> 
     assert sum(len(headers) for headers in table["headers"].to_pylist()) == 304
     inside = read(source_of(broker, topic), topic, 150, 450, chunk=100)
     assert inside["offset"].to_pylist() == list(range(150, 450))
+
+
+def test_record_by_record_where_the_client_cannot_be_read_in_bulk(
+    broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = broker.create_topic()
+    for codec in (None, "zstd"):
+        records = [
+            (b"k%d" % at if at % 3 else None, b"v" * at if at % 7 or at % 3 == 0 else None)
+            for at in range(300)
+        ]
+        broker.produce(topic, records, compression_type=codec, headers=[("h", b"1"), ("n", b"")])
+    source = source_of(broker, topic)
+    in_bulk = read(source, topic, 0, 600)
+    for module in (consumers, bulk_batches):
+        monkeypatch.setattr(module, "bulk_problem", lambda: "it is another one")
+    singly = read(source, topic, 0, 600)
+    assert singly.to_pylist() == in_bulk.to_pylist()
+    assert singly["headers"].to_pylist()[-1] == [{"key": "h", "value": b"1"}, {"key": "n", "value": b""}]
+    assert read(source, topic, 150, 450, chunk=100)["offset"].to_pylist() == list(range(150, 450))
 
 
 def test_messages_of_ten_megabytes(broker: KafkaBroker) -> None:

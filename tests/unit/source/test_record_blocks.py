@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -12,9 +14,10 @@ from kafka.consumer.fetcher import Fetcher
 from kafka.protocol.consumer import IsolationLevel
 from kafka.record import MemoryRecords, MemoryRecordsBuilder
 
+from streamlake import KafkaSource
 from streamlake.errors import SourceError
-from streamlake.source import consumers, record_blocks
-from streamlake.source.consumers import _BlockPartitionRecords, block_of
+from streamlake.source import bulk_batches, consumers, record_blocks, topic_now, wide_reads
+from streamlake.source.bulk_batches import BulkWalk, block_of
 from streamlake.source.record_blocks import RecordBlock, parse_blocks
 
 BYTES = st.one_of(st.none(), st.binary(max_size=300), st.integers(0, 3).map(lambda n: b"x" * (n * 9_000)))
@@ -62,8 +65,8 @@ def expected_rows(data, fetch_offset=0, **settings):
     return rows, position
 
 
-def bulk_rows(data, fetch_offset=0, **settings):
-    records, position = walk(_BlockPartitionRecords, data, fetch_offset, **settings)
+def bulk_rows(data, fetch_offset=0, kind=BulkWalk, **settings):
+    records, position = walk(kind, data, fetch_offset, **settings)
     batch = parse_blocks([block_of(record) for record in records], "t", 3)
     rows = []
     micros = batch.column("timestamp").cast("int64").to_pylist()
@@ -133,14 +136,14 @@ def test_aborted_transactions_are_left_out():
 
 
 def test_only_wanted_columns_are_filled():
-    records, _ = walk(_BlockPartitionRecords, batch_bytes([(5, b"k", b"v", [("h", b"x")])]))
+    records, _ = walk(BulkWalk, batch_bytes([(5, b"k", b"v", [("h", b"x")])]))
     batch = parse_blocks([block_of(records[0])], "t", 0, ("value",))
     assert batch.column("key").null_count == batch.column("headers").null_count == 1
     assert batch.column("value").to_pylist() == [b"v"]
 
 
 def test_log_append_time_is_the_time_of_all_records():
-    records, _ = walk(_BlockPartitionRecords, batch_bytes([(5, None, b"a", []), (6, None, b"b", [])]))
+    records, _ = walk(BulkWalk, batch_bytes([(5, None, b"a", []), (6, None, b"b", [])]))
     block = block_of(records[0])
     stamped = RecordBlock(block.base_offset, block.last_offset, block.count, block.payload, 5, 1_234)
     times = parse_blocks([stamped], "t", 0).column("timestamp").cast("int64")
@@ -152,7 +155,7 @@ def test_old_message_formats_become_blocks():
     builder.append(timestamp=77, key=None, value=b"old", headers=[])
     builder.append(timestamp=78, key=b"k" * 200, value=None, headers=[])
     builder.close()
-    records, _ = walk(_BlockPartitionRecords, bytes(builder.buffer()))
+    records, _ = walk(BulkWalk, bytes(builder.buffer()))
     rows = parse_blocks([block_of(record) for record in records], "t", 0).to_pylist()
     assert [(row["offset"], row["key"], row["value"]) for row in rows] == [
         (9, None, b"old"),
@@ -160,13 +163,23 @@ def test_old_message_formats_become_blocks():
     ]
 
 
-def test_single_records_of_the_format_with_headers_are_refused():
-    for headers in ([("h", b"x")], []):
-        records, _ = walk(Fetcher.PartitionRecords, batch_bytes([(5, b"k", b"v", headers)]))
-        with pytest.raises(
-            SourceError, match=r"kafka-python \S+ is not a version .* single records \(t-3 offset 0\)"
-        ):
-            block_of(records[0])
+def test_a_time_of_zero_is_a_time():
+    builder = MemoryRecordsBuilder(magic=1, compression_type=0, batch_size=1 << 20, offset=9)
+    builder.append(timestamp=0, key=None, value=b"old", headers=[])
+    builder.close()
+    records, _ = walk(BulkWalk, bytes(builder.buffer()))
+    times = parse_blocks([block_of(record) for record in records], "t", 0).column("timestamp").cast("int64")
+    assert times.to_pylist() == [0]
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(RECORDS, min_size=1, max_size=4), st.sampled_from(sorted(CODECS)))
+def test_single_records_lose_nothing(batches, codec):
+    data, offset = b"", 5
+    for records in batches:
+        data += batch_bytes(records, CODECS[codec], offset)
+        offset += len(records)
+    assert bulk_rows(data, 7, kind=Fetcher.PartitionRecords) == expected_rows(data, 7)
 
 
 class _OtherWalk(Fetcher.PartitionRecords):
@@ -178,12 +191,53 @@ class _OtherNames:
         self.records = records
 
 
-@pytest.mark.parametrize("walk", [_OtherWalk, _OtherNames])
-def test_a_client_with_another_walk_is_refused_at_the_start(walk, monkeypatch):
-    consumers._require_blocks.__wrapped__()
-    monkeypatch.setattr(consumers, "_BlockPartitionRecords", walk)
+@pytest.fixture
+def warnings_again():
+    """Each warning is logged once per process; here once per test."""
+    cached = (bulk_batches.bulk_problem, bulk_batches._warn, wide_reads._warn)
+    for function in cached:
+        function.cache_clear()
+    yield
+    for function in cached:
+        function.cache_clear()
+
+
+@pytest.mark.parametrize("walk", [_OtherWalk, _OtherNames, object])
+@pytest.mark.usefixtures("warnings_again")
+def test_a_client_with_another_walk_is_read_record_by_record(walk, monkeypatch, caplog):
+    assert bulk_batches.bulk_problem() is None
+    bulk_batches.bulk_problem.cache_clear()
+    monkeypatch.setattr(bulk_batches, "BulkWalk", walk)
+    consumer = SimpleNamespace(_fetcher=SimpleNamespace(PartitionRecords=Fetcher.PartitionRecords))
+    for _ in range(2):
+        bulk_batches.read_in_bulk(consumer)
+    assert consumer._fetcher.PartitionRecords is Fetcher.PartitionRecords
+    [warning] = [record for record in caplog.records if record.name == bulk_batches.__name__]
+    assert "Records are read one at a time, with the same result" in warning.getMessage()
+    assert consumers.consumer_arguments(KafkaSource("b:1", "t", format="raw"))["max_poll_records"] == 8_192
+
+
+@pytest.mark.usefixtures("warnings_again")
+def test_a_consumer_without_a_known_fetcher_is_read_record_by_record(caplog):
+    bulk_batches.read_in_bulk(SimpleNamespace())
+    assert "has no fetcher" in caplog.text
+
+
+@pytest.mark.usefixtures("warnings_again")
+def test_a_client_that_cannot_read_widely_is_used_as_it_is(monkeypatch, caplog):
+    assert wide_reads.client_arguments() == {"kafka_client": wide_reads.WideClient}
+    monkeypatch.setattr(wide_reads, "KafkaNetClient", None)
+    assert wide_reads.client_arguments() == {}
+    assert "cannot be given larger reads" in caplog.text
+
+
+def test_a_client_that_cannot_be_asked_for_topics_is_refused():
     with pytest.raises(SourceError, match=r"kafka-python \S+ is not a version that streamlake reads with"):
-        consumers._require_blocks.__wrapped__()
+        topic_now.require_topic_questions(SimpleNamespace(_client=SimpleNamespace(send=None)))
+
+
+def test_the_tested_clients_are_those_that_are_required():
+    assert topic_now.TESTED_CLIENTS in Path(__file__).parents[3].joinpath("pyproject.toml").read_text()
 
 
 def test_no_blocks_are_no_rows():
@@ -193,7 +247,7 @@ def test_no_blocks_are_no_rows():
 @settings(deadline=None, max_examples=80)
 @given(RECORDS, st.data())
 def test_damage_is_an_error_and_never_a_crash(records, data):
-    found, _ = walk(_BlockPartitionRecords, batch_bytes(records))
+    found, _ = walk(BulkWalk, batch_bytes(records))
     block = block_of(found[0])
     payload = bytearray(block.payload)
     at = data.draw(st.integers(0, len(payload) - 1))
@@ -206,7 +260,7 @@ def test_damage_is_an_error_and_never_a_crash(records, data):
 
 
 def test_a_block_that_is_cut_short_is_refused():
-    found, _ = walk(_BlockPartitionRecords, batch_bytes([(5, b"k", b"value", [])] * 3))
+    found, _ = walk(BulkWalk, batch_bytes([(5, b"k", b"value", [])] * 3))
     block = block_of(found[0])
     for size in range(len(block.payload)):
         cut = RecordBlock(0, 2, 3, bytes(block.payload[:size]), 0, None)

@@ -16,7 +16,7 @@ from streamlake.storage import durability
 from streamlake.storage.durability import FSYNC, wants_fsync
 from streamlake.storage.file_io import file_io_for
 from streamlake.storage.local import LocalFileIO
-from streamlake.write.options import WriteOptions
+from streamlake.write.target.options import WriteOptions
 from tests.helpers.lossy_disk import LossyDisk, PowerLoss
 
 Write = Callable[[LocalFileIO, str, bytes], object]

@@ -18,15 +18,15 @@ import pytest
 
 from streamlake.catalog.open import open_table
 from streamlake.errors import CommitStateUnknownError, ConflictValidationError, HeadMovedError, StorageError
-from streamlake.spec.data_file import DataFile, FileContent
-from streamlake.spec.manifest import ManifestFile
-from streamlake.table.append_files import AppendFiles
-from streamlake.table.overwrite_files import OverwriteFiles
-from streamlake.table.replace_partitions import ReplacePartitions
-from streamlake.table.row_delta import RowDelta
-from streamlake.table.snapshot_producer import SnapshotProducer
+from streamlake.spec.metadata.data_file import DataFile, FileContent
+from streamlake.spec.metadata.manifest import ManifestFile
+from streamlake.table.producers.append_files import AppendFiles
+from streamlake.table.producers.overwrite_files import OverwriteFiles
+from streamlake.table.producers.replace_partitions import ReplacePartitions
+from streamlake.table.producers.row_delta import RowDelta
+from streamlake.table.producers.snapshot_producer import SnapshotProducer
 from streamlake.table.table import Table
-from streamlake.table.update_properties import UpdateProperties
+from streamlake.table.updates.update_properties import UpdateProperties
 from tests.helpers.invariants import check_table, live_entries
 from tests.helpers.tables import FaultyOperations, data_file, delete_file, make_table, metadata_files, stage
 

@@ -9,16 +9,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streamlake.formats.arrow_schema import schema_to_arrow
-from streamlake.spec.data_file import DataFile
-from streamlake.spec.ddl import parse_ddl
-from streamlake.spec.partition_spec import UNPARTITIONED, parse_partition_by
-from streamlake.spec.sort_order import UNSORTED, parse_sort_by
+from streamlake.formats.arrow.arrow_schema import schema_to_arrow
+from streamlake.spec.metadata.data_file import DataFile
+from streamlake.spec.partitioning.partition_spec import UNPARTITIONED, parse_partition_by
+from streamlake.spec.partitioning.sort_order import UNSORTED, parse_sort_by
+from streamlake.spec.types.ddl import parse_ddl
 from streamlake.storage.local import LocalFileIO
 from streamlake.storage.locations import TableLocations
-from streamlake.write.options import WriteOptions
-from streamlake.write.result import WriteResult
-from streamlake.write.target import WriteTarget
+from streamlake.write.files.result import WriteResult
+from streamlake.write.target.options import WriteOptions
+from streamlake.write.target.target import WriteTarget
 from streamlake.write.task import write_rows
 
 DDL = "id long, category string, amount double, ts timestamp_ntz"

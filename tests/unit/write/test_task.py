@@ -11,14 +11,14 @@ import pyarrow as pa
 import pytest
 
 from streamlake.errors import FeatureUnsupportedError, SchemaMismatchError, StorageError, StreamlakeError
-from streamlake.spec.data_file import FileContent
-from streamlake.spec.ddl import parse_ddl
-from streamlake.spec.partition_spec import PartitionField, PartitionSpec, parse_partition_by
-from streamlake.spec.table_metadata import new_table_metadata
-from streamlake.spec.transforms import UnknownTransform, Void
+from streamlake.spec.metadata.data_file import FileContent
+from streamlake.spec.metadata.table_metadata import new_table_metadata
+from streamlake.spec.partitioning.partition_spec import PartitionField, PartitionSpec, parse_partition_by
+from streamlake.spec.partitioning.transforms import UnknownTransform, Void
+from streamlake.spec.types.ddl import parse_ddl
 from streamlake.storage.local import LocalFileIO
-from streamlake.write.result import WriteResult
-from streamlake.write.target import WriteTarget
+from streamlake.write.files.result import WriteResult
+from streamlake.write.target.target import WriteTarget
 from streamlake.write.task import RESULT_SCHEMA, write_rows, write_task
 from tests.unit.write.targets import batches_of, make_target, paths_under, read, read_all, write
 
@@ -197,7 +197,7 @@ def test_what_nobody_foresaw_is_still_our_error(tmp_path: Path, monkeypatch: pyt
     def explode(*_: object) -> None:
         raise ZeroDivisionError("surprise")
 
-    monkeypatch.setattr("streamlake.write.row_check.RowCheck.align", explode)
+    monkeypatch.setattr("streamlake.write.rows.row_check.RowCheck.align", explode)
     with pytest.raises(
         StreamlakeError, match=r"checkpoint 7, task 5, attempt 1: .*ZeroDivisionError: surprise"
     ):
@@ -206,7 +206,7 @@ def test_what_nobody_foresaw_is_still_our_error(tmp_path: Path, monkeypatch: pyt
     def exhaust(*_: object) -> None:
         raise MemoryError("malloc of size 1 failed")
 
-    monkeypatch.setattr("streamlake.write.row_check.RowCheck.align", exhaust)
+    monkeypatch.setattr("streamlake.write.rows.row_check.RowCheck.align", exhaust)
     with pytest.raises(StreamlakeError, match=r"streamlake\.write\.memory-budget-bytes"):
         write_rows(make_target(tmp_path), ROWS.to_batches(), 0, 5, 1)
 

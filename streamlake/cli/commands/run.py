@@ -1,0 +1,83 @@
+"""`streamlake run`: runs one pipeline file, from its first checkpoint until it ends or is stopped."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+from streamlake.cli.views.rendering import human_count, human_size
+from streamlake.commit.receipt import OTHER_TABLES_COUNTER, REJECTED_COUNTER, CommitReceipt, Outcome
+from streamlake.pipeline.definition.pipeline_file import KafkaSettings, load_pipeline
+from streamlake.pipeline.definition.progress import ProgressState
+from streamlake.pipeline.spark.session import started_session
+from streamlake.pipeline.spark.without_pandas import decide_about_pandas
+
+
+def run(path: str) -> int:
+    """Run the pipeline in the file; returns the exit code.
+
+    A pipeline without an end that is stopped by SIGINT or SIGTERM has done its work: 0. One that would have
+    ended by itself has not: 128 + the signal.
+    """
+    decide_about_pandas()
+    pipeline = load_pipeline(path)
+    name = pipeline.name or path
+    with started_session(
+        name,
+        is_lean=isinstance(pipeline.source, KafkaSettings),
+        master=pipeline.spark.master,
+        config=pipeline.spark.config,
+        log_level=pipeline.spark.log_level,
+    ) as started:
+        # This takes a second of imports, while the JVM starts.
+        running = import_module("streamlake.pipeline.definition.running")
+        prepared = running.PipelineRun(pipeline)
+        spark = started()
+        with running.stop_on_signals() as stop:
+            query = prepared.start(spark)
+            say(f"{name}: streaming into {pipeline.sink.table}, checkpoint in {pipeline.checkpoint}")
+            state = prepared.watch(query, stop, report)
+    say(
+        f"{name}: {'stopped' if stop.is_set else 'done'}; {human_count(state.rows)} rows in "
+        f"{state.checkpoints} checkpoints, {human_count(state.rows_per_second)} rows/s"
+    )
+    if stop.signal is not None and pipeline.ends_by_itself:
+        return 128 + int(stop.signal)
+    return 0
+
+
+def report(receipts: list[CommitReceipt], state: ProgressState) -> None:
+    """Print one line per checkpoint."""
+    for receipt in receipts:
+        say(receipt_line(receipt))
+
+
+def receipt_line(receipt: CommitReceipt) -> str:
+    """The outcome of a checkpoint, in one line."""
+    head = f"checkpoint {receipt.checkpoint_id}: {receipt.outcome.value}"
+    if receipt.outcome is Outcome.EMPTY:
+        return head + _changes(receipt)
+    if receipt.outcome is Outcome.SKIPPED:
+        return f"{head}, in the table already" + (
+            f" as snapshot {receipt.snapshot_id}" if receipt.snapshot_id else ""
+        )
+    return (
+        f"{head}, {human_count(receipt.rows)} rows{_changes(receipt)}, {receipt.data_files} files, "
+        f"{human_size(receipt.bytes)}, snapshot {receipt.snapshot_id}, write {receipt.write_ms} ms, commit "
+        f"{receipt.commit_ms} ms"
+    )
+
+
+def _changes(receipt: CommitReceipt) -> str:
+    """What a checkpoint did to existing rows, and how many changes were too late, rejected, or skipped."""
+    told = {name: receipt.counters.get(name, 0) for name in ("updates", "deletes", "late")}
+    told["rejects"] = receipt.counters.get(REJECTED_COUNTER, 0)
+    told["of other tables"] = receipt.counters.get(OTHER_TABLES_COUNTER, 0)
+    shown = ", ".join(f"{human_count(count)} {name}" for name, count in told.items() if count)
+    return f" ({shown})" if shown else ""
+
+
+def say(text: str) -> None:
+    """Print a line at once, without buffering."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,209 @@
+"""`streamlake status`: a pipeline's lag, its last commit, its pace and its rejects."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from streamlake import clock
+from streamlake.cli.arguments import option_pairs, parse_catalog
+from streamlake.cli.views.rendering import facts, grid, human_count, human_time, json_text, terminal
+from streamlake.errors import InvalidOptionError
+from streamlake.operate.status.status import (
+    PartitionLag,
+    PipelineStatus,
+    StatusReader,
+    status_of,
+    status_of_table,
+)
+from streamlake.operate.status.table_status import TableStatus
+from streamlake.pipeline.definition.pipeline_file import load_pipeline
+from streamlake.read.metadata_tables import Row
+from streamlake.read.natural_values import instant
+
+_PIPELINE_FILES = (".yaml", ".yml")
+_PARTITIONS_SHOWN = 32
+
+
+def run(
+    what: str,
+    *,
+    as_json: bool,
+    watch: bool,
+    interval: float,
+    bootstrap_servers: str | None,
+    topics: Sequence[str],
+    options: Sequence[str],
+    catalog: str | None,
+    branch: str,
+    pipeline: str | None,
+) -> int:
+    """Show the status once, or until Ctrl-C; returns 1 when there was a problem, else 0.
+
+    Raises InvalidOptionError, and the errors of opening a table.
+    """
+    if _is_pipeline_file(what):
+        if bootstrap_servers or topics or options or catalog or pipeline or branch != "main":
+            raise InvalidOptionError(
+                "a pipeline file names everything itself; other options belong to a table"
+            )
+        reader = status_of(load_pipeline(what))
+    else:
+        reader = status_of_table(
+            what,
+            parse_catalog(catalog),
+            branch=branch,
+            pipeline=pipeline,
+            bootstrap_servers=bootstrap_servers,
+            topics=topics,
+            options=option_pairs(options),
+        )
+    with reader:
+        if watch:
+            return _watch(reader, interval, as_json=as_json)
+        found = reader.read()
+        if as_json:
+            sys.stdout.write(json_text(content(found)) + "\n")
+        else:
+            terminal().print(view(found))
+        return 1 if found.problems else 0
+
+
+def _is_pipeline_file(what: str) -> bool:
+    return what.endswith(_PIPELINE_FILES) or Path(what).is_file()
+
+
+def _watch(reader: StatusReader, interval: float, *, as_json: bool) -> int:
+    """Show the status repeatedly.
+
+    It is updated in place on a terminal, one below the other elsewhere, and with `as_json` a line of JSON
+    each.
+    """
+    console = terminal()
+    try:
+        if as_json or not console.is_terminal:
+            while True:
+                found = reader.read()
+                if as_json:
+                    sys.stdout.write(json_text(content(found), indent=None) + "\n")
+                else:
+                    console.print(view(found))
+                sys.stdout.flush()
+                clock.sleep(interval)
+        with Live(console=console, auto_refresh=False) as live:
+            while True:
+                live.update(view(reader.read()), refresh=True)
+                clock.sleep(interval)
+    except KeyboardInterrupt:
+        return 0
+
+
+def content(found: PipelineStatus) -> Row:
+    """A status, ready for JSON; the offsets of a table are beside its partitions."""
+    tables = []
+    for table in found.tables:
+        told = {name: value for name, value in vars(table).items() if name != "offsets"}
+        tables.append({**told, "committed_at": _moment(table.committed_ms)})
+    return {
+        "name": found.name,
+        "lag": found.lag,
+        "tables": tables,
+        "partitions": [asdict(each) for each in found.partitions],
+        "notes": list(found.notes),
+        "problems": list(found.problems),
+    }
+
+
+def view(found: PipelineStatus) -> RenderableType:
+    """A status for a terminal: the sums, each table, the partitions that are furthest behind."""
+    parts: list[RenderableType] = [
+        facts(
+            [
+                ("pipeline", found.name or "without a name"),
+                ("lag", "unknown" if found.lag is None else f"{human_count(found.lag)} offsets"),
+                *(("note", note) for note in found.notes),
+            ]
+        )
+    ]
+    parts += [Text(f"problem  {problem}", style="bold red") for problem in found.problems]
+    if found.tables:
+        parts += [Text(), _tables(found.tables)]
+    if found.partitions:
+        parts += _partitions(found.partitions)
+    return Group(*parts)
+
+
+def _tables(tables: Sequence[TableStatus]) -> RenderableType:
+    columns = [
+        ("table", "left"),
+        ("checkpoint", "right"),
+        ("committed", "right"),
+        ("ago", "right"),
+        ("rows/s", "right"),
+        ("watermark", "right"),
+        ("rows", "right"),
+        ("files", "right"),
+        ("delete files", "right"),
+        ("rejected", "right"),
+    ]
+    return grid("", columns, [_table(each) for each in tables])
+
+
+def _table(table: TableStatus) -> list[str]:
+    name = table.table + ("" if table.branch == "main" else f" @{table.branch}")
+    if not table.exists:
+        return [f"{name} (not there yet)", *[""] * 9]
+    return [
+        name,
+        "" if table.checkpoint_id is None else str(table.checkpoint_id),
+        human_time(_moment(table.committed_ms)),
+        human_duration(table.seconds_since_commit),
+        human_count(table.rows_per_second),
+        human_time(_moment(table.watermark_ms)),
+        human_count(table.records),
+        human_count(table.data_files),
+        human_count(table.delete_files),
+        human_count(table.rejected if table.rejects is None else table.rejects),
+    ]
+
+
+def _partitions(partitions: Sequence[PartitionLag]) -> list[RenderableType]:
+    shown = sorted(partitions, key=lambda each: -1 if each.lag is None else each.lag, reverse=True)
+    shown = shown[:_PARTITIONS_SHOWN]
+    left = len(partitions) - len(shown)
+    told = f"The {len(shown)} that are furthest behind ({left:,} more; --json lists all)"
+    rows = [
+        (
+            f"{each.topic}-{each.partition}",
+            human_count(each.committed) or "none",
+            human_count(each.end) or "unknown",
+            human_count(each.lag) or "unknown",
+        )
+        for each in sorted(shown, key=lambda each: (each.topic, each.partition))
+    ]
+    columns = [("partition", "left"), ("committed", "right"), ("end", "right"), ("lag", "right")]
+    return [*([Text(told)] if left else []), grid("", columns, rows)]
+
+
+def _moment(timestamp_ms: int | None) -> datetime | None:
+    return None if timestamp_ms is None else instant(timestamp_ms)
+
+
+def human_duration(seconds: float | None) -> str:
+    """A duration: 1.2 s, 3 min 20 s, 5 h 2 min, 2 d 3 h."""
+    if seconds is None:
+        return ""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours < 24 else f"{hours // 24} d {hours % 24} h"

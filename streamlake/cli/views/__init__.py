@@ -1,0 +1,1 @@
+"""Terminal views: what the commands print."""

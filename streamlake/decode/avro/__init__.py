@@ -1,0 +1,1 @@
+"""Decoder of Avro records to columns, in bulk."""

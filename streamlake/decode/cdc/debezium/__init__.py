@@ -1,0 +1,1 @@
+"""Debezium's envelopes, values and source positions."""

@@ -1,0 +1,1 @@
+"""Converters of a record's values to a column's type."""

@@ -1,0 +1,1 @@
+"""Decoder of JSON records to columns, in bulk."""

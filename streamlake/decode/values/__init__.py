@@ -1,0 +1,1 @@
+"""Values and helpers that all decoders share: envelopes, decoded batches, text columns, limits."""

@@ -1,0 +1,1 @@
+"""The demo: writes orders into a table, and checks the result."""

@@ -1,0 +1,1 @@
+"""Avro data files, and the Avro container files that hold manifests."""

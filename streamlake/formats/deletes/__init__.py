@@ -1,0 +1,1 @@
+"""Deletion vectors (Puffin) and position delete files as files."""

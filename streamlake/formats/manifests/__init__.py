@@ -1,0 +1,1 @@
+"""Manifests, manifest lists and table metadata files: encoding and decoding."""

@@ -1,0 +1,1 @@
+"""ORC data files: writer, reader, schemas, timestamps."""

@@ -1,0 +1,1 @@
+"""Parquet data files: writer, reader, reading by pages and row groups, metrics."""

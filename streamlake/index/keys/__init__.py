@@ -1,0 +1,1 @@
+"""Keys as bytes: encoding, hashing, the partitioners of message producers, sequence values."""

@@ -1,0 +1,1 @@
+"""Sorted runs of index entries: format, files, look-up, merging."""

@@ -1,0 +1,119 @@
+"""Blocks: consecutive entries of a run as a set of flat arrays, in memory or mapped from a file.
+
+`lookup` and `merge` work on blocks; a run is a list of blocks in hash order. Invariant: a mapped block copies
+nothing until rows are taken from it, and `release` gives its pages back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from streamlake.index.keys.guards import Guards
+from streamlake.index.keys.keys import Keys
+from streamlake.index.runs.entries import NULL_KEY, TOMBSTONE, Entries, RunFile
+
+Array = Any  # numpy array
+
+
+def _nothing() -> None:
+    return None
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """n entries, ascending by hash; integer arrays of any width.
+
+    `data` and `guards` are as in `Keys` and `Guards`, the byte strings with 32- or 64-bit offsets.
+    `tombstones` are the ascending indices of the entries with that flag, and `times` their times (epoch
+    milliseconds); both None when no times are kept.
+    """
+
+    first: int
+    last: int
+    hashes: Array
+    files: Array
+    positions: Array
+    flags: Array
+    data: pa.Array | None = None
+    guards: Any = None
+    tombstones: Array | None = None
+    times: Array | None = None
+    release: Callable[[], None] = _nothing
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+    @property
+    def string_bytes(self) -> int:
+        """Bytes of the keys and sequence values that are byte strings."""
+        arrays = (self.data, self.guards)
+        return sum(array.nbytes for array in arrays if isinstance(array, pa.Array))
+
+    def take_data(self, indices: Array) -> pa.LargeBinaryArray | None:
+        """The key bytes of the entries at `indices`."""
+        return None if self.data is None else _take_bytes(self.data, indices)
+
+    def take_guards(self, indices: Array) -> Guards | None:
+        """The sequence values of the entries at `indices`."""
+        if self.guards is None:
+            return None
+        if isinstance(self.guards, pa.Array):
+            return Guards(_take_bytes(self.guards, indices))
+        return Guards(self.guards[indices])
+
+    def entries(self, start: int, stop: int, paths: tuple[RunFile, ...]) -> Entries:
+        """A copy of the entries start..stop-1."""
+        part, rows = np.s_[start:stop], np.arange(start, stop)
+        flags = np.array(self.flags[part])
+        nulls = flags & NULL_KEY != 0
+        has_nulls = self.data is None and bool(nulls.any())
+        keys = Keys(np.array(self.hashes[part]), nulls if has_nulls else None, self.take_data(rows))
+        return Entries(
+            keys,
+            self.files[part].astype(np.int32),
+            self.positions[part].astype(np.int64),
+            flags,
+            paths,
+            self.take_guards(rows),
+            self._times(start, stop),
+        )
+
+    def _times(self, start: int, stop: int) -> Array | None:
+        if self.tombstones is None or self.times is None:
+            return None
+        times: Array = np.zeros(stop - start, dtype=np.int64)
+        low, high = (int(np.searchsorted(self.tombstones, at)) for at in (start, stop))
+        times[self.tombstones[low:high] - start] = self.times[low:high]
+        return times
+
+
+def block_of(entries: Entries) -> Block | None:
+    """The block that shares the arrays of `entries`; None when there are none."""
+    if not len(entries):
+        return None
+    hashes = entries.keys.hashes
+    flags = entries.flags
+    if entries.keys.nulls is not None:
+        flags = flags & np.uint8(0xFF - NULL_KEY) | entries.keys.nulls * np.uint8(NULL_KEY)
+    tombstones = None if entries.times is None else np.flatnonzero(flags & TOMBSTONE)
+    return Block(
+        int(hashes[0]),
+        int(hashes[-1]),
+        hashes,
+        entries.files,
+        entries.positions,
+        flags,
+        entries.keys.data,
+        None if entries.guards is None else entries.guards.values,
+        tombstones,
+        None if entries.times is None else entries.times[tombstones],
+    )
+
+
+def _take_bytes(strings: pa.Array, indices: Array) -> pa.LargeBinaryArray:
+    return strings.take(pa.array(indices)).cast(pa.large_binary())

@@ -1,0 +1,1 @@
+"""`streamlake check`: finds out whether a pipeline could start."""

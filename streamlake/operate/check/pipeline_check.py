@@ -1,0 +1,227 @@
+"""Checks everything that a pipeline needs before it is started: the work of `streamlake check`.
+
+    file -> java -> topics -> table -> registry -> records -> checkpoint directory -> lineage -> offsets
+
+Nothing is started, created or kept. Invariant: each point is decided by the same code as in the running
+pipeline, so that what is right here is not refused there a moment later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from streamlake.checkpoint.spark_directory import SparkDirectory
+from streamlake.checkpoint.table_note import Calls
+from streamlake.errors import StreamlakeError
+from streamlake.operate.check.check_points import Points, Verdict
+from streamlake.operate.check.directory_check import (
+    check_lineage,
+    check_tables,
+    known_offsets,
+    opened_directory,
+)
+from streamlake.operate.check.sink_check import (
+    SCHEMA,
+    TABLE,
+    SinkPlan,
+    check_creation,
+    check_table,
+    found_table,
+)
+from streamlake.operate.check.stream_check import TableOnTopics
+from streamlake.operate.check.topic_check import check_offsets, check_topics
+from streamlake.pipeline.definition.pipeline_file import FilesSettings, KafkaSettings, Pipeline, load_pipeline
+from streamlake.pipeline.definition.pipeline_source import impatient, kafka_source
+from streamlake.pipeline.definition.pipeline_tables import bound_tables, is_by_row, pipeline_tables
+from streamlake.pipeline.kafka.sampled_schema import with_inferred_schema
+from streamlake.pipeline.sinks.discovered_tables import TABLES_PATH, tables_from_text
+from streamlake.pipeline.spark.session import check_java, under_spark_submit
+from streamlake.source.cluster import Cluster, KafkaCluster
+from streamlake.source.kafka_source import KafkaSource
+from streamlake.spec.types.ddl import parse_ddl
+from streamlake.spec.types.schema import Schema
+from streamlake.table.table import Table
+from streamlake.tasks.row_names import RowRoute, imported_route, route_name
+from streamlake.tasks.table_names import ROUTE
+
+ROUTES = "routes"
+
+
+FILE = "file"
+JAVA = "java"
+FILES = "files"
+Prepare = Callable[[Pipeline], object]
+"""Makes the pipeline's own parts, as a run would. Raises what is wrong with their arguments."""
+
+
+def check_routes(pipeline: Pipeline, source: KafkaSource, points: Points) -> None:
+    """Check what fills the placeholders of a pipeline whose rows name its tables.
+
+    Where no schema is given, the fields come from a sample.
+    """
+    with points.errors(ROUTES):
+        name = pipeline.sink.arguments.get(ROUTE)
+        function = None if name is None else imported_route(name)
+        route = RowRoute(pipeline.sink.table, function)
+        if route.fields:
+            route.check(with_inferred_schema(source).table_schema)
+        told = [f"the field {'.'.join(path)}" for path in route.fields.values()]
+        told += [] if function is None else [f"the function {route_name(function)}"]
+        points.right(ROUTES, f"rows name their tables by {' and '.join(told)}")
+
+
+def check_pipeline(path: str, prepare: Prepare) -> Points:
+    """Check everything that the pipeline in a file needs.
+
+    Whatever is wrong becomes a point; none of streamlake's own errors is raised.
+    """
+    points = Points()
+    try:
+        pipeline = load_pipeline(path)
+        prepare(pipeline)
+    except StreamlakeError as error:
+        points.error(FILE, str(error))
+        return points
+    points.right(FILE, f"{path} is right: into {pipeline.sink.table}, mode {_mode(pipeline)}")
+    if not under_spark_submit():
+        with points.errors(JAVA):
+            points.right(JAVA, f"Java {check_java()}")
+    source = pipeline.source
+    if isinstance(source, KafkaSettings):
+        topics = impatient(kafka_source(source))
+        with KafkaCluster(topics) as cluster:
+            _KafkaCheck(pipeline, topics, cluster, points).run()
+        return points
+    if isinstance(source, FilesSettings):
+        _check_files(source, points)
+    _check_other_source(pipeline, points)
+    return points
+
+
+@dataclass
+class _KafkaCheck:
+    """The check of a pipeline on the direct path."""
+
+    pipeline: Pipeline
+    source: KafkaSource
+    cluster: Cluster
+    points: Points
+
+    def run(self) -> None:
+        found = check_topics(self.source, self.cluster, self.points)
+        names = {topic for topic, _ in found.partitions} if found is not None else self.source.topics or ()
+        try:
+            members = pipeline_tables(self.pipeline, names, self._named())
+        except StreamlakeError as error:
+            self.points.error(TABLE, str(error))
+            members = ()
+        opened: list[tuple[SinkPlan, Table | None]] = []
+        for member in members:
+            if member.topics == ():
+                continue  # rows have named it, but no topic that is read now can feed it
+            points = Points()
+            plan = SinkPlan.of(member.table, member.arguments, self.pipeline.name)
+            source, part = self.source, found
+            if member.topics is not None:
+                source = replace(source, topics=member.topics, topic_pattern=None)
+                part = None if found is None else found.only(member.topics)
+            table = TableOnTopics(plan, source, part, self.cluster, points).check()
+            if table is not None or all(each.verdict is not Verdict.ERROR for each in points.found):
+                opened.append((plan, table))
+            self._keep(points, member.table if self.pipeline.sink.is_many else None)
+        self._check_directory(opened, found is not None and not found.missing)
+
+    def _named(self) -> dict[str, str] | None:
+        """The tables that rows have named; None where topics name them. Also checks what names them."""
+        if not is_by_row(self.pipeline):
+            return None
+        check_routes(self.pipeline, self.source, self.points)
+        named: str | None = None
+        try:
+            named = SparkDirectory(self.pipeline.checkpoint).text(TABLES_PATH)
+        except StreamlakeError:
+            named = None  # what is wrong with the directory is reported below
+        if named is None:
+            self.points.unknown(TABLE, "rows name the tables, and none has been named yet")
+            return {}
+        return tables_from_text(named, f"{self.pipeline.checkpoint}/{TABLES_PATH}")
+
+    def _keep(self, points: Points, table: str | None) -> None:
+        """Keep the points of one table.
+
+        For an only table these are all of them; for one of many, those that are not right, and a summary of
+        the rest.
+        """
+        if table is None:
+            self.points.found += points.found
+            return
+        wrong = [point for point in points.found if point.verdict is not Verdict.RIGHT]
+        self.points.found += [replace(point, told=_with_name(point.told, table)) for point in wrong]
+        right = list(dict.fromkeys(point.about for point in points.found if point.verdict is Verdict.RIGHT))
+        if right:
+            self.points.right(TABLE, f"{table}: {', '.join(right)} as they should be")
+
+    def _check_directory(self, opened: list[tuple[SinkPlan, Table | None]], is_answered: bool) -> None:
+        location = self.pipeline.checkpoint
+        directory, is_readable = opened_directory(location, self.points)
+        if not is_readable:
+            return
+        is_many = self.pipeline.sink.is_many
+        if is_many:
+            bound, names = bound_tables(self.pipeline)
+            check_tables(bound, names, self.pipeline.sink.arguments.get("catalog"), directory, self.points)
+        calls = Calls.QUERY if is_many else Calls.EVERY
+        for plan, table in opened:
+            check_lineage(plan, table, directory, location, self.points, calls)
+        at, is_told = (None, True) if directory is None else known_offsets(directory, self.points)
+        if is_answered and is_told:
+            check_offsets(self.source, self.cluster, at, self.points)
+
+
+def _with_name(told: str, table: str) -> str:
+    return told if table in told else f"{table}: {told}"
+
+
+def _check_other_source(pipeline: Pipeline, points: Points) -> None:
+    """Check a pipeline whose rows come through Spark; only Spark knows its columns."""
+    plan = SinkPlan.of(pipeline.sink.table, pipeline.sink.arguments, pipeline.name)
+    source = pipeline.source
+    stream: Schema | None = None
+    if isinstance(source, FilesSettings) and source.schema is not None and not pipeline.select:
+        with points.errors(SCHEMA):
+            stream = parse_ddl(source.schema)
+    table, is_known = found_table(plan, points)
+    if table is not None:
+        check_table(plan, table, stream, points)
+    elif is_known and plan.create and stream is not None:
+        check_creation(plan, stream, points)
+    elif is_known and plan.create:
+        points.unknown(SCHEMA, "the table's columns are those that Spark finds when the pipeline starts")
+    directory, is_readable = opened_directory(pipeline.checkpoint, points)
+    if is_readable and is_known:
+        check_lineage(plan, table, directory, pipeline.checkpoint, points)
+
+
+def _check_files(source: FilesSettings, points: Points) -> None:
+    if "://" in source.path:
+        points.unknown(FILES, f"{source.path} is asked for by Spark when the pipeline starts")
+        return
+    path = Path(source.path)
+    if not path.is_dir():
+        points.error(FILES, f"{path} is no directory; create it, or correct source.files.path")
+        return
+    first = next((each for each in path.iterdir() if not each.name.startswith((".", "_"))), None)
+    if first is None and source.schema is None:
+        points.error(
+            FILES,
+            f"{path} is empty, so no schema can be inferred; give source.files.schema, or put a first file "
+            "there",
+        )
+    else:
+        points.right(FILES, f"{path} is there" + (", and empty yet" if first is None else ""))
+
+
+def _mode(pipeline: Pipeline) -> str:
+    return str(pipeline.sink.arguments.get("mode", "append"))

@@ -1,0 +1,1 @@
+"""`streamlake recover`: the ways out of a contradiction between checkpoint directory and table."""

@@ -1,0 +1,1 @@
+"""`streamlake replay-rejects`: writes rejected records into the table once they can be decoded."""

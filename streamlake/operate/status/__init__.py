@@ -1,0 +1,1 @@
+"""`streamlake status`: shows how far a pipeline has come."""

@@ -1,0 +1,264 @@
+"""The status of a pipeline: what its tables hold, what the broker has, what its directory records.
+
+`streamlake status` shows it, once or repeatedly. The pipeline does nothing for it, and nothing is changed.
+Invariant: the lag is counted from what is committed to the tables, never from what Spark or a consumer has
+read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+
+from streamlake.catalog.open import CatalogOption
+from streamlake.checkpoint.spark_directory import SparkDirectory
+from streamlake.commit.offset_summary import kafka_offsets
+from streamlake.errors import InvalidOptionError, SourceError, StreamlakeError
+from streamlake.operate.status.table_status import StatusTarget, TableStatus, table_status
+from streamlake.pipeline.definition.pipeline_file import KafkaSettings, Pipeline
+from streamlake.pipeline.definition.pipeline_source import impatient, kafka_source
+from streamlake.pipeline.definition.pipeline_tables import pipeline_tables
+from streamlake.pipeline.sinks.discovered_tables import TABLES_PATH, tables_from_text
+from streamlake.pipeline.sinks.quarantine import QUARANTINE_PATH, quarantine_from_text
+from streamlake.source.cluster import KafkaCluster
+from streamlake.source.kafka_source import KafkaSource
+from streamlake.source.offsets import Partition, PartitionOffsets
+from streamlake.spec.metadata.snapshot import MAIN_BRANCH
+
+
+@dataclass(frozen=True)
+class PartitionLag:
+    """One partition.
+
+    `committed` is the next offset that the tables need (None: nothing of it is committed). `end` is the
+    offset after the last readable record (None: the broker did not say, or has no such partition).
+    """
+
+    topic: str
+    partition: int
+    committed: int | None
+    end: int | None
+    lag: int | None
+
+
+@dataclass(frozen=True)
+class PipelineStatus:
+    """The status of a pipeline.
+
+    `lag` is the sum over the partitions, None where any is unknown. `problems` are errors in reading the
+    status, and what keeps the stream from going on. `notes` are worth knowing.
+    """
+
+    name: str | None
+    tables: tuple[TableStatus, ...]
+    partitions: tuple[PartitionLag, ...] = ()
+    lag: int | None = None
+    notes: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+class StatusReader:
+    """Reads the status of one pipeline any number of times; holds the connection to the broker.
+
+    `targets` gives the tables for these topics, with those that rows have named (see `discovered_tables`).
+    `source` has the topics, `checkpoint` is the checkpoint directory; both may be unknown.
+    """
+
+    def __init__(
+        self,
+        targets: Callable[[Sequence[str], Mapping[str, str]], Sequence[StatusTarget]],
+        source: KafkaSource | None = None,
+        checkpoint: str | None = None,
+        name: str | None = None,
+    ) -> None:
+        self._targets = targets
+        self._checkpoint = checkpoint
+        self._name = name
+        self._cluster = None if source is None else KafkaCluster(impatient(source))
+
+    def __enter__(self) -> StatusReader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._cluster is not None:
+            self._cluster.close()
+
+    def read(self) -> PipelineStatus:
+        """The status now.
+
+        What broker or directory do not answer becomes a problem or a note. Raises the errors of opening a
+        table.
+        """
+        notes: list[str] = []
+        problems: list[str] = []
+        directory = self._directory(notes)
+        try:
+            ends, begins = self._extent()
+        except SourceError as error:
+            ends, begins = None, {}
+            problems.append(str(error))
+        job_id = None if directory is None else directory.job_id
+        named = None if directory is None else directory.text(TABLES_PATH)
+        targets = self._targets(
+            _topics(ends, directory), {} if named is None else tables_from_text(named, TABLES_PATH)
+        )
+        tables = tuple(table_status(target, job_id) for target in targets)
+        committed = _committed(tables, directory)
+        if committed is None and any(each.checkpoint_id is not None for each in tables):
+            notes.append("the tables do not tell which offsets they hold, and neither does the directory")
+        partitions = _lags(committed or {}, ends, begins, notes, problems)
+        if directory is not None:
+            problems += _quarantined(directory, committed or {})
+        lags = [each.lag for each in partitions]
+        return PipelineStatus(
+            self._name or next((each.pipeline for each in tables if each.pipeline), None),
+            tables,
+            partitions,
+            sum(lag or 0 for lag in lags) if lags and None not in lags else None,
+            tuple(notes),
+            tuple(problems),
+        )
+
+    def _directory(self, notes: list[str]) -> SparkDirectory | None:
+        if self._checkpoint is None:
+            return None
+        try:
+            return SparkDirectory(self._checkpoint)
+        except InvalidOptionError:
+            notes.append(f"no query has been started from {self._checkpoint} yet")
+        except StreamlakeError as error:
+            notes.append(str(error))
+        return None
+
+    def _extent(self) -> tuple[Mapping[Partition, int] | None, Mapping[Partition, int]]:
+        """The end offsets of all partitions that are to be read, and their first offsets."""
+        if self._cluster is None:
+            return None, {}
+        found = self._cluster.topics()
+        if found.missing:
+            raise SourceError(
+                f"Kafka has no topic {', '.join(found.missing)}, or does not show it to this user"
+            )
+        return self._cluster.latest(found.partitions), self._cluster.earliest(found.partitions)
+
+
+def status_of(pipeline: Pipeline) -> StatusReader:
+    """The reader for a pipeline file. Raises InvalidOptionError."""
+    source = pipeline.source
+
+    def targets(topics: Sequence[str], named: Mapping[str, str]) -> list[StatusTarget]:
+        return [
+            StatusTarget(
+                each.table,
+                each.arguments.get("catalog"),
+                each.arguments.get("branch", MAIN_BRANCH),
+                pipeline.name,
+            )
+            for each in pipeline_tables(pipeline, topics, named)
+        ]
+
+    return StatusReader(
+        targets,
+        kafka_source(source) if isinstance(source, KafkaSettings) else None,
+        pipeline.checkpoint,
+        pipeline.name,
+    )
+
+
+def status_of_table(
+    table: str,
+    catalog: CatalogOption = None,
+    *,
+    branch: str = MAIN_BRANCH,
+    pipeline: str | None = None,
+    bootstrap_servers: str | None = None,
+    topics: Iterable[str] = (),
+    options: Mapping[str, str] | None = None,
+) -> StatusReader:
+    """The reader for a table without its pipeline file.
+
+    The topics default to those in the table's last snapshot. Raises InvalidOptionError where they are not
+    known.
+    """
+    target = StatusTarget(table, catalog, branch, pipeline)
+    if bootstrap_servers is None:
+        return StatusReader(lambda topics, named: [target])
+    names = list(topics)
+    if not names:
+        offsets = table_status(target).offsets
+        names = sorted({topic for topic, _ in offsets or {}})
+    if not names:
+        raise InvalidOptionError(f"{table} does not tell which topics it holds; name them with --topic")
+    source = KafkaSource(bootstrap_servers, names, options=dict(options or {}))
+    return StatusReader(lambda topics, named: [target], source)
+
+
+def _topics(ends: Iterable[Partition] | None, directory: SparkDirectory | None) -> list[str]:
+    """The topics that the broker has, and those that the pipeline has already read."""
+    logged = () if directory is None else directory.end_offsets(directory.last_planned) or ()
+    return sorted({topic for topic, _ in (*(ends or ()), *(kafka_offsets(logged) or ()))})
+
+
+def _committed(tables: Iterable[TableStatus], directory: SparkDirectory | None) -> PartitionOffsets | None:
+    """The end offsets of the newest commit of any table.
+
+    A checkpoint does not commit to tables that it has no rows for.
+    """
+    known = [each for each in tables if each.checkpoint_id is not None]
+    if not known:
+        return None
+    last = max(known, key=lambda each: (each.committed_ms or 0, each.checkpoint_id or 0))
+    if last.offsets is not None or directory is None or last.job_id != directory.job_id:
+        return last.offsets
+    # The summary leaves out offsets that are too long for it.
+    return kafka_offsets(directory.end_offsets(last.checkpoint_id or 0) or ())
+
+
+def _quarantined(directory: SparkDirectory, committed: PartitionOffsets) -> list[str]:
+    """The quarantined tables, and what they lack."""
+    text = directory.text(QUARANTINE_PATH)
+    if text is None:
+        return []
+    told = []
+    for name, entry in quarantine_from_text(text, f"{directory.location}/{QUARANTINE_PATH}").items():
+        lacking = sum(piece.size for piece in entry.missed(committed))
+        told.append(
+            f"{name} was set aside at checkpoint {entry.since} and lacks {lacking:,} offsets; the next start "
+            f"tries again: {entry.error}"
+        )
+    return told
+
+
+def _lags(
+    committed: PartitionOffsets,
+    ends: Mapping[Partition, int] | None,
+    begins: Mapping[Partition, int],
+    notes: list[str],
+    problems: list[str],
+) -> tuple[PartitionLag, ...]:
+    found = []
+    for part in sorted({*committed, *(ends or {})}):
+        here, end, begin = committed.get(part), (ends or {}).get(part), begins.get(part, 0)
+        named = f"{part[0]}-{part[1]}"
+        if end is None and ends is not None:
+            problems.append(
+                f"{named}, committed up to offset {here}, is not among what is to be read any more"
+            )
+        if here is not None and end is not None and here > end:
+            problems.append(
+                f"{named} ends at offset {end}, before the committed offset {here}: the topic was made anew, "
+                "or its log cut"
+            )
+        if here is not None and end is not None and here < begin:
+            problems.append(
+                f"{named}: offsets {here} to {begin - 1} are no longer in Kafka and were never committed; "
+                "retention has removed them"
+            )
+        lag = None if end is None else max(0, end - max(begin, begin if here is None else here))
+        found.append(PartitionLag(part[0], part[1], here, end, lag))
+    if ends is not None and not found:
+        notes.append("there are no partitions to read yet")
+    return tuple(found)

@@ -1,0 +1,1 @@
+"""`streamlake verify`: finds out whether the table holds what its source says."""

@@ -1,8 +1,0 @@
-"""Column names as Spark's expressions take them."""
-
-from __future__ import annotations
-
-
-def quoted(name: str) -> str:
-    """The name between backticks, so that dots and blanks in it are part of it."""
-    return "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,1 @@
+"""Pipeline files: reading one, and running it."""

@@ -1,0 +1,1 @@
+"""The runs: one checkpoint after the other is written, staged and committed."""

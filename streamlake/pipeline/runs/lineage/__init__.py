@@ -1,0 +1,1 @@
+"""Lineage checks: whether checkpoint directory, staged state and table belong together."""

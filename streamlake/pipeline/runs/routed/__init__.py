@@ -1,0 +1,1 @@
+"""Routed topics: rows of one stream that go into several tables."""

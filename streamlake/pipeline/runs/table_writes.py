@@ -1,0 +1,375 @@
+"""The Spark jobs of a micro-batch on the direct path, for any number of tables: ranges in, results out.
+
+    ranges -> [fetch, decode] -> shuffle blocks -> by slot -> [look up, write] -> outcomes      (upserts)
+    ranges -> [fetch, decode, write] -> outcomes                                         (appends)
+
+Place in the flow: between the micro-batch and its tables' runs, on the driver. Invariant: files of a table
+that did not succeed as a whole are removed, and an error of one table does not change the results of the
+others.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from streamlake.checkpoint.identity import CheckpointIdentity
+from streamlake.commit.offset_summary import source_offsets
+from streamlake.errors import (
+    IndexDamagedError,
+    MisplacedKeyError,
+    NewSchemaError,
+    NoRejectsTableError,
+    StreamlakeError,
+)
+from streamlake.pipeline.kafka.owned_ranges import intended, ranges_by_bucket
+from streamlake.pipeline.kafka.range_frame import RangeFrame
+from streamlake.pipeline.runs.evolution import MAX_CHANGES
+from streamlake.pipeline.runs.parallel import in_parallel
+from streamlake.pipeline.runs.refused_changes import not_kept, refused_changes, write_refused
+from streamlake.pipeline.runs.rejects import Rejects
+from streamlake.pipeline.runs.routed.routed_job import RoutedJob
+from streamlake.pipeline.runs.routed.row_families import FamilyWrite, RowPart
+from streamlake.pipeline.runs.sink_run import SinkRun, check_columns
+from streamlake.pipeline.runs.source_notes import asked_sources, sources_of
+from streamlake.pipeline.runs.upsert_run import UpsertRun
+from streamlake.pipeline.spark.arrow_batches import bound_by_shuffle_blocks
+from streamlake.pipeline.spark.key_routing import repartition_by_bucket
+from streamlake.pipeline.spark.task_outcome import collected, lasting_error, task_ids
+from streamlake.tasks.direct_reader import RangeReader
+from streamlake.tasks.intake import ANY_TOPIC, Intake, KeyRoute, intake_of
+from streamlake.tasks.record_screen import RejectRules, reject_rules
+from streamlake.tasks.routed_intake import RoutedIntake
+from streamlake.tasks.shuffle_block_task import ShuffleBlockTask
+from streamlake.tasks.shuffle_blocks import SHUFFLE_BLOCKS_DDL
+from streamlake.tasks.table_tasks import OUTCOMES_DDL, AppendTask, ChangeTask, OwnedTask, rejects_of
+from streamlake.tasks.watermarks import merged
+from streamlake.write.files.result import WriteResult
+from streamlake.write.target.target import WriteTarget
+from streamlake.write.upsert.upsert_target import UpsertTarget
+
+Written = list[WriteResult] | StreamlakeError
+"""The result of one table: the results of its tasks, or the error."""
+
+_TASKS_PER_CORE = 4
+
+
+@dataclass(frozen=True)
+class TableWrite:
+    """One table's part in a micro-batch: its run, the checkpoint's identity there, its records' reader.
+
+    `topics` None: every topic that no other table reads. With a `part` it shares its routed topics with other
+    tables.
+    """
+
+    run: SinkRun
+    identity: CheckpointIdentity
+    reader: RangeReader
+    topics: tuple[str, ...] | None = None
+    part: RowPart | None = None
+
+
+def write_tables(  # noqa: C901, PLR0915
+    frame: RangeFrame, writes: Sequence[TableWrite], families: Sequence[FamilyWrite] = ()
+) -> list[Written]:
+    """Write the records of `frame` to the tables; one entry for each of `writes`. `families` are the routed
+    topics of the tables with a `part`, and those whose tables are not discovered yet; what is found out about
+    them is filled in there.
+
+    A table is written again with a rebuilt index if its index is damaged (once), with a rejects table if it
+    needs one (once), and with another schema as often as tasks find what the schema lacks. Raises what ends
+    Spark's job.
+    """
+    found: dict[int, Written] = {}
+    due = dict.fromkeys(range(len(writes)), False)
+    made: set[int] = set()
+    rebuilt: set[int] = set()
+    changes: Counter[int] = Counter()
+    routed = RoutedJob(writes, families)
+    while due or routed.is_due:
+        ready = in_parallel(
+            list(due.items()), lambda part: _ready(_intended(writes[part[0]], frame), rebuild=part[1])
+        )
+        job = _Job(frame, routed=routed)
+        unwritten: set[int] = set()
+        for number, each in zip(due, ready, strict=True):
+            try:
+                if isinstance(each, StreamlakeError):
+                    raise each
+                job.add(number, *each)
+            except StreamlakeError as error:
+                found[number] = error
+                unwritten.add(number)
+        again: dict[int, bool] = {}
+        outcomes = job.run()
+        routed.pass_over({number: merged(parts).named for number, parts in job.newest.items()})
+        left_out = routed.settled(outcomes, due)
+        again.update({number: False for number, error in left_out.items() if error is None})
+        found.update({number: error for number, error in left_out.items() if error is not None})
+        told = [each for each in outcomes if 0 <= each < len(writes) and each not in left_out]
+        for number in (each for each in told if each not in unwritten):
+            results, errors = outcomes[number]
+            rejected, beside = outcomes.get(rejects_of(number), ([], []))
+            errors = [*errors, *beside]
+            run, rejects = writes[number].run, writes[number].run.rejects
+            if not errors:
+                try:
+                    rejected = [*rejected, *_refused(writes[number], results)]
+                    if rejects is not None:
+                        rejects.take(writes[number].identity, rejected)
+                except StreamlakeError as error:
+                    errors = [error]
+            if not errors:
+                found[number] = results
+                told_of = merged(job.newest.get(routed.told_by(number), ()))
+                run.newest = told_of.newest
+                if writes[number].part is None:
+                    wanted = writes[number].reader.source.settings.source_tables
+                    known = sources_of(run.table).values() if wanted else ()
+                    run.filtered.see(wanted, told_of.named, known, run.table.location)
+                continue
+            run.discard(path for result in results for path in result.paths)
+            if rejects is not None:
+                rejects.discard(rejected)
+            if isinstance(errors[0], NoRejectsTableError) and rejects is not None and number not in made:
+                rejects.create()
+                made.add(number)
+                again[number] = False
+            elif isinstance(errors[0], IndexDamagedError) and number not in rebuilt:
+                rebuilt.add(number)
+                again[number] = True
+            elif asked := asked_sources(errors):
+                try:
+                    run.keep_sources(asked)
+                    again[number] = False
+                except StreamlakeError as error:
+                    found[number] = error
+            elif isinstance(run, UpsertRun) and (misplaced := _misplaced(errors)) is not None:
+                try:
+                    run.shuffle_instead(misplaced)
+                    again[number] = False
+                except MisplacedKeyError as error:
+                    found[number] = error
+            elif isinstance(lasting_error(errors), NewSchemaError) and changes[number] < MAX_CHANGES:
+                changes[number] += 1
+                left = _answer(run, errors)
+                if left is None:
+                    again[number] = False
+                else:
+                    found[number] = left
+            else:
+                found[number] = lasting_error(errors)
+        due = again
+    return [found[number] for number in range(len(writes))]
+
+
+def _misplaced(errors: Sequence[StreamlakeError]) -> MisplacedKeyError | None:
+    return next((error for error in errors if isinstance(error, MisplacedKeyError)), None)
+
+
+def _intended(write: TableWrite, frame: RangeFrame) -> TableWrite:
+    """The write, after its run was given what the micro-batch brings to it."""
+    if isinstance(write.run, UpsertRun) and write.part is None:
+        write.run.owner.intended = intended(frame, write.identity, write.reader.source, write.topics)
+    return write
+
+
+def _refused(write: TableWrite, results: Sequence[WriteResult]) -> list[WriteResult]:
+    """The rejects among changes that could not be applied. Raises DecodeError where none are kept."""
+    refused = refused_changes(results)
+    if not refused:
+        return []
+    rejects = write.run.rejects
+    if rejects is None:
+        raise not_kept(refused)
+    if rejects.target(write.identity) is None:
+        rejects.create()
+    target = rejects.target(write.identity)
+    assert target is not None
+    end = source_offsets(write.identity.end_offsets)
+    topic_ids = {} if end is None else end.topic_ids
+    return [write_refused(write.reader.source, refused, target, rejects.stamp(write.identity), topic_ids)]
+
+
+def _ready(write: TableWrite, *, rebuild: bool) -> tuple[TableWrite, WriteTarget | UpsertTarget]:
+    """The write with a reader for the columns that the table has by now, and the target."""
+    run = write.run
+    follower = run.follower
+    if write.reader.source.has_row_kinds:
+        write = replace(write, reader=replace(write.reader, sources=sources_of(run.table)))
+    if write.part is not None:
+        family = write.part.family
+        if follower.is_on and family.is_given:
+            follower.follow_declared(lambda: run.columns_for_table(family.source.table_schema))
+        return write, run.target(write.identity, rebuild=rebuild)
+    if follower.is_on:
+        follower.follow_declared(lambda: run.columns_for_table(write.reader.source.table_schema))
+        target = run.target(write.identity, rebuild=rebuild)
+        columns = follower.lenient(run.table.schema)
+        return replace(write, reader=write.reader.following(columns, run.row_kind, follower.watch)), target
+    return write, run.target(write.identity, rebuild=rebuild)
+
+
+def _answer(run: SinkRun, errors: Sequence[StreamlakeError]) -> StreamlakeError | None:
+    """Change the table as its tasks ask; the error that remains where it may not be changed."""
+    try:
+        answered = [run.follower.answer(error) for error in errors if isinstance(error, NewSchemaError)]
+    except StreamlakeError as error:
+        return error
+    return None if any(answered) else lasting_error(errors)
+
+
+@dataclass
+class _Job:
+    """The tables that are written by one round of Spark jobs."""
+
+    frame: RangeFrame
+    routed: RoutedJob
+    intakes: dict[str, Intake] = field(default_factory=dict)
+    appends: dict[int, WriteTarget] = field(default_factory=dict)
+    upserts: dict[int, UpsertTarget] = field(default_factory=dict)
+    rejects: dict[int, WriteTarget] = field(default_factory=dict)
+    slots: list[tuple[int, int]] = field(default_factory=list)
+    owned: dict[int, UpsertTarget] = field(default_factory=dict)
+    newest: dict[int, list[bytes | None]] = field(default_factory=dict)
+    limits: dict[int, int] = field(default_factory=dict)
+    """How many tasks may append, by the numbers of tables and of routed topics (the largest limit of their
+    tables)."""
+
+    def add(self, number: int, write: TableWrite, target: WriteTarget | UpsertTarget) -> None:
+        route = self._route(number, target, write)
+        beside = () if route is None else _needed(route, target)
+        if write.part is None:
+            check_columns(write.reader.schema.names, write.run.table, beside=beside)
+        if number in self.owned:
+            pass
+        elif isinstance(target, UpsertTarget):
+            self.upserts[number] = target
+        else:
+            self.appends[number] = target
+            if (most := write.run.job.parallelism) is not None:
+                told_by = self.routed.told_by(number)
+                self.limits[told_by] = max(most, self.limits.get(told_by, 0))
+        rules = slot = None
+        if write.run.rejects is not None:
+            rules, slot = self._rejecting(number, write, write.run.rejects, target)
+        if write.part is not None:
+            self.routed.add(number, target, route, rules, slot, beside)
+            return
+        for topic in (ANY_TOPIC,) if write.topics is None else write.topics:
+            self.intakes[topic] = Intake(number, write.reader, route, rules, slot)
+
+    def _rejecting(
+        self, number: int, write: TableWrite, rejects: Rejects, target: WriteTarget | UpsertTarget
+    ) -> tuple[RejectRules, int | None]:
+        """How a table's rejects are reported, and the slot for them where rows have slots."""
+        rules = reject_rules(target, write.run.row_kind, rejects.stamp(write.identity), rejects.most)
+        rules = replace(rules, schema=write.run.follower.lenient(rules.schema))
+        beside = rejects.target(write.identity)
+        if beside is None:
+            return rules, None
+        self.rejects[rejects_of(number)] = beside
+        if not isinstance(target, UpsertTarget) or number in self.owned:
+            return rules, None
+        self.slots.append((rejects_of(number), 0))
+        return rules, len(self.slots) - 1
+
+    def _route(self, number: int, target: WriteTarget | UpsertTarget, write: TableWrite) -> KeyRoute | None:
+        if not isinstance(target, UpsertTarget):
+            return None
+        kind = write.run.row_kind
+        first = len(self.slots)
+        if write.part is None and isinstance(write.run, UpsertRun) and write.run.owns(target):
+            self.owned[number] = target
+        else:
+            self.slots += [(number, bucket) for bucket in range(target.buckets)]
+        return KeyRoute(
+            first,
+            target.buckets,
+            target.key.columns,
+            target.key.codec,
+            kind,
+            kind is not None and kind in target.table.schema.column_names,
+            f"{target.table.location}: column '{kind}'",
+            target.message_key,
+        )
+
+    def run(self) -> Mapping[int, tuple[list[WriteResult], list[StreamlakeError]]]:
+        found: dict[int, tuple[list[WriteResult], list[StreamlakeError]]] = {
+            number: ([], [])
+            for number in (*self.appends, *self.upserts, *self.owned, *self.rejects, *self.routed.numbers)
+        }
+        for table, result, error, newest in (*self._appended(), *self._owned(), *self._upserted()):
+            results, errors = found[table]
+            self.newest.setdefault(table, []).append(None if newest is None else bytes(newest))
+            if error is not None:
+                errors.append(pickle.loads(bytes(error)))
+            elif result is not None:
+                results.append(WriteResult.from_bytes(bytes(result)))
+        return found
+
+    def _appended(self) -> Sequence[tuple[Any, ...]]:
+        intakes: dict[str, Intake | RoutedIntake] = {
+            topic: each for topic, each in self.intakes.items() if each.route is None
+        }
+        intakes.update(self.routed.appending())
+        if not intakes:
+            return ()
+
+        def of(topic: str) -> int | None:
+            intake = intake_of(intakes, topic)
+            if isinstance(intake, RoutedIntake):
+                return intake.family
+            return None if intake is None else intake.table
+
+        task = AppendTask(intakes, {**self.appends, **self.rejects}, task_ids)
+        groups = self.frame.groups(of, self.limits)
+        return collected(self.frame.together(groups, len(groups), task, OUTCOMES_DDL))
+
+    def _owned(self) -> Sequence[tuple[Any, ...]]:
+        intakes = {topic: each for topic, each in self.intakes.items() if each.table in self.owned}
+        groups = ranges_by_bucket(self.frame.ranges, intakes, self.owned)
+        if not groups:
+            return ()
+        task = OwnedTask(intakes, {**self.owned, **self.rejects}, task_ids)
+        return collected(self.frame.together(groups, _most_tasks(self.frame.session), task, OUTCOMES_DDL))
+
+    def _upserted(self) -> Sequence[tuple[Any, ...]]:
+        parted = self.routed.upserting(self.slots)
+        if not self.upserts:
+            return ()
+        bound_by_shuffle_blocks(self.frame.session)
+        intakes: dict[str, Intake | RoutedIntake] = {
+            topic: each for topic, each in self.intakes.items() if each.table in self.upserts
+        }
+        intakes.update(parted)
+        shuffle_blocks = self.frame.tasks(ShuffleBlockTask(intakes, task_ids), SHUFFLE_BLOCKS_DDL)
+        routed = _by_slot(shuffle_blocks, len(self.slots))
+        task = ChangeTask(tuple(self.slots), {**self.upserts, **self.rejects}, task_ids)
+        return collected(routed.mapInArrow(task.__call__, OUTCOMES_DDL))
+
+
+def _by_slot(shuffle_blocks: DataFrame, slots: int) -> DataFrame:
+    """The shuffle blocks, each slot in one partition, slot after slot, each in the order of the source."""
+    most = _most_tasks(shuffle_blocks.sparkSession)
+    if slots <= most:
+        routed = repartition_by_bucket(shuffle_blocks, F.col("slot"), slots)
+    else:
+        routed = repartition_by_bucket(shuffle_blocks, F.col("slot") % most, most)
+    return routed.sortWithinPartitions("slot", "place")
+
+
+def _most_tasks(session: SparkSession) -> int:
+    cores: int = session.sparkContext.defaultParallelism
+    return max(cores, 1) * _TASKS_PER_CORE
+
+
+def _needed(route: KeyRoute, target: WriteTarget | UpsertTarget) -> tuple[str, ...]:
+    keys = target.key.stored_columns if isinstance(target, UpsertTarget) else ()
+    return tuple(dict.fromkeys((*keys, *([] if route.row_kind is None else [route.row_kind]))))

@@ -1,0 +1,1 @@
+"""The sinks: one table, many tables, and what binds them to a checkpoint directory."""

@@ -1,0 +1,1 @@
+"""Spark itself: sessions, queries, task outcomes, files of a checkpoint directory, Python workers."""

@@ -1,0 +1,1 @@
+"""Partition specs, sort orders, their transforms, and type promotion."""

@@ -1,0 +1,1 @@
+"""Schemas and their data types as in the Iceberg specification, and their text and JSON forms."""

@@ -1,0 +1,1 @@
+"""Producers of snapshots: append, overwrite, replace partitions, row delta, and their validation."""

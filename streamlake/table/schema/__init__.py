@@ -1,0 +1,1 @@
+"""Schema evolution: schema updates, and union by name."""

@@ -1,0 +1,241 @@
+"""Pure changes from one table metadata to the next: snapshots, refs, properties, schema, format version.
+
+Operations combine these into the `new` of `TableOperations.commit`. Invariants: time never goes back
+(the snapshot log and `last-updated-ms` are monotonic even when clocks are not), `current-snapshot-id`
+follows the main branch and nothing else, and everything that a function does not name is carried
+over, unknown fields included.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from streamlake import clock, ids
+from streamlake.errors import (
+    ConflictValidationError,
+    DataInvalidError,
+    FeatureUnsupportedError,
+    InvalidOptionError,
+)
+from streamlake.formats.columns.name_mapping import NAME_MAPPING_PROPERTY, NameMapping
+from streamlake.spec.metadata.snapshot import MAIN_BRANCH, Snapshot, SnapshotLogEntry, SnapshotRef
+from streamlake.spec.metadata.table_metadata import TableMetadata
+from streamlake.spec.types.schema import Schema
+
+_LOG = logging.getLogger(__name__)
+
+_PREFIXES = (
+    "write.metadata.metrics.column.",
+    "write.parquet.bloom-filter-enabled.column.",
+    "write.parquet.bloom-filter-fpp.column.",
+    "write.parquet.stats-enabled.column.",
+)
+
+
+WRITABLE_FORMAT_VERSIONS = (2, 3)
+RESERVED_PROPERTIES = frozenset(
+    {
+        "uuid",
+        "snapshot-count",
+        "current-snapshot-id",
+        "current-snapshot-summary",
+        "current-snapshot-timestamp-ms",
+        "current-schema",
+        "default-partition-spec",
+        "default-sort-order",
+    }
+)
+
+
+def follow_columns(properties: Mapping[str, str], old: Schema, new: Schema) -> Mapping[str, str]:
+    """The properties after the current schema changed from `old` to `new`.
+
+    Properties of renamed columns get the new names, those of dropped columns are removed.
+    """
+    followed: dict[str, str] = {}
+    for key, value in properties.items():
+        name = _followed(key, old, new)
+        if name is not None:
+            followed[name] = value
+    mapping = properties.get(NAME_MAPPING_PROPERTY)
+    if mapping is not None:
+        try:
+            followed[NAME_MAPPING_PROPERTY] = NameMapping.from_json(mapping).updated(new).to_json()
+        except DataInvalidError as error:
+            _LOG.warning("the name mapping stays as it is: %s", error)
+    return followed
+
+
+def _followed(key: str, old: Schema, new: Schema) -> str | None:
+    for prefix in _PREFIXES:
+        if key.startswith(prefix):
+            part = old.find(key[len(prefix) :])
+            if part is None:
+                return key
+            name = new.name_of(part.field_id)
+            return None if name is None else prefix + name
+    return key
+
+
+def changed(base: TableMetadata, **fields: Any) -> TableMetadata:
+    """`dataclasses.replace` that keeps the index of snapshots where they stay the same.
+
+    Building it for each version would make the cost of a commit grow with the table's history.
+    """
+    new = replace(base, **fields)
+    if "snapshots" not in fields:
+        _keep_index(new, base.snapshots_by_id)
+    return new
+
+
+def _keep_index(metadata: TableMetadata, index: dict[int, Snapshot]) -> None:
+    vars(metadata)["snapshots_by_id"] = index
+
+
+def change_time_ms(base: TableMetadata) -> int:
+    """The current time, but never before any time in the metadata (epoch milliseconds)."""
+    last_logged = base.snapshot_log[-1].timestamp_ms if base.snapshot_log else 0
+    return max(clock.now_ms(), base.last_updated_ms, last_logged)
+
+
+def require_writable(base: TableMetadata, table: str) -> None:
+    """Raises FeatureUnsupportedError unless streamlake writes this format version."""
+    if base.format_version not in WRITABLE_FORMAT_VERSIONS:
+        raise FeatureUnsupportedError(
+            f"table {table} has format version {base.format_version}, which is read but not written here;"
+            " upgrade it first (UpdateProperties.upgrade_format_version(2))"
+        )
+
+
+def branch_head(base: TableMetadata, branch: str) -> Snapshot | None:
+    """The snapshot that a commit to `branch` builds on: its head, or main's head when the branch is new.
+
+    Raises InvalidOptionError when the name is a tag's.
+    """
+    ref = base.refs.get(branch)
+    if ref is None:
+        return base.current_snapshot
+    if ref.type != "branch":
+        raise InvalidOptionError(f"{branch!r} is a tag, and a commit needs a branch: name another branch")
+    return base.snapshot(ref.snapshot_id)
+
+
+def with_snapshot(base: TableMetadata, snapshot: Snapshot, branch: str) -> TableMetadata:
+    """`base` with a new snapshot as the head of `branch`, which is created when missing."""
+    added_rows = snapshot.added_rows or 0
+    new = changed(
+        base,
+        snapshots=(*base.snapshots, snapshot),
+        last_sequence_number=max(base.last_sequence_number, snapshot.sequence_number),
+        last_updated_ms=max(base.last_updated_ms, snapshot.timestamp_ms),
+    )
+    _keep_index(new, {**base.snapshots_by_id, snapshot.snapshot_id: snapshot})
+    if base.format_version >= 3:
+        new = changed(new, next_row_id=(base.next_row_id or 0) + added_rows)
+    return _with_head(new, branch, snapshot.snapshot_id, snapshot.timestamp_ms)
+
+
+def _with_head(base: TableMetadata, branch: str, snapshot_id: int, time_ms: int) -> TableMetadata:
+    ref = base.refs.get(branch)
+    ref = SnapshotRef(snapshot_id, "branch") if ref is None else replace(ref, snapshot_id=snapshot_id)
+    new = changed(base, refs={**base.refs, branch: ref}, last_updated_ms=max(base.last_updated_ms, time_ms))
+    if branch == MAIN_BRANCH:
+        entry = SnapshotLogEntry(time_ms, snapshot_id)
+        new = changed(new, current_snapshot_id=snapshot_id, snapshot_log=(*base.snapshot_log, entry))
+    return new
+
+
+def with_ref(base: TableMetadata, name: str, ref: SnapshotRef) -> TableMetadata:
+    """`base` with a branch or tag set. Moving main also moves `current-snapshot-id` and is logged."""
+    if base.refs.get(name) == ref:
+        return base
+    if base.snapshot(ref.snapshot_id) is None:
+        raise ConflictValidationError(
+            f"{ref.type} {name!r} cannot point to snapshot {ref.snapshot_id}: the table has none such"
+        )
+    time_ms = change_time_ms(base)
+    if name == MAIN_BRANCH:
+        if ref.type != "branch":
+            raise InvalidOptionError("main is always a branch: give the tag another name")
+        if base.current_snapshot_id != ref.snapshot_id:
+            base = _with_head(base, name, ref.snapshot_id, time_ms)
+    return changed(base, refs={**base.refs, name: ref}, last_updated_ms=time_ms)
+
+
+def without_ref(base: TableMetadata, name: str) -> TableMetadata:
+    """`base` without a branch or tag. The snapshots stay until they expire."""
+    if name == MAIN_BRANCH:
+        raise InvalidOptionError("the main branch cannot be removed")
+    if name not in base.refs:
+        return base
+    refs = {other: ref for other, ref in base.refs.items() if other != name}
+    return changed(base, refs=refs, last_updated_ms=change_time_ms(base))
+
+
+def with_properties(
+    base: TableMetadata, updates: Mapping[str, str], removals: Iterable[str] = ()
+) -> TableMetadata:
+    """`base` with table properties set and removed; the same object when nothing changes."""
+    reserved = sorted(RESERVED_PROPERTIES.intersection(updates))
+    if reserved:
+        raise InvalidOptionError(
+            f"table property {reserved[0]} is reserved: it is derived from the metadata and cannot be set"
+        )
+    removed = set(removals)
+    properties = {key: value for key, value in base.properties.items() if key not in removed}
+    properties.update({key: str(value) for key, value in updates.items()})
+    if properties == base.properties:
+        return base
+    return changed(base, properties=properties, last_updated_ms=change_time_ms(base))
+
+
+def with_schema(base: TableMetadata, schema: Schema, last_column_id: int) -> TableMetadata:
+    """`base` with the columns of `schema` as the current schema; the same object when nothing changes.
+
+    The schema gets its old id when the table has had it before, else a new one, whatever its own id.
+    Properties that name columns are updated.
+    """
+    same = [known for known in base.schemas if _same_columns(known, schema)]
+    if base.schema in same:
+        return base
+    if same:
+        chosen, schemas = same[0], base.schemas
+    else:
+        chosen = replace(schema, schema_id=max(known.schema_id for known in base.schemas) + 1)
+        schemas = (*base.schemas, chosen)
+    return changed(
+        base,
+        schemas=schemas,
+        current_schema_id=chosen.schema_id,
+        last_column_id=max(base.last_column_id, last_column_id),
+        properties=follow_columns(base.properties, base.schema, chosen),
+        last_updated_ms=change_time_ms(base),
+    )
+
+
+def _same_columns(one: Schema, other: Schema) -> bool:
+    return (one.fields, set(one.identifier_field_ids)) == (other.fields, set(other.identifier_field_ids))
+
+
+def with_format_version(base: TableMetadata, version: int) -> TableMetadata:
+    """`base` upgraded to a higher format version (spec: Appendix E); nothing is rewritten."""
+    if version == base.format_version:
+        return base
+    if version < base.format_version:
+        raise InvalidOptionError(f"format version {base.format_version} cannot go back to {version}")
+    if version not in WRITABLE_FORMAT_VERSIONS:
+        raise FeatureUnsupportedError(
+            f"format version {version} is not written here; use one of {WRITABLE_FORMAT_VERSIONS}"
+        )
+    next_row_id = (base.next_row_id or 0) if version >= 3 else base.next_row_id
+    table_uuid = base.table_uuid or ids.new_uuid()
+    return changed(
+        base,
+        format_version=version,
+        table_uuid=table_uuid,
+        next_row_id=next_row_id,
+        last_updated_ms=change_time_ms(base),
+    )

@@ -1,0 +1,1 @@
+"""Writers of delete files: equality deletes, position deletes, deletion vectors."""

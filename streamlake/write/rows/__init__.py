@@ -1,0 +1,1 @@
+"""Prepares rows for files: conversion, checks, sorting, partitioning."""

@@ -1,0 +1,71 @@
+"""Java is looked for before Spark is started, and a missing or old one is answered with what to install."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from streamlake.errors import InvalidOptionError
+from streamlake.pipeline.spark import session
+
+NEEDED = r"Java 17\+ is needed: install e\.g\. `apt install openjdk-17-jre-headless` or set JAVA_HOME"
+
+
+@pytest.mark.parametrize(
+    ("text", "major"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15\nOpenJDK Runtime Environment', 17),
+        ('java version "1.8.0_292"', 8),
+        ('openjdk version "21" 2023-09-19', 21),
+        ('openjdk version "25-ea" 2025-09-16', 25),
+        ("no java here", None),
+    ],
+)
+def test_java_major(text: str, major: int | None) -> None:
+    assert session.java_major(text) == major
+
+
+def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(InvalidOptionError, match=f"there is no `java` on the PATH. {NEEDED}"):
+        session.check_java()
+
+
+def test_java_home_without_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(InvalidOptionError, match=f"JAVA_HOME is .* cannot be run .*{NEEDED}"):
+        session.check_java()
+
+
+def test_old_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _fake_java(tmp_path, 'openjdk version "11.0.2" 2019-01-15')
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(InvalidOptionError, match=f"is Java 11, which is too old. {NEEDED}"):
+        session.spark_session("test")
+
+
+def test_java_without_a_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _fake_java(tmp_path, "surprise")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(InvalidOptionError, match=f"does not name a version .*surprise.*{NEEDED}"):
+        session.check_java()
+
+
+def test_new_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _fake_java(tmp_path, 'openjdk version "21.0.1" 2023-10-17')
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert session.java_major(session.check_java()) == 21
+
+
+def test_unknown_log_level() -> None:
+    with pytest.raises(InvalidOptionError, match="log-level 'loud' is none of OFF, FATAL, ERROR"):
+        session.spark_session("test", log_level="loud")
+
+
+def _fake_java(home: Path, answer: str) -> None:
+    java = home / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(f"#!/bin/sh\necho '{answer}' >&2\n")
+    java.chmod(0o755)
