@@ -12,7 +12,7 @@ from typing import Protocol
 
 from streamlake.catalog.hadoop import HadoopCatalog, create_hadoop_table, load_hadoop_table
 from streamlake.catalog.new_tables import TableDefinition
-from streamlake.catalog.service import SERVICE_TYPES, load_service
+from streamlake.catalog.service import SERVICE_TYPES, configured_properties, load_service
 from streamlake.errors import InvalidOptionError
 from streamlake.options import suggestion
 from streamlake.spec.partitioning.partition_spec import UNPARTITIONED, PartitionSpec
@@ -21,6 +21,7 @@ from streamlake.spec.types.schema import Schema
 from streamlake.table.table import Table
 
 CatalogOption = str | Mapping[str, str] | None
+_STORAGE_PREFIXES = ("s3.", "gcs.", "adls.", "hdfs.", "client.")
 
 
 class Catalog(Protocol):
@@ -49,6 +50,15 @@ def open_catalog(catalog: str | Mapping[str, str]) -> Catalog:
         hint = f"did you mean {near!r}?" if near else f"known: {', '.join(known)}"
         raise InvalidOptionError(f"catalog: unknown type {kind!r}; {hint}")
     return load_service(catalog)
+
+
+def storage_properties(catalog: CatalogOption) -> dict[str, str]:
+    """The storage settings (`s3.*`, `gcs.*`, `adls.*`, `hdfs.*`, `client.*`) of a catalog option.
+
+    Raises InvalidOptionError when PyIceberg, which knows a catalog by its name, is not installed.
+    """
+    given = configured_properties(catalog) if isinstance(catalog, str) else catalog or {}
+    return {key: str(value) for key, value in given.items() if key.startswith(_STORAGE_PREFIXES)}
 
 
 def open_table(location: str, catalog: CatalogOption = None) -> Table:

@@ -70,6 +70,18 @@ def _not_installed(catalog: str | Mapping[str, str], error: Exception) -> Invali
     )
 
 
+def configured_properties(name: str) -> Mapping[str, str]:
+    """The properties of a catalog in PyIceberg's configuration; none for one that it does not know.
+
+    Raises InvalidOptionError when PyIceberg is not installed.
+    """
+    try:
+        config = import_module("pyiceberg.utils.config").Config()
+    except ImportError as error:
+        raise _not_installed(name, error) from error
+    return dict(config.get_catalog_config(name) or {})
+
+
 def load_service(catalog: str | Mapping[str, str]) -> ServiceCatalog:
     """The catalog of a name in PyIceberg's configuration, or of a mapping of its properties.
 

@@ -70,6 +70,20 @@ class SparkDirectory:
                 f"{self.location}/metadata does not hold a query's id ({error!r}); restore it from a copy"
             ) from error
 
+    @classmethod
+    def started(cls, location: str, io: FileIO | None = None) -> SparkDirectory | None:
+        """The directory, or None where no query has been started.
+
+        Raises what reading raises: storage that does not answer, or lacks a setting, says nothing of a query.
+        """
+        root = table_location(location)
+        io = file_io_for(root) if io is None else io
+        try:
+            io.read_bytes(f"{root}/metadata")
+        except MissingFileError:
+            return None
+        return cls(root, io)
+
     @property
     def planned(self) -> list[int]:
         """The checkpoints in the offset log, ascending, without a tick that still waits for its offsets."""

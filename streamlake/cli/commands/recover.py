@@ -17,6 +17,7 @@ from streamlake.cli.arguments import parse_catalog
 from streamlake.commit.findings import table_gone
 from streamlake.commit.lineage import Finding, RecoverCommand, Way
 from streamlake.errors import InvalidOptionError, TableNotFoundError
+from streamlake.operate.checkpoint_directory import existing_directory
 from streamlake.operate.recover.recovery import Recovery, without_table
 from streamlake.operate.recover.recovery_plan import Plan, Step
 from streamlake.pipeline.runs.rejects_table import open_rejects
@@ -59,7 +60,7 @@ def run(
         raise InvalidOptionError(f"{' and '.join(chosen)} are different ways out: choose one")
     options = parse_catalog(catalog)
     noted = table_location(location) if options is None else location
-    directory = SparkDirectory(checkpoint_location)
+    directory = existing_directory(checkpoint_location, options)
     if chosen == [Way.REMOVE_TORN]:
         return _remove_torn(directory, yes=yes)
     if is_template(location):

@@ -13,9 +13,10 @@ from streamlake.commit.lineage import CatalogOption, Finding, RecoverCommand, ex
 from streamlake.commit.marker import property_name, told_by_name
 from streamlake.commit.offset_summary import source_offsets
 from streamlake.commit.unnamed import has_unnamed
-from streamlake.errors import InvalidOptionError, StreamlakeError, TableNotFoundError
+from streamlake.errors import StreamlakeError, TableNotFoundError
 from streamlake.operate.check.check_points import Points
 from streamlake.operate.check.sink_check import SinkPlan
+from streamlake.operate.checkpoint_directory import checkpoint_properties, started_directory
 from streamlake.pipeline.kafka.offset_log import require_tick
 from streamlake.pipeline.sinks.bound_directory import own_findings
 from streamlake.pipeline.sinks.bound_tables import BoundTables, tables_finding, template_command
@@ -29,18 +30,16 @@ CHECKPOINT = "checkpoint"
 LINEAGE = "lineage"
 
 
-def opened_directory(location: str, points: Points) -> tuple[SparkDirectory | None, bool]:
+def opened_directory(
+    location: str, catalog: CatalogOption, points: Points
+) -> tuple[SparkDirectory | None, bool]:
     """The directory, if a query was started there, and whether it could be read."""
     try:
-        require_writable(table_location(location))
-        directory = SparkDirectory(location)
-    except InvalidOptionError:
-        points.right(CHECKPOINT, f"{location} can be written; no query has been started from it yet")
-        return None, True
-    except StreamlakeError as error:
-        points.error(CHECKPOINT, str(error))
-        return None, False
-    try:
+        require_writable(table_location(location), checkpoint_properties(location, catalog))
+        directory = started_directory(location, catalog)
+        if directory is None:
+            points.right(CHECKPOINT, f"{location} can be written; no query has been started from it yet")
+            return None, True
         planned, completed, torn = directory.last_planned, directory.last_completed, directory.torn
     except StreamlakeError as error:
         points.error(CHECKPOINT, str(error))

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
-from streamlake.checkpoint.spark_directory import SparkDirectory
+from streamlake.catalog.open import CatalogOption
 from streamlake.checkpoint.table_note import Calls
 from streamlake.errors import StreamlakeError
 from streamlake.operate.check.check_points import Points, Verdict
@@ -32,6 +33,7 @@ from streamlake.operate.check.sink_check import (
 )
 from streamlake.operate.check.stream_check import TableOnTopics
 from streamlake.operate.check.topic_check import check_offsets, check_topics
+from streamlake.operate.checkpoint_directory import started_directory
 from streamlake.pipeline.definition.pipeline_file import FilesSettings, KafkaSettings, Pipeline, load_pipeline
 from streamlake.pipeline.definition.pipeline_source import impatient, kafka_source
 from streamlake.pipeline.definition.pipeline_tables import bound_tables, is_by_row, pipeline_tables
@@ -133,6 +135,10 @@ class _KafkaCheck:
             self._keep(points, member.table if self.pipeline.sink.is_many else None)
         self._check_directory(opened, found is not None and not found.missing)
 
+    @property
+    def _catalog(self) -> CatalogOption:
+        return cast(CatalogOption, self.pipeline.sink.arguments.get("catalog"))
+
     def _named(self) -> dict[str, str] | None:
         """The tables that rows have named; None where topics name them. Also checks what names them."""
         if not is_by_row(self.pipeline):
@@ -140,7 +146,8 @@ class _KafkaCheck:
         check_routes(self.pipeline, self.source, self.points)
         named: str | None = None
         try:
-            named = SparkDirectory(self.pipeline.checkpoint).text(TABLES_PATH)
+            directory = started_directory(self.pipeline.checkpoint, self._catalog)
+            named = None if directory is None else directory.text(TABLES_PATH)
         except StreamlakeError:
             named = None  # what is wrong with the directory is reported below
         if named is None:
@@ -165,13 +172,13 @@ class _KafkaCheck:
 
     def _check_directory(self, opened: list[tuple[SinkPlan, Table | None]], is_answered: bool) -> None:
         location = self.pipeline.checkpoint
-        directory, is_readable = opened_directory(location, self.points)
+        directory, is_readable = opened_directory(location, self._catalog, self.points)
         if not is_readable:
             return
         is_many = self.pipeline.sink.is_many
         if is_many:
             bound, names = bound_tables(self.pipeline)
-            check_tables(bound, names, self.pipeline.sink.arguments.get("catalog"), directory, self.points)
+            check_tables(bound, names, self._catalog, directory, self.points)
         calls = Calls.QUERY if is_many else Calls.EVERY
         for plan, table in opened:
             check_lineage(plan, table, directory, location, self.points, calls)
@@ -199,7 +206,9 @@ def _check_other_source(pipeline: Pipeline, points: Points) -> None:
         check_creation(plan, stream, points)
     elif is_known and plan.create:
         points.unknown(SCHEMA, "the table's columns are those that Spark finds when the pipeline starts")
-    directory, is_readable = opened_directory(pipeline.checkpoint, points)
+    directory, is_readable = opened_directory(
+        pipeline.checkpoint, pipeline.sink.arguments.get("catalog"), points
+    )
     if is_readable and is_known:
         check_lineage(plan, table, directory, pipeline.checkpoint, points)
 

@@ -21,12 +21,13 @@ from streamlake.checkpoint.table_note import note_from_text
 from streamlake.commit.lineage import Finding, RecoverCommand
 from streamlake.commit.marker import JOB_ID, PIPELINE, PROPERTY_PREFIX
 from streamlake.errors import DataInvalidError, InvalidOptionError, MissingFileError, StreamlakeError
+from streamlake.operate.checkpoint_directory import checkpoint_io
 from streamlake.operate.doctor.finding import Findings
 from streamlake.operate.doctor.reachable_files import is_temporary
 from streamlake.pipeline.key_index.index_states import branches
 from streamlake.pipeline.runs.lineage.lineage_check import lineage_findings
 from streamlake.spec.metadata.snapshot import MAIN_BRANCH
-from streamlake.storage.file_io import FileIO, file_io_for
+from streamlake.storage.file_io import FileIO
 from streamlake.storage.locations import table_location
 from streamlake.table.table import Table
 
@@ -57,7 +58,7 @@ def check_checkpoint(
     `location`.
     """
     directory = _Directory(table_location(location))
-    io = file_io_for(directory.location, table.properties)
+    io = checkpoint_io(directory.location, catalog)
     listed = list(io.list_prefix(directory.location))
     if not listed:
         raise InvalidOptionError(f"{location}: there is no checkpoint directory; give the one of the stream")

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from streamlake.checkpoint.spark_directory import SparkDirectory
 from streamlake.errors import InvalidOptionError
+from streamlake.operate.checkpoint_directory import existing_directory
 from streamlake.operate.replay.replay import ReplayedTable
 from streamlake.options import suggestion
 from streamlake.pipeline.definition.pipeline_file import KafkaSettings, Pipeline
@@ -91,7 +91,8 @@ def _named_by_row(
 
     if table != default and table not in map(unrouted_name, templates):
         return [replayed(table, None)]
-    text = SparkDirectory(pipeline.checkpoint).text(TABLES_PATH)
+    directory = existing_directory(pipeline.checkpoint, sink.arguments.get("catalog"))
+    text = directory.text(TABLES_PATH)
     known = [] if text is None else sorted(tables_from_text(text, f"{pipeline.checkpoint}/{TABLES_PATH}"))
     return [replayed(each, table) for each in known if each not in map(unrouted_name, templates)]
 

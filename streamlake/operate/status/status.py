@@ -15,6 +15,7 @@ from streamlake.catalog.open import CatalogOption
 from streamlake.checkpoint.spark_directory import SparkDirectory
 from streamlake.commit.offset_summary import kafka_offsets
 from streamlake.errors import InvalidOptionError, SourceError, StreamlakeError
+from streamlake.operate.checkpoint_directory import started_directory
 from streamlake.operate.status.table_status import StatusTarget, TableStatus, table_status
 from streamlake.pipeline.definition.pipeline_file import KafkaSettings, Pipeline
 from streamlake.pipeline.definition.pipeline_source import impatient, kafka_source
@@ -62,7 +63,8 @@ class StatusReader:
     """Reads the status of one pipeline any number of times; holds the connection to the broker.
 
     `targets` gives the tables for these topics, with those that rows have named (see `discovered_tables`).
-    `source` has the topics, `checkpoint` is the checkpoint directory; both may be unknown.
+    `source` has the topics, `checkpoint` is the checkpoint directory; both may be unknown. `catalog` has the
+    storage settings of the directory.
     """
 
     def __init__(
@@ -71,9 +73,11 @@ class StatusReader:
         source: KafkaSource | None = None,
         checkpoint: str | None = None,
         name: str | None = None,
+        catalog: CatalogOption = None,
     ) -> None:
         self._targets = targets
         self._checkpoint = checkpoint
+        self._catalog = catalog
         self._name = name
         self._cluster = None if source is None else KafkaCluster(impatient(source))
 
@@ -126,12 +130,13 @@ class StatusReader:
         if self._checkpoint is None:
             return None
         try:
-            return SparkDirectory(self._checkpoint)
-        except InvalidOptionError:
-            notes.append(f"no query has been started from {self._checkpoint} yet")
+            directory = started_directory(self._checkpoint, self._catalog)
         except StreamlakeError as error:
             notes.append(str(error))
-        return None
+            return None
+        if directory is None:
+            notes.append(f"no query has been started from {self._checkpoint} yet")
+        return directory
 
     def _extent(self) -> tuple[Mapping[Partition, int] | None, Mapping[Partition, int]]:
         """The end offsets of all partitions that are to be read, and their first offsets."""
@@ -165,6 +170,7 @@ def status_of(pipeline: Pipeline) -> StatusReader:
         kafka_source(source) if isinstance(source, KafkaSettings) else None,
         pipeline.checkpoint,
         pipeline.name,
+        pipeline.sink.arguments.get("catalog"),
     )
 
 

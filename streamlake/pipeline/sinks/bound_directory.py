@@ -24,8 +24,8 @@ from streamlake.pipeline.runs.lineage.lineage_check import lineage_findings
 from streamlake.pipeline.sinks.bound_tables import BoundTables
 from streamlake.pipeline.spark.checkpoint_file import HadoopFiles
 from streamlake.storage.file_info import FileInfo
-from streamlake.storage.file_io import FileIO, file_io_for, scheme_of
-from streamlake.storage.locations import noted_table, table_location
+from streamlake.storage.file_io import FileIO, scheme_of
+from streamlake.storage.locations import noted_table
 from streamlake.table.table import Table
 
 _LOG = logging.getLogger(__name__)
@@ -99,15 +99,11 @@ def directory_at(session: SparkSession, location: str, *, is_direct: bool = Fals
     path = jvm.org.apache.hadoop.fs.Path(location)
     files = HadoopFiles(session, path)
     full = str(files.system.makeQualified(path).toString())
-    try:
-        if scheme_of(full) in ("", "file"):
-            where = table_location(location)
-            directory = SparkDirectory(where, file_io_for(where))
-        else:
-            directory = SparkDirectory(full, cast(FileIO, _HadoopReads(files)))
-        torn = directory.torn
-    except InvalidOptionError:
-        directory, torn = None, []
+    if scheme_of(full) in ("", "file"):
+        directory = SparkDirectory.started(location)
+    else:
+        directory = SparkDirectory.started(full, cast(FileIO, _HadoopReads(files)))
+    torn = [] if directory is None else directory.torn
     if torn:
         command = RecoverCommand("TABLE", "TABLE:", checkpoint_location=full)
         raise lineage_error(torn_log(full, torn), command)

@@ -79,7 +79,7 @@ def _dying(*_: object) -> None:
 def told(stream: LocalStream, name: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
     """What `check` and `recover` say of it; the words of the command that removes it."""
     points = Points()
-    directory, is_readable = opened_directory(str(stream.path), points)
+    directory, is_readable = opened_directory(str(stream.path), None, points)
     assert is_readable
     check_lineage(
         SinkPlan.of(stream.location, {}, "p"),
