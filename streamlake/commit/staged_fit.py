@@ -16,7 +16,7 @@ from streamlake.checkpoint.committable import Committable
 from streamlake.decode.cdc.source_tables import PROPERTY, kept_sources
 from streamlake.errors import MissingFileError
 from streamlake.formats.manifests.manifests import read_manifest
-from streamlake.spec.metadata.manifest import ManifestFile
+from streamlake.spec.metadata.manifest import ManifestContent, ManifestFile
 from streamlake.spec.metadata.table_metadata import TableMetadata
 from streamlake.spec.partitioning.partition_spec import spec_from_json, spec_to_json
 from streamlake.table.table import Table
@@ -41,7 +41,11 @@ def misfit(metadata: TableMetadata, committable: Committable) -> str | None:
 
     Files are not looked for.
     """
-    return spec_misfit(metadata, committable) or source_misfit(metadata, committable)
+    return (
+        spec_misfit(metadata, committable)
+        or equality_misfit(metadata, committable)
+        or source_misfit(metadata, committable)
+    )
 
 
 def source_misfit(metadata: TableMetadata, committable: Committable) -> str | None:
@@ -74,6 +78,29 @@ def spec_misfit(metadata: TableMetadata, committable: Committable) -> str | None
         if spec_id in staged and staged[spec_id] != found:
             return f"its files are of another partition spec than the one that has the id {spec_id} now"
     return None
+
+
+def equality_misfit(metadata: TableMetadata, committable: Committable) -> str | None:
+    """Why the equality deletes of a staged checkpoint may miss rows of the table; None where they cannot.
+
+    An equality delete of a partitioned spec reaches rows of its own partition only (spec: Scan Planning). So
+    it is written where the table has one spec, and is committed while that is so.
+    """
+    deletes = {
+        manifest.partition_spec_id
+        for manifest in committable.manifests
+        if manifest.content is ManifestContent.DELETES
+    }
+    if committable.index_state is not None or not deletes:
+        return None  # positions are resolved for the head that they are committed onto
+    specs = metadata.specs_by_id
+    others = sorted(set(specs) - deletes)
+    if not others or all(specs[spec_id].is_unpartitioned for spec_id in deletes):
+        return None
+    return (
+        "the table has been partitioned otherwise since, and its equality deletes reach only rows of "
+        f"partition spec {min(deletes)}, not those of {', '.join(map(str, others))}"
+    )
 
 
 def missing_file(table: Table, committable: Committable) -> str | None:

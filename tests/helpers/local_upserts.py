@@ -147,6 +147,7 @@ class LocalUpserts:
         identity = self._identity
         self.checkpoint_id += 1
         self.run.table.refresh()
+        self.run._follow_key(identity)
         results = self.run.resolve(identity, lambda target: self.write(target, changes, truncates))
         committable = self.run.stage(identity, results)
         return None if committable is None else (committable, results)
@@ -170,7 +171,7 @@ class LocalUpserts:
             target,
             changes,
             self.table.schema,
-            self.options,
+            self.run._options,
             batch_rows=self._batch_rows,
             attempt=self._attempts,
             truncates=truncates,

@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamlake.errors import InvalidOptionError
+from streamlake.errors import InvalidOptionError, SchemaMismatchError
+from streamlake.formats.arrow.arrow_schema import arrow_type
 from streamlake.index.keys.key_columns import (
     KeyColumn,
     Rows,
@@ -112,7 +113,18 @@ class KeyCodec:
         return len(self.fields) == 1 and is_word(self.fields[0].type)
 
     def encode(self, columns: Sequence[pa.Array | pa.ChunkedArray]) -> Keys:
-        """The keys of n rows, from one column per field in the field's Arrow type (`arrow_type`)."""
+        """The keys of n rows, from one column per field in the field's Arrow type (`arrow_type`).
+
+        Raises SchemaMismatchError for a number of another width, which would have another hash: the table's
+        column was changed since this codec was made.
+        """
+        for part, column in zip(self.fields, columns, strict=True):
+            wanted = arrow_type(part.type)
+            if pa.types.is_primitive(column.type) and column.type.bit_width != wanted.bit_width:
+                raise SchemaMismatchError(
+                    f"the key column '{part.name}' is read as {column.type}, and rows are found by "
+                    f"{part.type}: its type was changed in the table meanwhile; start the stream again"
+                )
         return self.of_parts(
             [key_column(part.type, column) for part, column in zip(self.fields, columns, strict=True)]
         )

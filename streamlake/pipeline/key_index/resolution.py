@@ -292,5 +292,17 @@ def outdated_values(table: str, identity: CheckpointIdentity) -> OutdatedValuesE
     )
 
 
+def outdated_key(
+    table: str, identity: CheckpointIdentity, key: Sequence[str], sequence_by: Sequence[str]
+) -> OutdatedValuesError:
+    """The error for a checkpoint that was written before a column that its rows are found by was changed."""
+    return OutdatedValuesError(
+        f"{table}: {identity} was written before the type of a key column ({', '.join(key)})"
+        + (f" or of a column that orders changes ({', '.join(sequence_by)})" if sequence_by else "")
+        + " was changed in the table, and other writers have committed since; it is written again. Where "
+        "this ends the query, start it again"
+    )
+
+
 def _is_tombstone(entries: Entries) -> Array:
     return entries.flags & TOMBSTONE != 0

@@ -236,7 +236,10 @@ def _recommit(run: SinkRun, committable: Committable, identity: CheckpointIdenti
     except StagedUnfitError as error:
         run.unfit(committable, error, identity)
         return None
-    except (IndexDamagedError, OutdatedValuesError):
+    except OutdatedValuesError as error:
+        run.unfit(committable, error, identity)
+        return None
+    except IndexDamagedError:
         if committable.identity.checkpoint_id != identity.checkpoint_id:
             raise
         # The checkpoint's own part of the key index is lost, but Spark has its rows here again.

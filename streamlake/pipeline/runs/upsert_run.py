@@ -40,7 +40,7 @@ from streamlake.pipeline.key_index.changed import Changed
 from streamlake.pipeline.key_index.indexed import Indexed
 from streamlake.pipeline.key_index.key_deletes import key_deletes
 from streamlake.pipeline.key_index.key_lineage import require_same_index, require_same_key
-from streamlake.pipeline.key_index.resolution import Resolved, Resolver, outdated_values
+from streamlake.pipeline.key_index.resolution import Resolved, Resolver, outdated_key, outdated_values
 from streamlake.pipeline.key_index.rewriting import rewritten
 from streamlake.pipeline.key_index.table_index import TableIndex
 from streamlake.pipeline.runs.change_frame import ChangeFrame
@@ -53,6 +53,7 @@ from streamlake.pipeline.runs.task_sums import last_mark, summed, tell_refused
 from streamlake.pipeline.runs.upgraded_deletes import outdated, own_deletes
 from streamlake.pipeline.runs.upsert_options import UpsertOptions
 from streamlake.pipeline.spark.task_outcome import task_ids
+from streamlake.spec.metadata.data_file import DataFile
 from streamlake.table.options import RetryOptions
 from streamlake.table.table import Table
 from streamlake.write.deletes.merged_deletes import MergedDeletes, merge_deletes
@@ -384,9 +385,13 @@ class UpsertRun(SinkRun):
         """The Committable for the present head: same data files, deletes where the rows are now."""
         failpoint("before-resolution")
         self.outage_retry.through(self.table.refresh)
-        require_same_index(self.table, self._index, self._options.key, committable)
         own_runs = tuple(RunRef(**ref) for ref in committable.extra[_RUNS])
         files = self.outage_retry.through(lambda: self.committer.files(committable))
+        known = self._options.key
+        if UpsertKey.of(self.table.schema, known.columns, known.sequence_by, self.table.location) != known:
+            self._leave(committable, files, own_runs)
+            raise outdated_key(self.table.location, committable.identity, known.columns, known.sequence_by)
+        require_same_index(self.table, self._index, known, committable)
         # A key's own entry and its older ones are in the same bucket only where the buckets are the same.
         bucketing = next(
             (Bucketing.named(ref.buckets, committable.extra.get(_MESSAGE_KEY, "")) for ref in own_runs), None
@@ -400,8 +405,7 @@ class UpsertRun(SinkRun):
             found = self._resolved(committable, own_runs, indexed)
         took_moved = bool(committable.extra.get(_TOOK_MOVED))
         if found.outdated or took_moved:
-            self._supersede([*(file.file_path for file in files), *(ref.path for ref in own_runs)])
-            self._supersede(manifest.manifest_path for manifest in committable.manifests)
+            self._leave(committable, files, own_runs)
             raise outdated_values(self.table.location, committable.identity)
         again = set(committable.extra[_REWRITTEN])
         written = tuple(file for file in files if file.is_data and file.file_path not in again)
@@ -471,6 +475,11 @@ class UpsertRun(SinkRun):
         target = self._seeing(self._plain_target(committable.identity), indexed)
         resolver = Resolver.of(self.table, target, indexed, committable, committable.extra.get(TRUNCATED))
         return self.outage_retry.through(lambda: resolver.resolved(own_runs))
+
+    def _leave(self, committable: Committable, files: Iterable[DataFile], own_runs: Iterable[RunRef]) -> None:
+        """Remove all of a staged checkpoint once it is written again and committed."""
+        self._supersede([*(file.file_path for file in files), *(ref.path for ref in own_runs)])
+        self._supersede(manifest.manifest_path for manifest in committable.manifests)
 
     def _supersede(self, paths: Iterable[str]) -> None:
         """Remove files once the checkpoint is committed without them, not earlier: until then a driver that

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,7 @@ CATALOG = {"type": "rest", "uri": "http://127.0.0.1:1", "adls.account-name": "ac
 
 
 @pytest.fixture
-def azure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def azure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory that stands for Azure, which can be opened with the account's name only."""
 
     def filesystem(scheme: str, items: tuple[tuple[str, str], ...]) -> fs.FileSystem:
@@ -30,7 +29,7 @@ def azure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
     monkeypatch.setattr("streamlake.storage.arrow_fs._filesystem", filesystem)
     (tmp_path / "lake/jobs/orders").mkdir(parents=True)
-    yield tmp_path / "lake/jobs/orders"
+    return tmp_path / "lake/jobs/orders"
 
 
 def start(directory: Path) -> None:
