@@ -284,7 +284,10 @@ class _Replay:
         settle(self._rejects, plan)
         self._run.store.remove(identity)
         self._plans.remove(plan)
-        found = replace(found, records=len(done), rows=receipt.rows, snapshot_id=receipt.snapshot_id)
+        notes = (*found.notes, *_notes_of(receipt.counters.get("late", 0)))
+        found = replace(
+            found, records=len(done), rows=receipt.rows, snapshot_id=receipt.snapshot_id, notes=notes
+        )
         return _with_failed(found, failed)
 
     def _chosen(self, where: str | None, limit: int | None) -> pa.Table:
@@ -451,6 +454,17 @@ class _Replay:
             parallelism=_BUCKETS,
         )
         return UpsertRun(table, no_note, None, options, settings)
+
+
+def _notes_of(late: int) -> tuple[str, ...]:
+    if not late:
+        return ()
+    return (
+        f"{late} replayed changes are older than what the table has for their key, and changed nothing. "
+        "Where a later change left a value out (TOASTed, or a missing field), the table still has the value "
+        "from before the rejected change: compare with `streamlake verify`, or have the database send these "
+        "rows again",
+    )
 
 
 def _with_failed(found: Replayed, failed: Mapping[str, tuple[str, str]]) -> Replayed:

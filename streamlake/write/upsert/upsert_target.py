@@ -46,8 +46,9 @@ class UpsertTarget:
       all columns, not the key alone.
     - `unset_values` is one of UNSET_POLICIES.
     - `truncated_below` is the source position of the last truncate; changes from before it come too late.
-    - With `yields`, a change that is ordered by arrival (see `source_positions`) replaces no row whose source
-      position is known. Such a change is replayed, so it arrives last whatever its age.
+    - With `yields`, a change that is ordered by arrival (see `source_positions`) inherits no position from
+      the table's row. So it replaces no row whose source position is known, and no row of a later snapshot.
+      Such a change is replayed, so it arrives last whatever its age.
     - `key_deletes` says which rows of the `live_files` the equality deletes of other writers leave; None:
       there are none.
     """

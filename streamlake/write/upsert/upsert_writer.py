@@ -250,10 +250,8 @@ class UpsertWriter:
         assert changes.guards is not None
         assert changes.arrival is not None
         known: Array = np.full(len(found.exists), NO_PLACE, dtype=np.int64)
-        if found.guards is not None and found.guard_known is not None:
+        if found.guards is not None and found.guard_known is not None and not self._target.yields:
             known[found.guard_known] = found.guards.values[found.guard_known]
-        if self._target.yields:
-            known = np.where(known < 0, known, NO_PLACE)
         floor = None if self._floor is None else Floor(int(self._floor.values[0]), self._floor_order)
         guards = inherited(changes.guards, changes.arrival, changes.order, group, known, floor)
         return replace(changes, guards=guards, arrival=None)
