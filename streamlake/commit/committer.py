@@ -195,7 +195,7 @@ class Committer:
         elif committable.mode in ROW_DELTA_MODES:
             operation = self._row_delta(committable)
         else:
-            operation = ReplacePartitions(self._table, branch=self._branch)
+            operation = ReplacePartitions(self._table, branch=self._branch).validate_one_spec()
         for manifest in committable.manifests:
             operation.append_manifest(manifest, [file for file in files if _is_of(manifest, file)])
         return operation

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from streamlake.errors import InvalidOptionError
+from streamlake.errors import ConflictValidationError, InvalidOptionError
 from streamlake.formats.manifests.manifests import read_manifest
 from streamlake.spec.expressions.expressions import TRUE
 from streamlake.spec.metadata.data_file import DataFile, FileContent
@@ -14,6 +14,10 @@ from streamlake.spec.metadata.table_metadata import TableMetadata
 from streamlake.table.producers.isolated_producer import IsolatedProducer
 from streamlake.table.producers.validation import History, Scope
 from streamlake.table.table import Table
+
+
+def _listed(spec_ids: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(spec_ids)))
 
 
 class ReplacePartitions(IsolatedProducer):
@@ -26,6 +30,7 @@ class ReplacePartitions(IsolatedProducer):
 
     def __init__(self, table: Table, branch: str = MAIN_BRANCH) -> None:
         super().__init__(table, branch)
+        self._one_spec = False
         self.set_summary({"replace-partitions": "true"})
 
     @property
@@ -74,8 +79,18 @@ class ReplacePartitions(IsolatedProducer):
         self._refuse_deletes = True
         return self
 
+    def validate_one_spec(self) -> ReplacePartitions:
+        """Refuse when the branch has rows under another partition spec than the new files'.
+
+        Rows of the replaced partitions would stay there. Iceberg's dynamic overwrite leaves them silently.
+        """
+        self._one_spec = True
+        return self
+
     def validate(self, base: TableMetadata, parent: Snapshot | None) -> None:
         """Raise ConflictValidationError for conflicting commits of others, as far as this was asked for."""
+        if self._one_spec and self._rules.filter != TRUE:
+            self._refuse_other_specs(base, parent)
         if not (self._refuse_data or self._refuse_deletes):
             return
         history = History.since(self._table, base, self._start_id, parent)
@@ -91,6 +106,21 @@ class ReplacePartitions(IsolatedProducer):
         if self._refuse_deletes:
             history.refuse_removed_data(scope, what)
             history.refuse_added_deletes(scope, what)
+
+    def _refuse_other_specs(self, base: TableMetadata, parent: Snapshot | None) -> None:
+        own = {spec_id for spec_id, _ in self._rules.partitions.values()}
+        strange = {
+            manifest.partition_spec_id
+            for manifest in self._table.manifests(parent)
+            if manifest.content == ManifestContent.DATA and manifest.may_have_live_files
+        } - own
+        if own and strange:
+            raise ConflictValidationError(
+                f"{base.location}: the partitions of spec {_listed(own)} cannot be replaced, because the "
+                f"table has rows under partition spec {_listed(strange)}, which may belong to them and would stay. "
+                "Rewrite these rows into the present spec first (Iceberg's rewrite_data_files), or use mode "
+                "'overwrite'"
+            )
 
     def _replace_partition_of(self, file: DataFile) -> None:
         if self._table.metadata.spec_by_id(file.spec_id).is_unpartitioned:

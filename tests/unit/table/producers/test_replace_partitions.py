@@ -13,8 +13,10 @@ from streamlake.spec.metadata.data_file import FileContent
 from streamlake.spec.metadata.manifest import FieldSummary
 from streamlake.spec.types.data_types import UUIDType
 from streamlake.spec.types.values import to_bytes
+from streamlake.table.producers.overwrite_files import OverwriteFiles
 from streamlake.table.producers.replace_partitions import ReplacePartitions
 from streamlake.table.producers.row_delta import RowDelta
+from tests.helpers.foreign_writers import evolve
 from tests.helpers.invariants import check_table
 from tests.helpers.tables import data_file, delete_file, make_table, stage
 from tests.unit.table.producers.test_overwrite_files import append, names
@@ -130,3 +132,22 @@ def test_a_global_equality_delete_concerns_every_partition(tmp_path: Path) -> No
 def test_an_unknown_isolation_level_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidOptionError, match="serializable, snapshot"):
         ReplacePartitions(make_table(tmp_path)).isolation("none", None)
+
+
+@pytest.mark.parametrize("before", [(), ("bucket(2, id)",)], ids=["unpartitioned", "partitioned"])
+def test_rows_of_another_spec_are_not_left_beside_the_new_ones(
+    tmp_path: Path, before: tuple[str, ...]
+) -> None:
+    table = make_table(tmp_path, partition_by=before)
+    append(table, data_file(table, *(1 for _ in before), name="old"))
+    evolve(str(tmp_path), ["category"])
+    table.refresh()
+    new = data_file(
+        table, *("a" if part.name == "category" else None for part in table.spec.fields), name="new"
+    )
+    with pytest.raises(ConflictValidationError, match=r"rows under partition spec 0.*rewrite_data_files"):
+        ReplacePartitions(table).add_file(new).validate_one_spec().commit()
+    assert names(table.refresh()) == ["old"]
+    OverwriteFiles(table).overwrite_by_filter("true").commit()
+    ReplacePartitions(table).add_file(new).validate_one_spec().commit()
+    assert names(table) == ["new"]
