@@ -148,7 +148,7 @@ class TableIndex:
 
     def warn_built_anew(self, reason: object) -> None:
         """Warn that the index is lost and built anew."""
-        warn_built_anew(self._table.location, reason, is_ordered=self._key.guard_codec is not None)
+        warn_built_anew(self._table.location, reason, is_ordered=self._key.sequence_codec is not None)
 
     def forget(self) -> None:
         """Drop the index from memory: the next refresh reads what the table names."""

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from streamlake.errors import SchemaMismatchError
 from streamlake.formats.arrow.unset_cells import unset_masks
-from streamlake.index.keys.guards import Guards, concat_guards
 from streamlake.index.keys.keys import Keys, concat_keys
+from streamlake.index.keys.sequence_values import SequenceValues, concat_sequence_values
 from streamlake.records import MOVED, PLACE, ROW_KIND, ROW_ORDER, ROW_SEQUENCE, UNSET, RowKind
 from streamlake.write.rows.row_check import RowCheck
 from streamlake.write.upsert.source_positions import PLACED, split_places
@@ -35,7 +35,7 @@ class Changes:
     - `rows` holds the table rows of the changes that bring one in. `row_of` (n,) int64 is each change's row
       number in `rows`; it means nothing for the other changes.
     - `removes` (n,) bool is true for -U and -D. `order` (n,) int64 is the order in the source.
-    - `guards` are the sequence values; None: changes have none.
+    - `sequence_values` are the sequence values; None: changes have none.
     - `unset` has a mask (n,) bool for each column that some changes leave out (unavailable values or missing
       fields). The rows hold nulls there.
     - `places` (n,) are record positions, structs as PLACE_TYPE, or None.
@@ -50,7 +50,7 @@ class Changes:
     row_of: Array
     removes: Array
     order: Array
-    guards: Guards | None
+    sequence_values: SequenceValues | None
     unset: Mapping[str, Array] = field(default_factory=dict)
     places: pa.ChunkedArray | None = None
     moved: pa.ChunkedArray | None = None
@@ -70,7 +70,7 @@ class Changes:
             row_of=np.cumsum(~removes) - 1,
             removes=removes,
             order=self.order[chosen],
-            guards=None if self.guards is None else self.guards.take(chosen),
+            sequence_values=None if self.sequence_values is None else self.sequence_values.take(chosen),
             unset={name: mask for name, mask in masks.items() if mask.any()},
             places=None if self.places is None else self.places.take(at),
             moved=None if self.moved is None else self.moved.take(at),
@@ -91,7 +91,7 @@ def joined_changes(parts: Sequence[Changes]) -> Changes:
     if len(parts) == 1:
         return parts[0]
     removes = np.concatenate([part.removes for part in parts])
-    guards = [part.guards for part in parts if part.guards is not None]
+    sequence_values = [part.sequence_values for part in parts if part.sequence_values is not None]
     names = dict.fromkeys(name for part in parts for name in part.unset)
     none: list[Array] = [np.zeros(len(part.keys), dtype=bool) for part in parts]
     return Changes(
@@ -101,7 +101,7 @@ def joined_changes(parts: Sequence[Changes]) -> Changes:
         row_of=np.cumsum(~removes) - 1,
         removes=removes,
         order=np.concatenate([part.order for part in parts]),
-        guards=concat_guards(guards) if guards else None,
+        sequence_values=concat_sequence_values(sequence_values) if sequence_values else None,
         unset={
             name: np.concatenate([part.unset.get(name, no) for part, no in zip(parts, none, strict=True)])
             for name in names
@@ -141,8 +141,8 @@ class ChangeReader:
         self._target = target
         self._needed = tuple(schema.column_names) if target.whole_row else target.key.all_columns
         fields = tuple(part for part in schema.fields if part.name in self._needed)
-        if not target.key.keeps_guards and target.key.guard_codec is not None:
-            fields += target.key.guard_codec.fields
+        if not target.key.keeps_sequence_values and target.key.sequence_codec is not None:
+            fields += target.key.sequence_codec.fields
             self._needed = tuple(dict.fromkeys((*self._needed, *target.key.sequence_by)))
         optional = tuple(
             part if part.name in target.key.columns else replace(part, required=False) for part in fields
@@ -170,12 +170,12 @@ class ChangeReader:
         sequence, changes = _without(changes, ROW_SEQUENCE)
         brought = changes.filter(pa.array(~removes)) if removes.any() else changes
         key = self._target.key
-        guards = arrival = None
-        if key.guard_codec is not None:
+        sequence_values = arrival = None
+        if key.sequence_codec is not None:
             columns = [keyed.column(name) for name in key.sequence_by]
-            if not key.keeps_guards:
+            if not key.keeps_sequence_values:
                 columns[0], arrival = split_places(columns[0])
-            guards = key.guard_codec.encode(columns, self._target.table.location)
+            sequence_values = key.sequence_codec.encode(columns, self._target.table.location)
         return Changes(
             keys=key.codec.encode([keyed.column(name) for name in key.columns]),
             keyed=keyed,
@@ -183,7 +183,7 @@ class ChangeReader:
             row_of=np.cumsum(~removes) - 1,
             removes=removes,
             order=order,
-            guards=guards,
+            sequence_values=sequence_values,
             unset=unset,
             places=places,
             moved=moved,

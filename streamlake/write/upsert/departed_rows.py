@@ -17,7 +17,7 @@ import pyarrow as pa
 from streamlake.index.keys.keys import Keys
 from streamlake.index.runs.lookup import Found, KeyIndex
 from streamlake.write.upsert.changes import Changes
-from streamlake.write.upsert.part_rows import BASE, NEW_KEY, PartRows, guarded, part_rows
+from streamlake.write.upsert.part_rows import BASE, NEW_KEY, PartRows, part_rows, sequenced
 from streamlake.write.upsert.unset_values import UnsetValues
 
 Array = Any  # numpy array
@@ -80,5 +80,5 @@ def _keys_alone(changes: Changes, at: Array) -> pa.Table:
 def _shipped(parts: PartRows, changes: Changes, *, base: bool) -> pa.Table:
     assert changes.moved is not None
     new_keys = changes.moved.take(pa.array(parts.changes))
-    table = guarded(parts, changes).append_column(NEW_KEY, new_keys)
+    table = sequenced(parts, changes).append_column(NEW_KEY, new_keys)
     return table.append_column(BASE, pa.array(np.full(len(parts.changes), base)))

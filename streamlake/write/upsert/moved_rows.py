@@ -23,8 +23,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamlake.formats.arrow.unset_cells import unset_masks
-from streamlake.index.keys.guards import Guards
 from streamlake.index.keys.keys import Keys
+from streamlake.index.keys.sequence_values import SequenceValues
 from streamlake.index.runs.entries import GONE, SUPERSEDES, RunFile, sort_entries
 from streamlake.index.runs.lookup import Found, KeyIndex
 from streamlake.index.runs.run import RunRef, open_run, write_run
@@ -35,7 +35,7 @@ from streamlake.write.rows.conversion import converted
 from streamlake.write.rows.row_check import RowCheck
 from streamlake.write.target.output_files import OutputFiles
 from streamlake.write.upsert.old_rows import OldRows
-from streamlake.write.upsert.part_rows import BASE, GUARD, NEW_KEY, unpacked
+from streamlake.write.upsert.part_rows import BASE, NEW_KEY, SEQUENCE_VALUE, unpacked
 from streamlake.write.upsert.unset_values import Place, UnsetPolicy
 from streamlake.write.upsert.upsert_target import UpsertTarget
 from streamlake.write.upsert.upsert_task import rows_writer
@@ -81,7 +81,7 @@ def write_moved_rows(target: UpsertTarget, results: Iterable[WriteResult]) -> Mo
             places.positions,
             np.full(rows.num_rows, SUPERSEDES),
             [RunFile(path, own=False) for path in writer.paths],
-            guards=_guards(rows),
+            sequence_values=_sequence_values(rows),
         )
         runs = tuple(
             write_run(table.io, output.new_run(), part, bucket, target.buckets)
@@ -315,11 +315,11 @@ def _sequences(rows: pa.Table) -> list[Any]:
     )
 
 
-def _guards(rows: pa.Table) -> Guards | None:
-    if GUARD not in rows.column_names:
+def _sequence_values(rows: pa.Table) -> SequenceValues | None:
+    if SEQUENCE_VALUE not in rows.column_names:
         return None
-    column = rows.column(GUARD).combine_chunks()
-    return Guards(column.to_numpy() if pa.types.is_integer(column.type) else column)
+    column = rows.column(SEQUENCE_VALUE).combine_chunks()
+    return SequenceValues(column.to_numpy() if pa.types.is_integer(column.type) else column)
 
 
 def _waiting(waits: Mapping[str, Array], rows: int) -> Array:

@@ -19,7 +19,7 @@ from streamlake.write.upsert.changes import Changes
 
 Array = Any  # numpy array
 
-GUARD = "_guard"
+SEQUENCE_VALUE = "_guard"
 """The column of part rows with the sequence value of the change, where changes have one."""
 NEW_KEY = "_new_key"
 """The column, in rows that left their key, with the key they have now; as MOVED."""
@@ -66,14 +66,14 @@ def part_rows(
     return PartRows(table.append_column(MOVED, moved).append_column(PLACE, places), of)
 
 
-def guarded(parts: PartRows, changes: Changes) -> pa.Table:
+def sequenced(parts: PartRows, changes: Changes) -> pa.Table:
     """Part rows with the sequence values and the source positions of their changes, where these have any."""
     rows = parts.rows
     if changes.sequence is not None:
         rows = rows.append_column(ROW_SEQUENCE, changes.sequence.take(pa.array(parts.changes)))
-    if changes.guards is None:
+    if changes.sequence_values is None:
         return rows
-    return rows.append_column(GUARD, pa.array(changes.guards.take(parts.changes).values))
+    return rows.append_column(SEQUENCE_VALUE, pa.array(changes.sequence_values.take(parts.changes).values))
 
 
 def packed(tables: Sequence[pa.Table]) -> bytes:

@@ -46,7 +46,7 @@ class Folding:
         wanted: Array = np.zeros(int(group.max()) + 1 if len(group) else 0, dtype=bool)
         wanted[asked] = True
         rows = np.flatnonzero(wanted[group] & ~late)
-        by = [] if changes.guards is None else ranks(changes.guards, rows)
+        by = [] if changes.sequence_values is None else ranks(changes.sequence_values, rows)
         order = np.lexsort((rows, changes.order[rows], *reversed(by), group[rows]))
         self._rows = rows[order]
         groups = group[self._rows]

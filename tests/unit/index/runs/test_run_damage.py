@@ -21,10 +21,10 @@ IO = LocalFileIO()
 
 
 def some_entries(first: int = 0) -> Entries:
-    codec = Codec(data=True, guards="bytes")
+    codec = Codec(data=True, sequence_values="bytes")
     flags = (0, SUPERSEDES, TOMBSTONE)
     return codec.entries(
-        [Row(key, key % 6, key, flags[key % 3], guard=key % 5) for key in range(first, first + 40)]
+        [Row(key, key % 6, key, flags[key % 3], sequence_value=key % 5) for key in range(first, first + 40)]
     )
 
 

@@ -65,7 +65,7 @@ def rows(stream: LocalUpserts) -> dict[int, tuple[Any, Any]]:
 
 @pytest.fixture(params=[((), 1000), ((ROW_SEQUENCE,), 1000), ((ROW_SEQUENCE,), 1)], ids=str)
 def stream(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalUpserts:
-    """With and without guards; all changes at once, and one by one."""
+    """With and without sequence values; all changes at once, and one by one."""
     sequence_by, at_once = request.param
     monkeypatch.setattr("streamlake.write.upsert.upsert_task._CHUNK_ROWS", at_once)
     return upserts(tmp_path, sequence_by=sequence_by, batch_rows=at_once)
@@ -101,7 +101,7 @@ def test_the_old_row_is_made_in_the_same_checkpoint(stream: LocalUpserts) -> Non
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4))), ids=str)
 def test_partitions_come_in_any_order(tmp_path: Path, order: tuple[int, ...]) -> None:
-    """Every partition keeps its own order; the guard tells the rest."""
+    """Every partition keeps its own order; the sequence value decides the rest."""
     stream = upserts(tmp_path, sequence_by=[ROW_SEQUENCE])
     stream.checkpoint(changes((1, 1, "a1", "b1", C)))
     parts = [
