@@ -17,11 +17,11 @@ import pyarrow as pa
 from streamlake.catalog.open import create
 from streamlake.checkpoint.committable import Committable
 from streamlake.errors import OutdatedValuesError
-from streamlake.formats.arrow.unset_cells import unset_column
+from streamlake.formats.arrow.missing_fields import missing_fields_column
 from streamlake.index.keys import key_codec
 from streamlake.index.keys.keys import Keys
 from streamlake.pipeline.runs.upsert_options import UNSET_VALUES
-from streamlake.records import ROW_KIND, ROW_SEQUENCE, UNSET
+from streamlake.records import MISSING_FIELDS, ROW_KIND, ROW_SEQUENCE
 from streamlake.spec.metadata.data_file import FileContent
 from streamlake.spec.partitioning.partition_spec import UNPARTITIONED, parse_partition_by
 from streamlake.spec.partitioning.sort_order import UNSORTED, parse_sort_by
@@ -200,7 +200,7 @@ class OracleRun:
         names = sorted({name for each in changes for name in each.unset})
         if names:
             masks = {name: np.array([name in each.unset for each in changes]) for name in names}
-            table = table.append_column(UNSET, unset_column(masks, len(changes)))
+            table = table.append_column(MISSING_FIELDS, missing_fields_column(masks, len(changes)))
         if self.plan.sequence_values == PLACES:
             places = pa.array([change.row.sequence_value for change in changes], pa.int64())
             table = table.append_column(ROW_SEQUENCE, places)

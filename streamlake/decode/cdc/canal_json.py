@@ -122,7 +122,7 @@ class CanalJson:
                 raise NotBulkError
             compared = np.flatnonzero((updates & has_old)[parents])
             old_rows = olds[0].take(pa.array(np.flatnonzero(updates & has_old), pa.int64())).flatten()
-            left, entered = self._reader.moved(old_rows, rows.take(pa.array(compared, pa.int64())))
+            left, entered = self._reader.key_changes(old_rows, rows.take(pa.array(compared, pa.int64())))
             at = parents[compared]
             others[at[left | (entered & has_nulls(self._reader, records.values)[at])]] = True
         of_rows = np.where(others, _OTHER, kinds)[parents]

@@ -112,7 +112,7 @@ class MaxwellJson:
             names.filter(pa.array(is_change)), (brings & ~others)[is_change]
         )
         if olds:
-            left, entered = reader.moved(olds[0], data)
+            left, entered = reader.key_changes(olds[0], data)
             entered &= has_nulls(reader, records.values)
             others |= (left | entered) & (kinds == RowKind.UPDATE_AFTER)
         parts = reader.parts(data, np.where(others, _OTHER, kinds), sequence, records.places)

@@ -28,7 +28,7 @@ from streamlake.read.column_selection import select_columns
 from streamlake.read.deletes import DeleteReader
 from streamlake.read.file_rows import FileRows
 from streamlake.read.planning import FileScanTask
-from streamlake.records import PLACE, PLACE_TYPE, ROW_SEQUENCE, UNSET, RowKind
+from streamlake.records import MISSING_FIELDS, PLACE, PLACE_TYPE, ROW_SEQUENCE, RowKind
 from streamlake.source.fetcher import fetch_range
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.source.offsets import OffsetRange
@@ -274,7 +274,7 @@ Reader = Callable[[Batches], Batches]
 
 
 def _require_whole_rows(decoded: Decoded) -> None:
-    if UNSET in decoded.rows.schema.names:
+    if MISSING_FIELDS in decoded.rows.schema.names:
         place = decoded.rows.column(PLACE).drop_null()[0].as_py()
         what = "the record leaves values out, which are those of an older row"
     elif decoded.truncates:

@@ -34,15 +34,15 @@ from streamlake.write.deletes.deleted_positions import DeletedPositions
 from streamlake.write.deletes.equality_deletes import EqualityDeleteWriter
 from streamlake.write.files.placed_writer import PlacedWriter
 from streamlake.write.files.result import Refused
-from streamlake.write.upsert.aside import Aside
 from streamlake.write.upsert.changes import Changes
-from streamlake.write.upsert.departed_rows import DepartedRows
+from streamlake.write.upsert.deferred_changes import DeferredChanges
 from streamlake.write.upsert.depending_keys import DependingKeys
 from streamlake.write.upsert.lateness import is_late, places_of
+from streamlake.write.upsert.missing_values import MissingValues
+from streamlake.write.upsert.old_key_rows import OldKeyRows
 from streamlake.write.upsert.part_rows import sequenced
 from streamlake.write.upsert.source_positions import FIRST, NO_PLACE, PLACED, Floor, inherited
 from streamlake.write.upsert.truncation import Mark, keys_below, later, sequence_of
-from streamlake.write.upsert.unset_values import UnsetValues
 from streamlake.write.upsert.upsert_target import UPSERT, UpsertTarget
 
 Array = Any  # numpy array
@@ -81,16 +81,16 @@ class UpsertWriter:
         self.counters: Counter[str] = Counter()
         self.held_rows: list[pa.Table] = []
         self.moved_rows: list[pa.Table] = []
-        self._aside = Aside()
+        self._deferred = DeferredChanges()
         self._floor: SequenceValues | None = None
         self._floor_order = FIRST
         self.truncated_below: Mark | None = None
         if target.truncated_below is not None and target.uses_index:
             self._floor = sequence_of(target, target.truncated_below)
-        self._unset = UnsetValues(target, rows, self.counters)
+        self._missing = MissingValues(target, rows, self.counters)
         self._sources = target.source_rows()
         self._depending = DependingKeys()
-        self._departed = DepartedRows(self._unset)
+        self._old_key_rows = OldKeyRows(self._missing)
 
     @property
     def entries(self) -> Sequence[Run | Entries]:
@@ -100,19 +100,19 @@ class UpsertWriter:
     @property
     def refused(self) -> Sequence[Refused]:
         """The changes that were not applied, because a value that they leave out is found nowhere."""
-        return self._unset.policy.refused
+        return self._missing.policy.refused
 
     def write(self, changes: Changes) -> None:
         """Apply changes; they follow those given before."""
         self.counters["changes"] += len(changes.keys)
-        self._write(self._aside.without(changes))
+        self._write(self._deferred.without(changes))
 
     def finish(self) -> None:
         """Apply the deferred changes. Nothing may follow."""
-        aside = self._aside.take()
-        if aside is not None:
-            self._write(aside)
-        self.moved_rows = self._departed.tables(KeyIndex(self._entries, self._is_live))
+        deferred = self._deferred.take()
+        if deferred is not None:
+            self._write(deferred)
+        self.moved_rows = self._old_key_rows.tables(KeyIndex(self._entries, self._is_live))
 
     def _write(self, changes: Changes) -> None:  # noqa: PLR0915
         by_arrival = self._is_by_arrival(changes)
@@ -142,7 +142,7 @@ class UpsertWriter:
         flags: Array = np.zeros(len(winners), dtype=np.uint8)
         if arrival is not None and not self._target.yields:
             flags[arrival[winners] != PLACED] = BY_ARRIVAL
-        if changes.unset or changes.moved is not None:
+        if changes.missing or changes.key_changes is not None:
             rows, unwritten, depends = self._with_older_values(changes, winners, group, found, late)
             flags |= depends
         deletes_old = self._deletes_old(changes, keys, group, found)
@@ -280,20 +280,20 @@ class UpsertWriter:
             late_changes = self._late(changes.sequence_values, found, group)
         if self._finds_rows:
             found = self._there(changes, group, found)
-        if changes.moved is not None and self._finds_rows:
-            self._departed.note(changes, group, found, late_changes, len(self._entries))
-        if not changes.unset:
+        if changes.key_changes is not None and self._finds_rows:
+            self._old_key_rows.note(changes, group, found, late_changes, len(self._entries))
+        if not changes.missing:
             return None, np.zeros(len(winners), dtype=bool), np.zeros(len(winners), dtype=np.uint8)
         if not self._finds_rows:
             raise InvalidOptionError(
                 f"{self._target.table.location}: a change leaves out the value of column "
-                f"'{next(iter(changes.unset))}', which is then that of the row that it replaces; mode "
+                f"'{next(iter(changes.missing))}', which is then that of the row that it replaces; mode "
                 f"'{self._target.mode}' with delete_mode '{self._target.delete_mode}' does not look for that "
                 "row. Use mode 'upsert' with delete_mode 'position' or 'copy-on-write', or let the source "
                 "send whole rows"
             )
         brings = ~changes.removes[winners] & ~late
-        filled = self._unset.filled(changes, winners, group, found, late_changes, brings)
+        filled = self._missing.filled(changes, winners, group, found, late_changes, brings)
         if filled.waiting is not None:
             self.held_rows.append(sequenced(filled.waiting, changes))
         depends = self._depending.flags(
@@ -304,7 +304,7 @@ class UpsertWriter:
     def _there(self, changes: Changes, group: Array, found: Found) -> Found:
         """What was found, without rows that others deleted, as far as values are taken over from them."""
         asked: Array = np.zeros(len(found.exists), dtype=bool)
-        for mask in (*changes.unset.values(), changes.is_moved):
+        for mask in (*changes.missing.values(), changes.is_key_change):
             asked[group[mask]] = True
         there = self._sources.are_there(found, asked[found.query] & (found.run >= len(self._entries)))
         return found if there.all() else found.only(there)

@@ -112,19 +112,19 @@ class DebeziumUnwrapped(DebeziumEnvelope):
             sequence = read_at(sequence)
         reader = self._reader(connect, [payload])
         nulls = reader.routes if reader.is_whole(payload) else ()
-        row, unset = reader.row(payload, "row", brought=kind != RowKind.DELETE, nulls=nulls)
+        row, missing = reader.row(payload, "row", brought=kind != RowKind.DELETE, nulls=nulls)
         (self._check.went_one if kind == RowKind.DELETE else self._check.came_one)(table)
-        return Outcome(changes=[Change(kind, row, sequence, unset)])
+        return Outcome(changes=[Change(kind, row, sequence, missing)])
 
     def tombstone(self, key: bytes | None) -> Outcome | None:
         """See Envelope.tombstone: deletes the row of its key."""
         if key is None or not self._key:
             return None
         image, connect = self._form.payload(key)
-        row, unset = self._reader(connect, [image] if isinstance(image, dict) else []).row(
+        row, missing = self._reader(connect, [image] if isinstance(image, dict) else []).row(
             image, "key", brought=False
         )
-        return Outcome(changes=[Change(RowKind.DELETE, row, None, unset)])
+        return Outcome(changes=[Change(RowKind.DELETE, row, None, missing)])
 
     def _run(self, payloads: Payloads) -> Changes:
         records = payloads.records

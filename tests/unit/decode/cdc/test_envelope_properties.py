@@ -113,9 +113,9 @@ def one_value(name, found):
 
 
 def one_row(image):
-    unset = {name for name, found in image.items() if found in (MARK, [MARK], list(MARK.encode()))}
+    missing = {name for name, found in image.items() if found in (MARK, [MARK], list(MARK.encode()))}
     names = [name for name in SCHEMA.column_names if name in image]
-    return {name: None if name in unset else one_value(name, image[name]) for name in names}, unset
+    return {name: None if name in missing else one_value(name, image[name]) for name in names}, missing
 
 
 def reference(records):
@@ -153,8 +153,8 @@ def result(found):
     rows = []
     for at, row in enumerate(found.rows.to_pylist()):
         kind = RowKind(row.pop(ROW_KIND))
-        unset = {name for name, mask in found.unset.items() if mask[at]}
-        rows.append((int(found.records[at]), kind, found.sequence[at].as_py(), row, unset))
+        missing = {name for name, mask in found.missing.items() if mask[at]}
+        rows.append((int(found.records[at]), kind, found.sequence[at].as_py(), row, missing))
     truncates = [(one.record, one.sequence) for one in found.truncates]
     return rows, truncates, [one.record for one in found.rejects], sum(found.ignored.values())
 

@@ -13,8 +13,8 @@ import pytest
 
 from streamlake import create_table, load_table
 from streamlake.errors import DecodeError
-from streamlake.formats.arrow.unset_cells import unset_column
-from streamlake.records import MOVED, PLACE, PLACE_TYPE, ROW_KIND, ROW_SEQUENCE, UNSET, RowKind
+from streamlake.formats.arrow.missing_fields import missing_fields_column
+from streamlake.records import KEY_CHANGE, MISSING_FIELDS, PLACE, PLACE_TYPE, ROW_KIND, ROW_SEQUENCE, RowKind
 from streamlake.table.updates.update_properties import UpdateProperties
 from tests.helpers import foreign_writers
 from tests.helpers.invariants import check_table
@@ -37,11 +37,11 @@ def changes(*rows: Row) -> pa.Table:
     table = pa.table(columns)
     if any(mask.any() for mask in masks.values()):
         places = [{"topic": "t", "partition": 0, "offset": row[0]} for row in rows]
-        table = table.append_column(UNSET, unset_column(masks, len(rows)))
+        table = table.append_column(MISSING_FIELDS, missing_fields_column(masks, len(rows)))
         table = table.append_column(PLACE, pa.array(places, PLACE_TYPE))
     moved = [{"id": row[5]} if len(row) > 5 else None for row in rows]
     if any(moved):
-        table = table.append_column(MOVED, pa.array(moved, pa.struct([("id", pa.int32())])))
+        table = table.append_column(KEY_CHANGE, pa.array(moved, pa.struct([("id", pa.int32())])))
     return table
 
 
