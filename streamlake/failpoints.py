@@ -196,12 +196,12 @@ def _fire(name: str) -> None:
             _ACTIONS[arming.action](name, arming.argument)
 
 
-def _is_first(mark: str) -> bool:
+def _is_first(path: str) -> bool:
     """Whether no process has fired with this marker file, which holds the process id of the one that did."""
-    if not mark:
+    if not path:
         return True
     try:
-        descriptor = os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     except FileExistsError:
         return False
     with os.fdopen(descriptor, "w") as file:

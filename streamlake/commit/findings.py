@@ -325,10 +325,10 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-def marks_lost(location: str) -> Finding:
+def markers_lost(location: str) -> Finding:
     """The table holds no commit marker, neither property nor snapshot, of a directory that has written it."""
     return Finding(
-        Kind.MARKS_LOST,
+        Kind.MARKERS_LOST,
         f"this checkpoint directory has written {location}, but the table no longer knows it: the snapshots "
         "have expired or were rolled back, and the table property of the pipeline is gone",
         "leave rows out or write them twice, because a replay cannot be told from new rows",
@@ -347,7 +347,7 @@ def marks_lost(location: str) -> Finding:
 def staged_gone(location: str, checkpoint_id: int) -> Finding:
     """Files of a staged checkpoint are gone, and the table holds no commit marker of its job."""
     return Finding(
-        Kind.MARKS_LOST,
+        Kind.MARKERS_LOST,
         f"checkpoint {checkpoint_id} is staged for {location}, but files of it are no longer there, and the "
         "table does not know this checkpoint directory: either it was committed, compacted by somebody and "
         "expired, and the table property of the pipeline is gone; or its files were deleted as orphans "

@@ -32,7 +32,7 @@ class Kind(str, Enum):
     TABLE_OLDER = "table-older"
     TABLE_REPLACED = "table-replaced"
     TABLE_GONE = "table-gone"
-    MARKS_LOST = "marks-lost"
+    MARKERS_LOST = "marks-lost"
     OTHER_TABLE = "other-table"
     GAP = "gap"
     TORN_LOG = "torn-log"

@@ -36,15 +36,15 @@ def staged_specs(metadata: TableMetadata, manifests: Iterable[ManifestFile]) -> 
     ]
 
 
-def misfit(metadata: TableMetadata, committable: Committable) -> str | None:
+def mismatch(metadata: TableMetadata, committable: Committable) -> str | None:
     """Why a staged checkpoint does not fit a table with this metadata; None where it fits.
 
     Files are not looked for.
     """
-    return spec_misfit(metadata, committable) or source_misfit(metadata, committable)
+    return spec_mismatch(metadata, committable) or source_mismatch(metadata, committable)
 
 
-def source_misfit(metadata: TableMetadata, committable: Committable) -> str | None:
+def source_mismatch(metadata: TableMetadata, committable: Committable) -> str | None:
     """Why a staged checkpoint's truncate may delete rows of another source; None where it cannot.
 
     Another pipeline may have brought a second source into the table since the truncate was read.
@@ -61,7 +61,7 @@ def source_misfit(metadata: TableMetadata, committable: Committable) -> str | No
     )
 
 
-def spec_misfit(metadata: TableMetadata, committable: Committable) -> str | None:
+def spec_mismatch(metadata: TableMetadata, committable: Committable) -> str | None:
     """Why the table cannot interpret the partition values of a staged checkpoint; None where it can."""
     staged = {spec.spec_id: spec for spec in map(spec_from_json, committable.extra.get(STAGED_SPECS, ()))}
     for spec_id in sorted({manifest.partition_spec_id for manifest in committable.manifests}):

@@ -184,7 +184,7 @@ def _is_gone(source: KafkaSource, consumer: KafkaConsumer, piece: OffsetRange) -
         if not _is_another(piece, now):
             return False
         if clock.monotonic() > give_up_at:
-            _tell_loss(source, f"{_another(piece, now)}; none of {piece} can be read")
+            _report_loss(source, f"{_another(piece, now)}; none of {piece} can be read")
             return True
         clock.sleep(_RETRY_SECONDS)
 
@@ -208,7 +208,7 @@ def _checked(source: KafkaSource, consumer: KafkaConsumer, piece: OffsetRange, p
     if piece.partition not in now.partitions:
         return _after_loss(source, consumer, piece, position, "the partition no longer exists")
     if _is_another(piece, now):
-        _tell_loss(source, f"{_another(piece, now)}; nothing of {piece} from offset {position} on is left")
+        _report_loss(source, f"{_another(piece, now)}; nothing of {piece} from offset {position} on is left")
         return piece.until
     return position
 
@@ -260,7 +260,7 @@ def _after_loss(
         earliest = consumer.beginning_offsets([partition])[partition] if exists else piece.until
     except KafkaError as error:
         raise _failed(source, piece, position, error) from error
-    _tell_loss(
+    _report_loss(
         source,
         f"{piece}: offset {position} can no longer be read ({why}); the first available offset is "
         f"{earliest if exists else 'none'}. Retention has removed it, or the topic was deleted",
@@ -268,7 +268,7 @@ def _after_loss(
     return min(max(earliest, position), piece.until) if earliest > position else piece.until
 
 
-def _tell_loss(source: KafkaSource, text: str) -> None:
+def _report_loss(source: KafkaSource, text: str) -> None:
     """Raises DataLossError, or logs a warning where fail-on-data-loss is false."""
     if source.settings.fail_on_data_loss:
         raise DataLossError(f"{text}. {_GO_ON}")

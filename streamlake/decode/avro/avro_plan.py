@@ -231,7 +231,7 @@ class _Plan:
         column = self._value(type_, target.type, None, path)
         try:
             plain = plain_default(type_, declared.default)
-            return column.shaped(pa.array([plain], column.stored))[0]
+            return column.converted(pa.array([plain], column.stored))[0]
         except (DamagedError, pa.ArrowInvalid, pa.ArrowTypeError, ValueError, TypeError, KeyError) as error:
             raise self._wrong(path, f"its default {declared.default!r} is no {type_}: {error}") from error
 

@@ -103,8 +103,8 @@ class _Converter:
         names = [kinds] if isinstance(kinds, str) else list(kinds or ())
         others = [name for name in names if name != "null"]
         if len(others) != 1:
-            told = f"is {' or '.join(others)}" if others else "has no type of its own"
-            raise self._unsupported(path, told)
+            problem = f"is {' or '.join(others)}" if others else "has no type of its own"
+            raise self._unsupported(path, problem)
         return self._single(others[0], schema, path, document, open_), len(others) < len(names)
 
     def _choice(

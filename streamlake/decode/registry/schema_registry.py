@@ -190,7 +190,7 @@ class SchemaRegistry:
                 try:
                     return self._ask(url + path)
                 except HTTPError as error:
-                    problem, is_registry = _told(error)
+                    problem, is_registry = _reported(error)
                     if error.code == 404 and is_registry:
                         raise UnknownSchemaError(f"{what} is not there ({url}: {problem})") from error
                     if error.code not in _TRY_AGAIN:
@@ -207,9 +207,9 @@ class SchemaRegistry:
                     raise SourceError(
                         f"{what}: {url} does not answer in JSON; is it a schema registry?"
                     ) from error
-        told = "; ".join(f"{url}: {problem}" for url, problem in failures.items())
+        problems = "; ".join(f"{url}: {problem}" for url, problem in failures.items())
         raise SourceError(
-            f"{what} cannot be had after {self._options.retries + 1} attempts: {told}. {_ADVICE}"
+            f"{what} cannot be had after {self._options.retries + 1} attempts: {problems}. {_ADVICE}"
         )
 
     def _ask(self, url: str) -> Any:
@@ -286,7 +286,7 @@ def _tls(options: RegistryOptions) -> ssl.SSLContext:
     return context
 
 
-def _told(error: HTTPError) -> tuple[str, bool]:
+def _reported(error: HTTPError) -> tuple[str, bool]:
     """What the registry says about its refusal, on one line, and whether a registry said it."""
     with error:
         body = error.read(_MOST_BYTES_OF_REFUSALS).decode("utf-8", "replace")

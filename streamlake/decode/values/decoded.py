@@ -42,8 +42,8 @@ class Decoded:
         """The truncates as a batch of TRUNCATE_BELOW, for every task that writes the table; None: none."""
         if not self.truncates:
             return None
-        marks = pa.array([truncate.sequence for truncate in self.truncates])
-        return pa.record_batch([marks], names=[TRUNCATE_BELOW])
+        positions = pa.array([truncate.sequence for truncate in self.truncates])
+        return pa.record_batch([positions], names=[TRUNCATE_BELOW])
 
 
 class Decoder(Protocol):

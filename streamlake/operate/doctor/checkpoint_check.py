@@ -216,7 +216,7 @@ def _compare(
             findings.error("marker-damaged", table.location, str(error), fix)
             return
         for finding in found:
-            _tell(finding, directory.location, command, findings)
+            _report(finding, directory.location, command, findings)
     if not pairs and directory.completed:
         findings.warning(
             "checkpoint-table",
@@ -226,7 +226,7 @@ def _compare(
         )
 
 
-def _tell(finding: Finding, where: str, command: RecoverCommand, findings: Findings) -> None:
+def _report(finding: Finding, where: str, command: RecoverCommand, findings: Findings) -> None:
     findings.error(
         f"lineage-{finding.kind.value}",
         where,

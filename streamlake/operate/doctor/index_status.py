@@ -123,9 +123,9 @@ def _missing(table: Table, state: IndexState) -> Iterable[str]:
 
 
 def _columns_of(table: Table, named: NamedState) -> tuple[Ids, Ids]:
-    told = named_columns(named)
-    if told is not None:
-        return told
+    recorded = named_columns(named)
+    if recorded is not None:
+        return recorded
     try:
         state = load_state(table, named.path)
     except (IndexDamagedError, MissingFileError):

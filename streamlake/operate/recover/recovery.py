@@ -21,7 +21,7 @@ from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.checkpoint.spark_directory import SparkDirectory
 from streamlake.checkpoint.store import CommittableStore
 from streamlake.checkpoint.table_note import NO_CHECKPOINT, Calls, Noted
-from streamlake.commit import recovery_commits as marks
+from streamlake.commit import recovery_commits
 from streamlake.commit.lineage import Kind, Way
 from streamlake.commit.marker import JOB_ID, PROPERTY_PREFIX, Marker
 from streamlake.errors import InvalidOptionError
@@ -99,7 +99,7 @@ class Recovery:
         return Plan(
             (
                 *self._forgetting(after=at, kept=due),
-                Step(text, lambda: marks.adopt(self.table, identity, self._at.history, key_ids)),
+                Step(text, lambda: recovery_commits.adopt(self.table, identity, self._at.history, key_ids)),
                 self._noting(at, due, passed=self.directory.last_completed),
             ),
             (*self._left_behind(), *self._not_there()),
@@ -225,17 +225,20 @@ class Recovery:
         return _rejects_rewound(self._rejects, at, self.directory)
 
     def _moving(self, marker: Marker, snapshot: Snapshot | None) -> Step:
-        mark = (
+        action = (
             f"set the property of pipeline '{self.pipeline}' to {_named(marker.checkpoint_id)} of job "
             f"{marker.job_id}"
         )
         if snapshot is not None:
-            mark = (
+            action = (
                 f"move branch '{self.branch}' from snapshot {self._at.head_id()} to snapshot "
-                f"{snapshot.snapshot_id} ({_named(marker.checkpoint_id)}), and {mark}, in one commit"
+                f"{snapshot.snapshot_id} ({_named(marker.checkpoint_id)}), and {action}, in one commit"
             )
         key_ids, target = self._at.key_ids(), None if snapshot is None else snapshot.snapshot_id
-        return Step(mark, lambda: marks.move_branch(self.table, target, marker, self._at.history, key_ids))
+        return Step(
+            action,
+            lambda: recovery_commits.move_branch(self.table, target, marker, self._at.history, key_ids),
+        )
 
     def _forgetting(self, *, after: int, kept: list[Committable]) -> list[Step]:
         """Remove staged checkpoints that would be committed by mistake."""

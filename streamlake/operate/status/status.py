@@ -17,7 +17,7 @@ from streamlake.commit.offset_summary import kafka_offsets
 from streamlake.errors import InvalidOptionError, SourceError, StreamlakeError
 from streamlake.operate.status.table_status import StatusTarget, TableStatus, table_status
 from streamlake.pipeline.definition.pipeline_file import KafkaSettings, Pipeline
-from streamlake.pipeline.definition.pipeline_source import impatient, kafka_source
+from streamlake.pipeline.definition.pipeline_source import kafka_source, with_short_timeout
 from streamlake.pipeline.definition.pipeline_tables import pipeline_tables
 from streamlake.pipeline.sinks.discovered_tables import TABLES_PATH, tables_from_text
 from streamlake.pipeline.sinks.quarantine import QUARANTINE_PATH, quarantine_from_text
@@ -75,7 +75,7 @@ class StatusReader:
         self._targets = targets
         self._checkpoint = checkpoint
         self._name = name
-        self._cluster = None if source is None else KafkaCluster(impatient(source))
+        self._cluster = None if source is None else KafkaCluster(with_short_timeout(source))
 
     def __enter__(self) -> StatusReader:
         return self
@@ -222,14 +222,14 @@ def _quarantined(directory: SparkDirectory, committed: PartitionOffsets) -> list
     text = directory.text(QUARANTINE_PATH)
     if text is None:
         return []
-    told = []
+    problems_found = []
     for name, entry in quarantine_from_text(text, f"{directory.location}/{QUARANTINE_PATH}").items():
         lacking = sum(piece.size for piece in entry.missed(committed))
-        told.append(
+        problems_found.append(
             f"{name} was set aside at checkpoint {entry.since} and lacks {lacking:,} offsets; the next start "
             f"tries again: {entry.error}"
         )
-    return told
+    return problems_found
 
 
 def _lags(

@@ -59,7 +59,7 @@ class BucketOwner:
         self._keeps = keeps
         self._next_guess = 0
         self._guess_wait = 1
-        self._told = False
+        self._has_warned = False
         self.intended: Intended | None = None
         """The micro-batch that is about to be written; None: it does not come from Kafka by topics."""
 
@@ -96,8 +96,8 @@ class BucketOwner:
         now = state.bucketing.count
         if not (self._keeps and state.runs) or now == self._buckets:
             return self._buckets
-        if not self._told:
-            self._told = True
+        if not self._has_warned:
+            self._has_warned = True
             _LOG.warning(
                 "%s: write_parallelism=%d is for an index that is built anew; the key index has %d buckets, "
                 "and so many tasks write",

@@ -46,7 +46,7 @@ from streamlake.table.table import Table
 from streamlake.write.deletes.deleted_positions import DeletedPositions
 from streamlake.write.deletes.source_rows import SourceRows
 from streamlake.write.upsert.lateness import is_late, places_of
-from streamlake.write.upsert.truncation import Mark, keys_below, sequence_of
+from streamlake.write.upsert.truncation import TruncatePosition, keys_below, sequence_of
 from streamlake.write.upsert.upsert_key import UpsertKey
 from streamlake.write.upsert.upsert_target import UpsertTarget
 
@@ -89,7 +89,11 @@ class Resolver:
 
     @staticmethod
     def of(
-        table: Table, target: UpsertTarget, indexed: Indexed, committable: Committable, truncate: Mark | None
+        table: Table,
+        target: UpsertTarget,
+        indexed: Indexed,
+        committable: Committable,
+        truncate: TruncatePosition | None,
     ) -> Resolver:
         """The resolver of `committable`. `target` is what tasks would get at the new head, `truncate` the
         source position of the checkpoint's last truncate.

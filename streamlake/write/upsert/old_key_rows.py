@@ -28,7 +28,7 @@ class OldKeyRows:
 
     def __init__(self, missing: MissingValues) -> None:
         self._missing = missing
-        self._told: list[pa.Table] = []
+        self._recorded: list[pa.Table] = []
         self._left: list[tuple[Keys, pa.Table]] = []
 
     def note(self, changes: Changes, group: Array, found: Found, late: Array, newer: int) -> None:
@@ -42,11 +42,11 @@ class OldKeyRows:
             return
         changed: Array = np.bincount(group[~late], minlength=int(group.max()) + 1) > 1
         changed[found.query[found.run < newer]] = True
-        told = at[changed[group[at]]]
-        if len(told):
-            parts = self._missing.before(changes, told, group, found, late)
+        recorded = at[changed[group[at]]]
+        if len(recorded):
+            parts = self._missing.before(changes, recorded, group, found, late)
             if parts is not None:
-                self._told.append(_shipped(parts, changes, base=False))
+                self._recorded.append(_shipped(parts, changes, base=False))
         left = at[~changed[group[at]]]
         if len(left):
             parts = part_rows(changes, _keys_alone(changes, left), {}, {}, left)
@@ -62,7 +62,7 @@ class OldKeyRows:
             exists = now.lookup(keys).exists
             if exists.any():
                 again.append(table.filter(pa.array(exists)))
-        return [*self._told, *again]
+        return [*self._recorded, *again]
 
 
 def _keys_alone(changes: Changes, at: Array) -> pa.Table:

@@ -81,15 +81,15 @@ def inherited(
     """
     waits = arrival >= 0
     read = waits & (arrival != AFTER_ALL)
-    told = np.where(waits, np.where(read, arrival - AFTER_ALL, NO_PLACE), sequence_values.values)
+    stated = np.where(waits, np.where(read, arrival - AFTER_ALL, NO_PLACE), sequence_values.values)
     if floor is not None:
         # The floor says as much about older changes, and must not hide a snapshot's position.
-        told = np.where((told >= 0) & (told < floor.place), NO_PLACE, told)
+        stated = np.where((stated >= 0) & (stated < floor.place), NO_PLACE, stated)
         known = np.where((known >= 0) & (known <= floor.place), NO_PLACE, known)
-    found = np.maximum(known[group], np.where(waits, told, NO_PLACE))
+    found = np.maximum(known[group], np.where(waits, stated, NO_PLACE))
     if len(known) < len(group):
         by = np.lexsort((order, group))
-        values, ranked = np.unique(told[by], return_inverse=True)
+        values, ranked = np.unique(stated[by], return_inverse=True)
         # Keys ascend, so nothing is taken over from one key to the next.
         start = group[by] * len(values)
         before = values[np.maximum.accumulate(start + ranked) - start]
@@ -98,7 +98,7 @@ def inherited(
         lifted = np.maximum(found, floor.place - AFTER_ALL)
         after = read | (order >= floor.order)
         found = np.where(arrival < floor.place, NO_PLACE, np.where(after, lifted, found))
-    return SequenceValues(np.where(waits, found, told))
+    return SequenceValues(np.where(waits, found, stated))
 
 
 def against_truncates(sequence_values: SequenceValues) -> SequenceValues:

@@ -27,11 +27,11 @@ from streamlake.write.upsert.upsert_target import UPSERT, UpsertTarget
 
 Array = Any  # numpy array
 
-Mark = int | str
+TruncatePosition = int | str
 """A source position: a position in a database's log, as its envelope gives it."""
 
 
-def later(a: Mark | None, b: Mark | None) -> Mark | None:
+def later(a: TruncatePosition | None, b: TruncatePosition | None) -> TruncatePosition | None:
     """The greater of two source positions; None means there is none.
 
     Raises InvalidOptionError when they cannot be compared.
@@ -46,7 +46,7 @@ def later(a: Mark | None, b: Mark | None) -> Mark | None:
     return max(a, b)
 
 
-def sequence_of(target: UpsertTarget, mark: Mark) -> SequenceValues:
+def sequence_of(target: UpsertTarget, position: TruncatePosition) -> SequenceValues:
     """The sequence value that a change at this source position would have, as one row.
 
     Raises InvalidOptionError when rows are not ordered by one column that holds source positions.
@@ -55,16 +55,16 @@ def sequence_of(target: UpsertTarget, mark: Mark) -> SequenceValues:
     table = target.table.location
     if not target.uses_index or codec is None or len(codec.fields) != 1 or target.mode != UPSERT:
         raise InvalidOptionError(
-            f"{table}: the table was truncated in its database at {mark!r}, which deletes the rows that are "
+            f"{table}: the database truncated its table at {position!r}, which deletes the rows that are "
             f"older; that takes sequence_by=['{ROW_SEQUENCE}'], the place in the database's log (or a column "
             "that keeps it), mode 'upsert' and a delete_mode other than 'equality'; here these are "
             f"[{', '.join(target.key.sequence_by)}], '{target.mode}' and '{target.delete_mode}'"
         )
     try:
-        column = converted(pa.array([mark]), codec.fields[0].type, codec.fields[0].name)
+        column = converted(pa.array([position]), codec.fields[0].type, codec.fields[0].name)
     except NotConvertibleError as error:
         raise SchemaMismatchError(
-            f"{table}: a truncate at {mark!r} cannot be compared with column '{codec.fields[0].name}' of "
+            f"{table}: a truncate at {position!r} cannot be compared with column '{codec.fields[0].name}' of "
             f"`sequence_by`: {error.message}. Order by the place in the database's log: "
             f"sequence_by=['{ROW_SEQUENCE}']"
         ) from error

@@ -42,7 +42,7 @@ from streamlake.write.upsert.missing_values import MissingValues
 from streamlake.write.upsert.old_key_rows import OldKeyRows
 from streamlake.write.upsert.part_rows import sequenced
 from streamlake.write.upsert.source_positions import FIRST, NO_PLACE, PLACED, Floor, inherited
-from streamlake.write.upsert.truncation import Mark, keys_below, later, sequence_of
+from streamlake.write.upsert.truncation import TruncatePosition, keys_below, later, sequence_of
 from streamlake.write.upsert.upsert_target import UPSERT, UpsertTarget
 
 Array = Any  # numpy array
@@ -84,7 +84,7 @@ class UpsertWriter:
         self._deferred = DeferredChanges()
         self._floor: SequenceValues | None = None
         self._floor_order = FIRST
-        self.truncated_below: Mark | None = None
+        self.truncated_below: TruncatePosition | None = None
         if target.truncated_below is not None and target.uses_index:
             self._floor = sequence_of(target, target.truncated_below)
         self._missing = MissingValues(target, rows, self.counters)
@@ -180,27 +180,29 @@ class UpsertWriter:
             if self._held > MOST_ENTRIES:
                 self._entries, self._held = [self._spill(self._entries)], 0
 
-    def truncate(self, marks: Iterable[Mark], orders: Iterable[int] | None = None) -> None:
-        """Delete the rows whose source position is below the greatest of `marks`.
+    def truncate(self, positions: Iterable[TruncatePosition], orders: Iterable[int] | None = None) -> None:
+        """Delete the rows whose source position is below the greatest of `positions`.
 
         Older changes that are still to come are late. `orders` are the truncates' orders of
         arrival; None: before all that is still to come. Raises InvalidOptionError when rows are
         not ordered by source position.
         """
-        marks = list(marks)
-        mark = self.truncated_below
-        for each in marks:
-            mark = later(mark, each)
-        if mark is None or mark == self.truncated_below:
+        positions = list(positions)
+        position = self.truncated_below
+        for each in positions:
+            position = later(position, each)
+        if position is None or position == self.truncated_below:
             return
-        bound = sequence_of(self._target, mark)
-        self.truncated_below = mark
+        bound = sequence_of(self._target, position)
+        self.truncated_below = position
         if self._floor is not None and not self._floor.below(bound).any():
             return
         self._floor = bound
         self._floor_order = FIRST
         if orders is not None:
-            self._floor_order = min(at for each, at in zip(marks, orders, strict=True) if each == mark)
+            self._floor_order = min(
+                at for each, at in zip(positions, orders, strict=True) if each == position
+            )
         parts = [*self._entries, *self._runs]
         gone = []
         for keys, found in keys_below(parts, self._is_live, bound, self._places):

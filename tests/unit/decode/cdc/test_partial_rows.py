@@ -126,7 +126,7 @@ def test_names_are_those_that_the_json_module_finds(
         assert has.tolist() == [name in record for record, _ in records], name
 
 
-def test_records_of_one_shape() -> None:
+def test_records_of_one_template() -> None:
     records = [{"id": at, "place": {"note": "n"}, "name": None, "n": at} for at in range(100)]
     rows = reader().decode(raw_batch([{"value": {**record, "name": "x"}} for record in records])).rows
     assert unset_of(rows) == [{"note", "tags"}] * 100

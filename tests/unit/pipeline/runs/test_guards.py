@@ -264,8 +264,8 @@ def only_the_latest_snapshot(patch: Patch) -> None:
         return iter(() if head is None else (head,))
 
     patch.setattr(history, "_ancestry", head_only)
-    patch.setattr(history, "told_by_name", lambda *_: None)
-    patch.setattr(history, "told_of_job", lambda *_: [])
+    patch.setattr(history, "parsed_property", lambda *_: None)
+    patch.setattr(history, "properties_of_job", lambda *_: [])
 
 
 def always_main(patch: Patch) -> None:
