@@ -197,7 +197,7 @@ class ServiceTableOperations:
             if self._metadata is not None and self._metadata.table_uuid not in ("", metadata.table_uuid):
                 raise DataInvalidError(
                     f"{self._name} is another table now (uuid {metadata.table_uuid}, was "
-                    f"{self._metadata.table_uuid}): it was dropped and created again; load it anew"
+                    f"{self._metadata.table_uuid}): it was dropped and created again; load it again"
                 )
             self._io = io.with_fsync(wants_fsync(metadata.properties))
             self._metadata, self._path = metadata, handle.metadata_location

@@ -264,9 +264,8 @@ class Committer:
         reason = mismatch(metadata, committable)
         if reason is not None:
             raise StagedUnfitError(
-                f"{committable.identity} is staged for {metadata.location} and does not fit it any more: "
-                f"{reason}. Nothing of it was committed; start the stream again, which writes the checkpoint "
-                "once more"
+                f"{committable.identity} is staged for {metadata.location} and no longer fits it: {reason}. "
+                "Nothing of it was committed; start the stream again, which writes the checkpoint again"
             )
 
     def _held(self, metadata: TableMetadata, identity: CheckpointIdentity) -> Marker | None:

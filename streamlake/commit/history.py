@@ -25,7 +25,7 @@ from streamlake.commit.marker import (
 from streamlake.spec.metadata.snapshot import MAIN_BRANCH, Snapshot
 from streamlake.spec.metadata.table_metadata import TableMetadata
 
-ADOPT_ROWS = "keeps the table as it is and goes on after the checkpoint that the directory is at"
+ADOPT_ROWS = "keeps the table as it is and continues after the checkpoint that the directory is at"
 
 
 @dataclass(frozen=True)
@@ -114,8 +114,8 @@ class History:
                 ),
                 WayOut(
                     Way.FORK,
-                    "goes on as a pipeline of its own beside the old one, which may go on as well: rows "
-                    "that both read are in the table twice",
+                    "continues as a pipeline of its own beside the old one, which may continue as well: "
+                    "rows that both read are in the table twice",
                 ),
             ),
             "restore the old checkpoint directory, or start under another pipeline name to write the stream "
@@ -128,7 +128,7 @@ class History:
             f"branch '{self.branch}' of {self.location} holds {_shown(seen)} of job {self.job_id}, but the "
             f"table property '{property_name(self.pipeline, self.branch)}', which the same commit set, is "
             "gone",
-            "work until that snapshot expires, and then write rows twice, because nothing would tell what "
+            "work until that snapshot expires, and then write rows twice, because nothing would record what "
             "is in the table",
             (
                 WayOut(
@@ -166,7 +166,7 @@ class History:
             Kind.PROPERTY_BEHIND,
             f"branch '{self.branch}' of {self.location} holds {_shown(seen)} of job {self.job_id}, but the "
             f"table property '{recorded.name}', which the same commit set, says {_shown(recorded.marker)}: "
-            "the property was set by hand, or the branch was moved to snapshots that had been given up",
+            "the property was set by hand, or the branch was moved to abandoned snapshots",
             "leave rows out or write them twice, depending on which of the two is right",
             (
                 WayOut(

@@ -56,7 +56,7 @@ def source_mismatch(metadata: TableMetadata, committable: Committable) -> str | 
     if len(names) < 2:
         return None
     return (
-        f"it truncates the table, which has changes of {' and '.join(names)} by now (table property "
+        f"it truncates the table, which has changes of {' and '.join(names)} now (table property "
         f"{PROPERTY}), and their logs cannot be compared"
     )
 

@@ -42,7 +42,7 @@ _POLL_MS = 50
 _CHECK_SECONDS = 5.0
 _RETRY_SECONDS = 0.1
 _HEARS_SECONDS = 2.0
-_GO_ON = "Set fail-on-data-loss=false to go on without these records"
+_GO_ON = "Set fail-on-data-loss=false to continue without these records"
 CHUNK_RECORDS = 16_384
 CHUNK_BYTES = 32 << 20
 
@@ -246,7 +246,8 @@ def _is_another(piece: OffsetRange, now: TopicNow) -> bool:
 
 def _another(piece: OffsetRange, now: TopicNow) -> str:
     return (
-        f"topic {piece.topic} was deleted and made anew (its id was {piece.topic_id}, and is {now.topic_id})"
+        f"topic {piece.topic} was deleted and created again (its id was {piece.topic_id}, and is "
+        f"{now.topic_id})"
     )
 
 
@@ -272,7 +273,7 @@ def _report_loss(source: KafkaSource, text: str) -> None:
     """Raises DataLossError, or logs a warning where fail-on-data-loss is false."""
     if source.settings.fail_on_data_loss:
         raise DataLossError(f"{text}. {_GO_ON}")
-    _LOG.warning("%s; going on, because fail-on-data-loss is false", text)
+    _LOG.warning("%s; continuing, because fail-on-data-loss is false", text)
 
 
 def _failed(source: KafkaSource, piece: OffsetRange, position: int, error: KafkaError) -> SourceError:

@@ -88,7 +88,9 @@ def check_counts(reader: Reader, block: Block, at: Numbers, counts: Numbers) -> 
     # Not a product: a damaged count would make it overflow.
     room = (block.size - at) // reader.least if reader.least else _MAX_EMPTY_ITEMS
     if (counts > room).any():
-        raise DamagedError(f"it announces {int(counts.max())} items, which there is no room for")
+        raise DamagedError(
+            f"it announces {int(counts.max())} items, more than the rest of the record can hold"
+        )
 
 
 def _rounds(reader: Reader, block: Block, at: Numbers, counts: Numbers) -> Any:

@@ -237,7 +237,8 @@ class _Plan:
 
     def _mismatch(self, writer: AvroType, type_: IcebergType, path: str) -> SchemaMismatchError:
         return self._wrong(
-            path, f"the column is {type_}, and {writer} is written, which does not become that without loss"
+            path,
+            f"the column is {type_}, and {writer} is written, which cannot be converted to it without loss",
         )
 
     def _wrong(self, path: str, problem: str) -> SchemaMismatchError:

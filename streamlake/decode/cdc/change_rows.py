@@ -176,12 +176,12 @@ def _placed_truncates(
     compared with theirs.
     """
     placed = tuple(each for each in changes.truncates if is_only and each.sequence is not None)
-    why = "the record does not say when: its place in the database's log is missing"
+    why = "the record does not say when: its position in the database's log is missing"
     if not is_only:
         why = (
-            "rows of other tables or topics are in the same table, which nothing tells from its own: delete "
-            "its rows yourself, and drop the record (on_error='reject'), or give each source a table of its "
-            "own"
+            "rows of other tables or topics are in the same table, and nothing distinguishes them from its "
+            "own: delete its rows yourself, and drop the record (on_error='reject'), or give each source a "
+            "table of its own"
         )
     rejects = [
         Reject(each.record, f"{each.table} was truncated, and {why}")

@@ -202,7 +202,7 @@ class RowReader:
         null. Raises ValueError with the reason.
         """
         if not isinstance(image, dict):
-            raise FieldError(f"'{path}' is needed, but it is missing or no object")
+            raise FieldError(f"'{path}' is needed, but it is missing or not an object")
         row: dict[str, Any] = {}
         missing = set()
         for name in getattr(image, "twice", ()):
@@ -222,7 +222,7 @@ class RowReader:
             elif self._is_placeholder(found, converter):
                 if not brought and part.name in self.routes:
                     raise FieldError(
-                        f"'{path}.{part.name}' is required to tell the row's table, but it was left out"
+                        f"'{path}.{part.name}' is required to find the row's table, but it was left out"
                     )
                 row[part.name] = None
                 missing.add(part.name)
@@ -235,7 +235,7 @@ class RowReader:
                     raise FieldError(f"'{path}.{part.name}' is required, but it is missing or null")
                 if not brought and part.name in self.routes and not is_null:
                     raise FieldError(
-                        f"'{path}.{part.name}' is required to tell the row's table, but it is missing, or "
+                        f"'{path}.{part.name}' is required to find the row's table, but it is missing, or "
                         "null in a row that has nothing but its key"
                     )
         return row, frozenset(missing)

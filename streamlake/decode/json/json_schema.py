@@ -174,7 +174,7 @@ class _Converter:
 
     def _unsupported(self, path: str, problem: str) -> FeatureUnsupportedError:
         return FeatureUnsupportedError(
-            f"{self._where}: '{path}' {problem}, which is no column's type; give the pipeline a schema"
+            f"{self._where}: '{path}' {problem}, which is not a column type; give the pipeline a schema"
         )
 
 

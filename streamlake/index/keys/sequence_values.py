@@ -130,8 +130,8 @@ class SequenceCodec:
                 place = f"{where}: " if where else ""
                 raise SchemaMismatchError(
                     f"{place}column '{part.name}', row {row}: the value is null and `sequence_by` needs one "
-                    "to tell an older change from a newer. Fill or filter such rows in the stream, or leave "
-                    "the column out of `sequence_by`."
+                    "to order the changes of a key. Fill or filter such rows in the stream, or leave the "
+                    "column out of `sequence_by`."
                 )
         parts = [key_column(part.type, column) for part, column in zip(self.fields, columns, strict=True)]
         if self.is_numeric:

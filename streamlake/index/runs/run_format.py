@@ -126,7 +126,7 @@ def footer_place(head: bytes, trailer: bytes, size: int, where: str) -> tuple[in
     Raises IndexDamagedError for a file that is not a run file, or one of another version or size.
     """
     if not head.startswith(_MAGIC):
-        raise IndexDamagedError(f"{where}: this is no run of the key index; {ADVICE}")
+        raise IndexDamagedError(f"{where}: this is not a run of the key index; {ADVICE}")
     if head != HEAD:
         (version,) = struct.unpack_from("<H", head.ljust(len(HEAD), b"\0"), len(_MAGIC))
         raise IndexDamagedError(

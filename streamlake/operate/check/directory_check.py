@@ -123,7 +123,7 @@ def check_lineage(
     for finding in found:
         _report(finding, command, points)
     if not found and table is not None:
-        points.right(LINEAGE, f"{command.table} and the checkpoint directory tell the same")
+        points.right(LINEAGE, f"{command.table} and the checkpoint directory agree")
 
 
 def _check_new(plan: SinkPlan, table: Table, location: str, points: Points) -> None:
@@ -143,9 +143,9 @@ def _check_new(plan: SinkPlan, table: Table, location: str, points: Points) -> N
         points.error(
             LINEAGE,
             f"pipeline '{name}' last wrote {table.location} as job {recorded.marker.job_id} (checkpoint "
-            f"{recorded.marker.checkpoint_id}), but {location} is new: the start will be refused. "
-            "Restore the old directory, start under another pipeline name, or start once and choose one of the ways out "
-            "that the refusal names",
+            f"{recorded.marker.checkpoint_id}), but {location} is new: the start will be "
+            "refused. Restore the old directory, start under another pipeline name, or "
+            "start once and choose one of the ways out that the error lists",
         )
 
 
@@ -157,4 +157,4 @@ def _found(plan: SinkPlan, table: Table | None) -> Table:
 
 def _report(finding: Finding, command: RecoverCommand, points: Points) -> None:
     ways = "; or ".join(command.offers(finding))
-    points.error(LINEAGE, f"{finding.found}. Going on would {finding.consequence}. Ways out: {ways}")
+    points.error(LINEAGE, f"{finding.found}. Continuing would {finding.consequence}. Ways out: {ways}")

@@ -206,11 +206,11 @@ def _check_other_source(pipeline: Pipeline, points: Points) -> None:
 
 def _check_files(source: FilesSettings, points: Points) -> None:
     if "://" in source.path:
-        points.unknown(FILES, f"{source.path} is asked for by Spark when the pipeline starts")
+        points.unknown(FILES, f"{source.path} is checked by Spark when the pipeline starts")
         return
     path = Path(source.path)
     if not path.is_dir():
-        points.error(FILES, f"{path} is no directory; create it, or correct source.files.path")
+        points.error(FILES, f"{path} is not a directory; create it, or correct source.files.path")
         return
     first = next((each for each in path.iterdir() if not each.name.startswith((".", "_"))), None)
     if first is None and source.schema is None:

@@ -46,7 +46,7 @@ def check_topics(source: KafkaSource, cluster: Cluster, points: Points) -> Topic
         points.right(KAFKA, f"{source.bootstrap_servers} answers; {_named_topics(counts)}")
     elif not topics.missing:
         points.warning(
-            KAFKA, f"no topic matches '{source.topic_pattern}' yet; those that are made later will be read"
+            KAFKA, f"no topic matches '{source.topic_pattern}' yet; topics created later will be read"
         )
     return topics if counts else None
 
@@ -67,7 +67,7 @@ def check_offsets(source: KafkaSource, cluster: Cluster, known: SourceOffsets | 
     where = (
         f"a new checkpoint directory begins at starting-offsets={source.settings.starting_offsets}"
         if known is None
-        else "the checkpoint directory goes on where it stands"
+        else "the checkpoint directory continues where it stopped"
     )
     points.right(OFFSETS, f"{where}; {due:,} offsets are due")
 

@@ -115,7 +115,7 @@ def _is_whole_offset(io: FileIO, path: str, findings: Findings) -> bool:
             f"the entry of the offset log is damaged or cut short ({error}): Spark cannot start from it",
             f"{_RESTORE}; the newest entry may be deleted (`streamlake recover TABLE --checkpoint-location "
             "DIRECTORY --remove-torn`, and the start on a local disk does so by itself): Spark plans this "
-            "checkpoint anew, and what the table has of it is compared",
+            "checkpoint again, and what the table has of it is compared",
         )
         return False
     return True
@@ -132,7 +132,7 @@ def _is_of_another_version(lines: list[str], path: str, findings: Findings) -> b
     findings.error(
         "checkpoint-version",
         path,
-        f"this log of Spark is of version {found}, and {_VERSION} is the one that is known here: the "
+        f"this log of Spark is of version {found}, and {_VERSION} is the version that can be read here: the "
         "directory was not checked",
         "use the version of Spark that streamlake was tested with, which writes the known one; delete "
         "nothing",
@@ -178,7 +178,7 @@ def _check_order(directory: _Directory, findings: Findings) -> None:
         findings.error(
             "checkpoint-logs",
             f"{directory.location}/commits",
-            f"the offset log goes on to checkpoint {planned}, checkpoints {missing} are not in the commit "
+            f"the offset log continues to checkpoint {planned}, checkpoints {missing} are not in the commit "
             "log",
             "restore the commit log from a copy of the directory",
         )

@@ -139,6 +139,6 @@ def _names(table: Table, field_ids: Ids) -> tuple[str, ...]:
         if field_id not in by_id:
             raise InvalidOptionError(
                 f"{table.location}: the newest key index is over the column with field id {field_id}, which "
-                "the table has no more: name the key's columns with --key"
+                "the table no longer has: name the key's columns with --key"
             )
     return tuple(by_id[field_id] for field_id in field_ids)

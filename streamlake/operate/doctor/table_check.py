@@ -218,7 +218,7 @@ class TableCheck:
                     "summary-counters",
                     f"snapshot {own}",
                     f"its summary does not agree with its manifests: {shown}",
-                    "reads are right, statistics are not; the next compaction counts anew, or roll the "
+                    "reads are right, statistics are not; the next compaction counts again, or roll the "
                     "table back",
                 )
             )

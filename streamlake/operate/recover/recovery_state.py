@@ -176,8 +176,8 @@ class RecoveryState:
             return None, None
         if held is None:
             raise InvalidOptionError(
-                f"{self.table.location} holds no checkpoint of job {self.directory.job_id} that could be "
-                "gone back to: adopt the directory as it is, or rewind to -1 for an empty table"
+                f"{self.table.location} holds no checkpoint of job {self.directory.job_id} that the "
+                "directory can go back to: adopt the directory as it is, or rewind to -1 for an empty table"
             )
         if held.checkpoint_id <= checkpoint_id:
             if min(self.floor(), checkpoint_id) > held.checkpoint_id:
@@ -200,7 +200,7 @@ class RecoveryState:
         if digest is not None and digest != marker.offsets_digest:
             raise InvalidOptionError(
                 f"checkpoint {marker.checkpoint_id} of {self.directory.location} ends at other source "
-                f"offsets than the one in {self.table.location}: the two have gone different ways before it; "
+                f"offsets than the one in {self.table.location}: the two diverged before it; "
                 f"{self.common(marker.checkpoint_id)}"
             )
         return marker

@@ -142,4 +142,4 @@ def _offsets(offsets: Sequence[str]) -> SourceOffsets:
         (text,) = offsets
         return SourceOffsets.from_json(json.loads(text))
     except ValueError as error:
-        raise SourceError(f"these are no offsets of one Kafka source: {', '.join(offsets)[:200]}") from error
+        raise SourceError(f"these are not offsets of one Kafka source: {', '.join(offsets)[:200]}") from error

@@ -108,7 +108,7 @@ class StatusReader:
         tables = tuple(table_status(target, job_id) for target in targets)
         committed = _committed(tables, directory)
         if committed is None and any(each.checkpoint_id is not None for each in tables):
-            notes.append("the tables do not tell which offsets they hold, and neither does the directory")
+            notes.append("neither the tables nor the checkpoint directory record which offsets are committed")
         partitions = _lags(committed or {}, ends, begins, notes, problems)
         if directory is not None:
             problems += _quarantined(directory, committed or {})
@@ -191,7 +191,7 @@ def status_of_table(
         offsets = table_status(target).offsets
         names = sorted({topic for topic, _ in offsets or {}})
     if not names:
-        raise InvalidOptionError(f"{table} does not tell which topics it holds; name them with --topic")
+        raise InvalidOptionError(f"{table} does not record which topics it holds; name them with --topic")
     source = KafkaSource(bootstrap_servers, names, options=dict(options or {}))
     return StatusReader(lambda topics, named: [target], source)
 
@@ -226,8 +226,8 @@ def _quarantined(directory: SparkDirectory, committed: PartitionOffsets) -> list
     for name, entry in quarantine_from_text(text, f"{directory.location}/{QUARANTINE_PATH}").items():
         lacking = sum(piece.size for piece in entry.missed(committed))
         problems_found.append(
-            f"{name} was set aside at checkpoint {entry.since} and lacks {lacking:,} offsets; the next start "
-            f"tries again: {entry.error}"
+            f"{name} has been in quarantine since checkpoint {entry.since} and lacks {lacking:,} offsets; "
+            f"the next start tries again: {entry.error}"
         )
     return problems_found
 
@@ -245,12 +245,12 @@ def _lags(
         named = f"{part[0]}-{part[1]}"
         if end is None and ends is not None:
             problems.append(
-                f"{named}, committed up to offset {here}, is not among what is to be read any more"
+                f"{named}, committed up to offset {here}, is no longer among the partitions to read"
             )
         if here is not None and end is not None and here > end:
             problems.append(
-                f"{named} ends at offset {end}, before the committed offset {here}: the topic was made anew, "
-                "or its log cut"
+                f"{named} ends at offset {end}, before the committed offset {here}: the topic was deleted "
+                "and created again, or its log cut"
             )
         if here is not None and end is not None and here < begin:
             problems.append(

@@ -204,8 +204,8 @@ def _check(
     if not sequence_by and not isinstance(source, KafkaSource):
         raise InvalidOptionError(
             f"mode '{mode}' compares the last change of each key, and only a topic has an order of its own: "
-            "name the columns that tell it in sequence_by, or compare with rows that are the state already "
-            "(mode 'append')"
+            "name the columns that give the order in sequence_by, or compare with rows that are the state "
+            "already (mode 'append')"
         )
 
 

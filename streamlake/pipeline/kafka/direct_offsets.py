@@ -93,8 +93,8 @@ class DirectOffsets:
         if recorded != (self._begin, self._end):
             raise FencedError(
                 "another driver runs the same checkpoint directory: it has written another entry for "
-                f"{identity} to the log of offsets. This one stops, and has read nothing of the checkpoint; "
-                "make sure that only one is started"
+                f"{identity} to the offset log. This one stops, and has read nothing of the checkpoint; make "
+                "sure that only one is started"
             )
 
     def frame(

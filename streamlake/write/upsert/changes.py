@@ -210,8 +210,8 @@ class ChangeReader:
                 where = "" if place is None else "{topic}-{partition} offset {offset}: ".format(**place)
                 raise SchemaMismatchError(
                     f"{where}{self._target.table.location}: column '{name}' has no value, because the record "
-                    "leaves it out, and without it the change cannot be told from others: it is in the key "
-                    "or in `sequence_by`"
+                    "leaves it out, and without it the change cannot be identified: it is in the key or in "
+                    "`sequence_by`"
                 )
         brought = {name: mask & ~removes for name, mask in masks.items()}
         return {name: mask for name, mask in brought.items() if mask.any()}, rest
@@ -232,7 +232,7 @@ class ChangeReader:
     def _unknown_kind(self, row: int, code: int | None) -> SchemaMismatchError:
         known = ", ".join(f"{kind.value} ({kind.symbol})" for kind in RowKind)
         return SchemaMismatchError(
-            f"{self._target.table.location}: column '{ROW_KIND}', row {row}: {code} is no row kind; the "
+            f"{self._target.table.location}: column '{ROW_KIND}', row {row}: {code} is not a row kind; the "
             f"codes are {known}"
         )
 

@@ -282,8 +282,8 @@ class MissingValuePolicy:
             )
         raise DecodeError(
             f"{message}; let the database send whole rows (PostgreSQL: alter table ... replica identity "
-            "full), or say by the table property streamlake.upsert.unset-values what becomes of such "
-            "changes: reject, or null"
+            "full), or set the table property streamlake.upsert.unset-values to reject or null for such "
+            "changes"
         )
 
     def _nowhere(self, place: Place, column: str) -> str:

@@ -56,8 +56,8 @@ def sequence_of(target: UpsertTarget, position: TruncatePosition) -> SequenceVal
     if not target.uses_index or codec is None or len(codec.fields) != 1 or target.mode != UPSERT:
         raise InvalidOptionError(
             f"{table}: the database truncated its table at {position!r}, which deletes the rows that are "
-            f"older; that takes sequence_by=['{ROW_SEQUENCE}'], the place in the database's log (or a column "
-            "that keeps it), mode 'upsert' and a delete_mode other than 'equality'; here these are "
+            f"older; that takes sequence_by=['{ROW_SEQUENCE}'], the position in the database's log (or a "
+            "column that keeps it), mode 'upsert' and a delete_mode other than 'equality'; here these are "
             f"[{', '.join(target.key.sequence_by)}], '{target.mode}' and '{target.delete_mode}'"
         )
     try:
@@ -65,7 +65,7 @@ def sequence_of(target: UpsertTarget, position: TruncatePosition) -> SequenceVal
     except NotConvertibleError as error:
         raise SchemaMismatchError(
             f"{table}: a truncate at {position!r} cannot be compared with column '{codec.fields[0].name}' of "
-            f"`sequence_by`: {error.message}. Order by the place in the database's log: "
+            f"`sequence_by`: {error.message}. Order by the position in the database's log: "
             f"sequence_by=['{ROW_SEQUENCE}']"
         ) from error
     return codec.encode([column], table)

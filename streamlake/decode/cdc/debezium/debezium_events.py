@@ -106,7 +106,7 @@ class DebeziumEvents(DebeziumEnvelope):
         if op == "m":
             return Outcome(ignored="logical message")
         if not isinstance(op, str) or (op != "t" and op not in _KINDS):
-            raise FieldError(f"'op' is {op!r}, which is no operation of Debezium")
+            raise FieldError(f"'op' is {op!r}, which is not an operation of Debezium")
         source = payload.get("source")
         if source is None:
             source = {}
@@ -135,7 +135,7 @@ class DebeziumEvents(DebeziumEnvelope):
         Positions of different databases cannot be compared, so the first connector with positions decides.
         """
         if not isinstance(connector, str):
-            raise FieldError("'source.connector' is needed, but it is missing or no text")
+            raise FieldError("'source.connector' is needed, but it is missing or not text")
         if self._connector not in (None, connector):
             raise FieldError(
                 f"'source.connector' is '{connector}', but records before came from '{self._connector}': "
@@ -375,4 +375,4 @@ def _without_operation(payload: Mapping[str, Any]) -> str:
         return "transaction metadata"
     if "ddl" in payload or "tableChanges" in payload:
         return "schema change"
-    raise FieldError("'op' is missing: it is no change event of Debezium")
+    raise FieldError("'op' is missing: this is not a change event of Debezium")

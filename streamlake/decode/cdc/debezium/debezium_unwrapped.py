@@ -218,7 +218,7 @@ def _kind(op: Any, deleted: Any) -> RowKind:
     if deleted not in ("false", False, None):
         raise FieldError(f"'{_DELETED}' is {deleted!r}, which is neither 'true' nor 'false'")
     if not (op is None or isinstance(op, str)) or op not in _KINDS:
-        raise FieldError(f"'{_OP}' is {op!r}, which is no operation on a row")
+        raise FieldError(f"'{_OP}' is {op!r}, which is not an operation on a row")
     return _KINDS[op]
 
 

@@ -87,7 +87,7 @@ def test_each_row_has_the_place_of_its_record() -> None:
     [
         (
             {"op": "t", "before": None, "after": None, "source": {**SOURCE, "lsn": None}},
-            "t-3 offset 41: d.s.t was truncated.*its place in the database's log is missing",
+            "t-3 offset 41: d.s.t was truncated.*its position in the database's log is missing",
         ),
         ({"op": "c", "before": None, "after": {"id": "x", "v": "a"}}, "t-3 offset 41: "),
     ],

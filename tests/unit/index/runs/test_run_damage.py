@@ -98,7 +98,7 @@ def test_another_version_is_named(ref):
 
 def test_what_is_no_run_is_named(ref):
     rewrite(ref, b"PAR1" * 100)
-    refused(ref, "no run of the key index")
+    refused(ref, "not a run of the key index")
 
 
 def test_the_storage_failing_is_no_damage(tmp_path):

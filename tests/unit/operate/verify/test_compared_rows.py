@@ -198,7 +198,7 @@ class TestTopicExtent:
         self.committed(table, {("another", 0): 60})
         found = self.extent(table)
         assert found.ranges == (OffsetRange("t", 0, 5, 100), OffsetRange("t", 1, 0, 7))
-        assert "no snapshot tells" in found.notes[-1]
+        assert "no snapshot records" in found.notes[-1]
 
     def test_refusals(self, table: Table) -> None:
         with pytest.raises(SourceError, match="nope"):
