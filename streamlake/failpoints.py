@@ -50,11 +50,11 @@ REGISTERED: dict[str, tuple[str, str]] = {
     "data-file-closed": (EXECUTOR, "a data file is complete, and known to its writer alone"),
     "delete-file-closed": (BOTH, "a delete file or a Puffin file of deletion vectors is complete"),
     "index-run-written": (BOTH, "a run of the key index is complete"),
-    "before-result": (EXECUTOR, "a task has written all its files and has told nobody"),
+    "before-result": (EXECUTOR, "a task has written all its files and has not reported them"),
     "result-returned": (EXECUTOR, "a task has handed over its result and has not ended"),
     "file-rewritten": (
         EXECUTOR,
-        "copy-on-write: the files of one task are written again, and nobody was told",
+        "copy-on-write: the files of one task are written again, and not yet reported",
     ),
     "files-rewritten": (DRIVER, "copy-on-write: the results of all rewriting tasks are there"),
     "results-collected": (DRIVER, "the results of all writer tasks are there, nothing is staged"),
@@ -64,7 +64,7 @@ REGISTERED: dict[str, tuple[str, str]] = {
     "before-resolution": (DRIVER, "another writer was first: positions are about to be resolved again"),
     "after-resolution": (
         DRIVER,
-        "they are, and the checkpoint is staged anew; its older manifests are still there",
+        "they are, and the checkpoint is staged again; its older manifests are still there",
     ),
     "manifest-list-written": (DRIVER, "a snapshot's manifest list is written"),
     "before-swap": (DRIVER, "the metadata pointer is about to be moved"),
@@ -196,12 +196,12 @@ def _fire(name: str) -> None:
             _ACTIONS[arming.action](name, arming.argument)
 
 
-def _is_first(mark: str) -> bool:
+def _is_first(path: str) -> bool:
     """Whether no process has fired with this marker file, which holds the process id of the one that did."""
-    if not mark:
+    if not path:
         return True
     try:
-        descriptor = os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     except FileExistsError:
         return False
     with os.fdopen(descriptor, "w") as file:

@@ -55,9 +55,9 @@ ROW_KIND = "_row_kind"
 ROW_ORDER = "_row_order"
 """The column of a change that holds its place in the order of the source, as an int64."""
 
-UNSET = "_unset"
+MISSING_FIELDS = "_unset"
 """The column of a change that says which of its values the source left out, in the form of
-`formats.unset_cells`. Batches without missing fields have no such column.
+`formats.arrow.missing_fields`. Batches without missing fields have no such column.
 """
 
 PLACE = "_place"
@@ -79,7 +79,7 @@ of the table with a lower position are deleted. Every task of the table gets the
 changes, best ahead of them; ROW_ORDER beside it says where it stood among them.
 """
 
-MOVED = "_moved"
+KEY_CHANGE = "_moved"
 """The column of a key change: a struct of the key's columns, or null. An inserted row has the key before the
 change, a removed row the key after it. Batches without key changes have no such column.
 """

@@ -148,7 +148,7 @@ def peer_reader(request: pytest.FixtureRequest) -> Reader:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark by what a test uses, so that `-m 'not kafka'` and the like choose rings.
+    """TruncatePosition by what a test uses, so that `-m 'not kafka'` and the like choose rings.
 
     Tests that need Iceberg's Spark runtime are deselected with a Spark that it does not exist for.
     """

@@ -55,7 +55,7 @@ class HadoopCatalog:
         parts = name.split(".")
         if not all(parts) or any("/" in part or part == ".." for part in parts):
             raise InvalidOptionError(
-                f"{name!r} is no table name; write namespace.table, for example db.orders"
+                f"{name!r} is not a table name; write namespace.table, for example db.orders"
             )
         return "/".join((self.warehouse, *parts))
 

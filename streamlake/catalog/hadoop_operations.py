@@ -120,7 +120,7 @@ class HadoopTableOperations:
             self._adopt(version)
             return version.metadata
         raise StorageError(
-            f"{self._location}: metadata versions vanish faster than they can be read; try again"
+            f"{self._location}: metadata files are deleted faster than they can be read; try again"
         )
 
     def _adopt(self, version: _Version) -> None:
@@ -131,8 +131,8 @@ class HadoopTableOperations:
             and version.metadata.table_uuid != seen.metadata.table_uuid
         ):
             raise DataInvalidError(
-                f"{self._location} holds another table now (uuid {version.metadata.table_uuid}, was"
-                f" {seen.metadata.table_uuid}): it was dropped and created again; load it anew"
+                f"{self._location} holds another table now (uuid {version.metadata.table_uuid}, was "
+                f"{seen.metadata.table_uuid}): it was dropped and created again; load it again"
             )
         self._use(version)
 
@@ -236,8 +236,8 @@ class HadoopTableOperations:
             return
         self._current = None
         raise CommitStateUnknownError(
-            f"{self._name}: version {created.number} was written, but the table is at version {listed[0]} by "
-            "now and does not show it"
+            f"{self._name}: version {created.number} was written, but the table is at version {listed[0]} "
+            "now and does not contain it"
         )
 
     def _require_base(self, seen: _Version, created: _Version) -> None:
@@ -250,7 +250,7 @@ class HadoopTableOperations:
         self._io.delete(created.path)
         raise TableNotFoundError(
             f"{self._name} was dropped while a change to it was being committed; nothing was committed. If a "
-            "table was created there since, load it anew"
+            "table was created there since, load it again"
         )
 
     def _refuse_relocation(self, metadata: TableMetadata) -> None:

@@ -209,7 +209,7 @@ class ServiceTableOperations:
             if self._metadata is not None and self._metadata.table_uuid not in ("", metadata.table_uuid):
                 raise DataInvalidError(
                     f"{self._name} is another table now (uuid {metadata.table_uuid}, was "
-                    f"{self._metadata.table_uuid}): it was dropped and created again; load it anew"
+                    f"{self._metadata.table_uuid}): it was dropped and created again; load it again"
                 )
             self._io = io.with_fsync(wants_fsync(metadata.properties))
             self._metadata, self._path = metadata, handle.metadata_location
@@ -255,19 +255,19 @@ class ServiceTableOperations:
             raise CommitConflictError(f"{self._name}: another writer committed first")
 
     def _commit_error(self, error: Exception) -> StreamlakeError:
-        kind, told = type(error).__name__, f"{self._name}: catalog {self._catalog.name}: {error}"
+        kind, message = type(error).__name__, f"{self._name}: catalog {self._catalog.name}: {error}"
         stale = isinstance(error, ValueError) and any(
             part in str(error) for part in ("sequence number", "row id")
         )
         if kind in _CONFLICTS or stale:
-            return CommitConflictError(told)
+            return CommitConflictError(message)
         if kind in _NOT_THERE:
-            return TableNotFoundError(told)
+            return TableNotFoundError(message)
         if isinstance(error, NotImplementedError) or "Unsupported table format version" in str(error):
-            return FeatureUnsupportedError(f"{told}; {_CLIENT_LIMIT}")
+            return FeatureUnsupportedError(f"{message}; {_CLIENT_LIMIT}")
         if kind in _REFUSALS:
-            return StorageError(f"{told} (the catalog refused; check its credentials and permissions)")
-        return CommitStateUnknownError(f"{told} ({kind})")
+            return StorageError(f"{message} (the catalog refused; check its credentials and permissions)")
+        return CommitStateUnknownError(f"{message} ({kind})")
 
     def commit_turn(self) -> AbstractContextManager[None]:
         """No lock: the service alone decides between commits."""

@@ -37,8 +37,8 @@ def entry_from_text(text: str, path: str) -> str:
     version, _, offsets = text.partition("\n")
     if version.strip() != _VERSION:
         raise FeatureUnsupportedError(
-            f"{path} is a log of offsets of version {version[:20]!r}; {_VERSION} is the one that is known "
-            "here: go on with the version of streamlake that has written it, or start with a new checkpoint "
+            f"{path} is an offset log of version {version[:20]!r}; {_VERSION} is the version that can be "
+            "read here: use the version of streamlake that wrote it, or start with a new checkpoint "
             "directory"
         )
     try:

@@ -138,8 +138,8 @@ class SparkDirectory:
         lines = content.decode().rstrip("\n").split("\n")
         if lines[0].strip() != _VERSION:
             raise FeatureUnsupportedError(
-                f"{path} is an offset log of version {lines[0][:20]!r}; {_VERSION} is the one that is known "
-                "here"
+                f"{path} is an offset log of version {lines[0][:20]!r}; {_VERSION} is the version that can "
+                "be read here"
             )
         offsets = ["" if line == _NO_OFFSET else canonical_offset(line) for line in lines[2:]]
         return in_full(reader(self._io), self.location, offsets)

@@ -64,9 +64,9 @@ class Noted:
         `digest_of` gives the digest of the offsets that a checkpoint ends at by the directory's offset log. A
         checkpoint that Spark has forgotten and planned anew is another one.
         """
-        told = ((self.staged_id, self.staged_digest), (self.passed_id, self.passed_digest))
+        recorded = ((self.staged_id, self.staged_digest), (self.passed_id, self.passed_digest))
         known = [NO_CHECKPOINT if self.checkpoint_id is None else self.checkpoint_id]
-        for checkpoint_id, digest in told:
+        for checkpoint_id, digest in recorded:
             if checkpoint_id is not None and (digest is None or digest_of(checkpoint_id) in (None, digest)):
                 known.append(checkpoint_id)
         return max(known)

@@ -15,26 +15,26 @@ from streamlake.pipeline.definition.environment import substituted
 
 
 def option_pairs(options: Sequence[str]) -> dict[str, str]:
-    """The values of a repeated `--option NAME=VALUE`; see `told`."""
+    """The values of a repeated `--option NAME=VALUE`; see `option_value`."""
     wrong = [text for text in options if "=" not in text]
     if wrong:
         raise InvalidOptionError(f"--option '{wrong[0]}' is not of the form name=value")
     pairs = [text.partition("=") for text in options]
-    return {name.strip(): told(value.strip(), f"--option {name.strip()}") for name, _, value in pairs}
+    return {name.strip(): option_value(value.strip(), f"--option {name.strip()}") for name, _, value in pairs}
 
 
 def parse_catalog(text: str | None, where: str = "--catalog") -> str | Mapping[str, str] | None:
-    """A catalog's name, or "key=value,key=value" as its properties; see `told`."""
+    """A catalog's name, or "key=value,key=value" as its properties; see `option_value`."""
     if text is None or "=" not in text:
         return text
     pairs = [part.partition("=") for part in text.split(",") if part.strip()]
     wrong = [name for name, equals, _ in pairs if not equals]
     if wrong:
         raise InvalidOptionError(f"{where}: '{wrong[0]}' is not of the form key=value")
-    return {name.strip(): told(value.strip(), f"{where} {name.strip()}") for name, _, value in pairs}
+    return {name.strip(): option_value(value.strip(), f"{where} {name.strip()}") for name, _, value in pairs}
 
 
-def told(text: str, where: str) -> str:
+def option_value(text: str, where: str) -> str:
     """The value that an argument stands for.
 
     `@FILE` is the content of the file, without the line's end; `@@` begins a text that begins with @;

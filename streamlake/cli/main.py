@@ -237,7 +237,9 @@ def recover(
     ] = False,
     fork: Annotated[
         bool,
-        typer.Option("--fork", help="Go on as a pipeline of its own, beside the one that wrote the table."),
+        typer.Option(
+            "--fork", help="Continue as a pipeline of its own, beside the one that wrote the table."
+        ),
     ] = False,
     rewind_to: Annotated[
         int | None,
@@ -301,7 +303,7 @@ def verify(
     key: Annotated[
         str | None,
         typer.Option(
-            metavar="A,B", help="Columns that tell rows apart (default: identifier fields; '' for none)."
+            metavar="A,B", help="Columns that identify rows (default: identifier fields; '' for none)."
         ),
     ] = None,
     mode: Annotated[

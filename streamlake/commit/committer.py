@@ -26,7 +26,7 @@ from streamlake.commit.marker import (
     next_fence,
 )
 from streamlake.commit.receipt import CommitReceipt, Outcome
-from streamlake.commit.staged_fit import misfit
+from streamlake.commit.staged_fit import mismatch
 from streamlake.errors import FencedError, LineageError, StagedUnfitError
 from streamlake.formats.manifests.manifests import read_manifest
 from streamlake.spec.metadata.data_file import DataFile
@@ -77,10 +77,10 @@ class Committer:
         Raises LineageError on contradictions, FencedError when another driver has taken the pipeline over.
         """
         marker = self._held(self._table.refresh().metadata, identity)
-        if self._last is not None and _mark(marker)[0] < self._last[0]:
+        if self._last is not None and _checkpoint_of(marker)[0] < self._last[0]:
             finding = table_older(self._table.location, self._last[0], marker)
             raise self.error(finding, identity.pipeline)
-        self._last = _mark(marker)
+        self._last = _checkpoint_of(marker)
         return marker
 
     def receipt_if_committed(self, identity: CheckpointIdentity) -> CommitReceipt | None:
@@ -239,7 +239,7 @@ class Committer:
         marker = self._held(metadata, identity)
         if marker is None or marker.checkpoint_id < identity.checkpoint_id:
             self._require_predecessor(marker, identity)
-            if self._last is not None and _mark(marker) != self._last:
+            if self._last is not None and _checkpoint_of(marker) != self._last:
                 raise FencedError(
                     f"{metadata.location} was at checkpoint {self._last[0]} of job {identity.job_id} when "
                     "this driver looked last, and is at "
@@ -261,12 +261,11 @@ class Committer:
         raise _AlreadyCommitted
 
     def _require_fit(self, metadata: TableMetadata, committable: Committable) -> None:
-        reason = misfit(metadata, committable)
+        reason = mismatch(metadata, committable)
         if reason is not None:
             raise StagedUnfitError(
-                f"{committable.identity} is staged for {metadata.location} and does not fit it any more: "
-                f"{reason}. Nothing of it was committed; start the stream again, which writes the checkpoint "
-                "once more"
+                f"{committable.identity} is staged for {metadata.location} and no longer fits it: {reason}. "
+                "Nothing of it was committed; start the stream again, which writes the checkpoint again"
             )
 
     def _held(self, metadata: TableMetadata, identity: CheckpointIdentity) -> Marker | None:
@@ -279,7 +278,7 @@ class Committer:
                 table_replaced(metadata.location, self._uuid, metadata.table_uuid), identity.pipeline
             )
         history = History.of(metadata, self._branch, identity.pipeline, identity.job_id)
-        held = history.named or history.told
+        held = history.named or history.recorded
         if held is not None and self._fence.is_behind(held.fence):
             raise FencedError(
                 f"this driver started before another one took over pipeline '{identity.pipeline}' of "
@@ -301,7 +300,7 @@ class Committer:
             raise self.error(finding, identity.pipeline)
 
 
-def _mark(marker: Marker | None) -> tuple[int, str]:
+def _checkpoint_of(marker: Marker | None) -> tuple[int, str]:
     return (NO_CHECKPOINT, "") if marker is None else (marker.checkpoint_id, marker.offsets_digest)
 
 

@@ -91,7 +91,7 @@ def table_older(location: str, noted: int, marker: Marker | None, common: int | 
     return Finding(
         Kind.TABLE_OLDER,
         f"this checkpoint directory has committed checkpoint {noted} to {location}, but the table holds "
-        f"{held}: an older state of the table was put in its place",
+        f"{held}: the table was replaced by an older state",
         "leave out the rows in between",
         tuple(ways),
         "restore the newer state of the table",
@@ -105,9 +105,9 @@ def staged_lost(location: str, staged_id: int, marker: Marker | None) -> Finding
     )
     return replace(
         table_older(location, staged_id, marker),
-        found=f"checkpoint {staged_id} was staged for {location}, and Spark went on before it was "
-        f"committed; now the table "
-        f"holds {held}, and what was staged is gone: somebody has deleted files below its metadata folder",
+        found=f"checkpoint {staged_id} was staged for {location}, and Spark went on before it was committed; "
+        f"now the table holds {held}, and what was staged is gone: files below its metadata folder "
+        "were deleted",
         by_hand="put the staged checkpoints back from a copy of the table's metadata folder",
     )
 
@@ -123,8 +123,8 @@ def written_lost(location: str, written: int, marker: Marker | None, common: int
     return replace(
         table_older(location, written, marker, common),
         found=f"the query of this checkpoint directory has written checkpoint {written} to {location}, but "
-        f"the table holds {held}, and "
-        "it is not staged: an older state of the table was put in its place, or what was staged was deleted",
+        f"the table holds {held}, and it is not staged: the table was replaced by an older state, or "
+        "what was staged was deleted",
         by_hand="restore the newer state of the table, with its metadata folder. A directory that goes back "
         "does so for all of its "
         "query's tables: those that hold more are refused then, and go back in the same way",
@@ -139,8 +139,7 @@ def staged_unfit(location: str, staged_id: int, marker: Marker | None, reason: s
     return replace(
         table_older(location, staged_id, marker),
         found=f"checkpoint {staged_id} is staged for {location}, and Spark went on before it was committed; "
-        f"the table holds "
-        f"{held}, and what is staged cannot be committed any more: {reason}",
+        f"the table holds {held}, and what is staged can no longer be committed: {reason}",
         by_hand="undo what others changed in the table, where that is possible",
     )
 
@@ -153,7 +152,7 @@ def staged_by_another(location: str, identity: CheckpointIdentity, staged: Check
         f"source offsets (digest {staged.offsets_digest[:8]}) than this checkpoint directory has for it "
         f"(digest {identity.offsets_digest[:8]}): the directory was copied and both were started, or it was "
         "restored from an older copy",
-        "replace what was staged, which the other directory takes for done",
+        "replace what was staged, which the other directory counts as done",
         (_fork(),),
         "start the directory that staged it, which commits it first",
     )
@@ -164,10 +163,10 @@ def table_replaced(location: str, noted_uuid: str, now_uuid: str) -> Finding:
     return Finding(
         Kind.TABLE_REPLACED,
         f"this checkpoint directory was written into another table at {location} (table uuid {noted_uuid}, "
-        f"now {now_uuid}): it was dropped since and created anew, or replaced",
+        f"now {now_uuid}): the table was dropped and created again, or replaced",
         "leave out the rows of earlier checkpoints",
         (
-            WayOut(Way.ADOPT, "goes on into the new table: rows of earlier checkpoints are left out of it"),
+            WayOut(Way.ADOPT, "continues into the new table: rows of earlier checkpoints are left out of it"),
             WayOut(
                 Way.REWIND,
                 "puts the checkpoint directory back to before its first checkpoint: the stream fills the "
@@ -184,13 +183,13 @@ def table_gone(location: str, noted_uuid: str) -> Finding:
     return Finding(
         Kind.TABLE_GONE,
         f"this checkpoint directory was written into a table at {location} (table uuid {noted_uuid}) that "
-        "was dropped since: there is none now",
+        "was dropped: there is no table now",
         "create a table and leave the rows of earlier checkpoints out of it",
         (
             WayOut(
                 Way.REWIND,
                 "puts the checkpoint directory back to before its first checkpoint: started with create, "
-                "the stream makes the table anew and fills it from its beginning, as far as the source "
+                "the stream creates the table again and fills it from its beginning, as far as the source "
                 "still has it",
                 NO_CHECKPOINT,
             ),
@@ -325,13 +324,13 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-def marks_lost(location: str) -> Finding:
+def markers_lost(location: str) -> Finding:
     """The table holds no commit marker, neither property nor snapshot, of a directory that has written it."""
     return Finding(
-        Kind.MARKS_LOST,
+        Kind.MARKERS_LOST,
         f"this checkpoint directory has written {location}, but the table no longer knows it: the snapshots "
         "have expired or were rolled back, and the table property of the pipeline is gone",
-        "leave rows out or write them twice, because a replay cannot be told from new rows",
+        "leave rows out or write them twice, because replayed rows cannot be distinguished from new ones",
         (
             WayOut(
                 Way.ADOPT,
@@ -347,16 +346,16 @@ def marks_lost(location: str) -> Finding:
 def staged_gone(location: str, checkpoint_id: int) -> Finding:
     """Files of a staged checkpoint are gone, and the table holds no commit marker of its job."""
     return Finding(
-        Kind.MARKS_LOST,
+        Kind.MARKERS_LOST,
         f"checkpoint {checkpoint_id} is staged for {location}, but files of it are no longer there, and the "
-        "table does not know this checkpoint directory: either it was committed, compacted by somebody and "
-        "expired, and the table property of the pipeline is gone; or its files were deleted as orphans "
-        "before it was committed",
+        "table does not know this checkpoint directory: either it was committed, compacted and expired, and "
+        "the table property of the pipeline is gone; or its files were deleted as orphans before it was "
+        "committed",
         "commit files that do not exist",
         (
             WayOut(
                 Way.ADOPT,
-                "takes the checkpoint for committed, and sets the property again: right where its rows are "
+                "counts the checkpoint as committed, and sets the property again: correct if its rows are "
                 "in the table",
             ),
         ),
@@ -368,6 +367,6 @@ def staged_gone(location: str, checkpoint_id: int) -> Finding:
 def _fork() -> WayOut:
     return WayOut(
         Way.FORK,
-        "goes on as a pipeline of its own, with a job id of its own, beside the one that wrote the table: "
+        "continues as a pipeline of its own, with a job id of its own, beside the one that wrote the table: "
         "rows that both have read are in the table twice",
     )

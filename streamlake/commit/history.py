@@ -17,15 +17,15 @@ from streamlake.commit.marker import (
     MAX_COMMITTED_CHECKPOINT_ID,
     OFFSETS_DIGEST,
     Marker,
-    Told,
+    PipelineProperty,
+    parsed_property,
+    properties_of_job,
     property_name,
-    told_by_name,
-    told_of_job,
 )
 from streamlake.spec.metadata.snapshot import MAIN_BRANCH, Snapshot
 from streamlake.spec.metadata.table_metadata import TableMetadata
 
-ADOPT_ROWS = "keeps the table as it is and goes on after the checkpoint that the directory is at"
+ADOPT_ROWS = "keeps the table as it is and continues after the checkpoint that the directory is at"
 
 
 @dataclass(frozen=True)
@@ -33,73 +33,76 @@ class History:
     """What one branch of a table records about one job.
 
     - `named` is the pipeline's property, of whatever job.
-    - `told` is the job's newest property on the branch.
+    - `recorded` is the job's newest property on the branch.
     - `seen` is the job's newest commit marker in the ancestry.
-    - `rolled_back`: the ancestry certainly lacks the checkpoint that `told` records.
-    - `is_told_elsewhere`: some property records the job, if only on another branch.
+    - `rolled_back`: the ancestry certainly lacks the checkpoint that `recorded` records.
+    - `is_recorded_elsewhere`: some property records the job, if only on another branch.
     """
 
     location: str
     pipeline: str
     branch: str
     job_id: str
-    named: Told | None
-    told: Told | None
+    named: PipelineProperty | None
+    recorded: PipelineProperty | None
     seen: Marker | None
     rolled_back: bool
-    is_told_elsewhere: bool
+    is_recorded_elsewhere: bool
 
     @staticmethod
     def of(metadata: TableMetadata, branch: str, pipeline: str, job_id: str) -> History:
         """The history in this metadata. Raises DataInvalidError for a damaged property."""
-        named = told_by_name(metadata, property_name(pipeline, branch))
-        of_job = told_of_job(metadata, job_id)
-        here = [told for told in of_job if told.branch == branch]
-        told = max(here, key=lambda each: each.marker.checkpoint_id, default=None)
-        if named is not None and named.marker.job_id == job_id and told is not None:
-            told = named if named.marker.checkpoint_id == told.marker.checkpoint_id else told
+        named = parsed_property(metadata, property_name(pipeline, branch))
+        of_job = properties_of_job(metadata, job_id)
+        here = [recorded for recorded in of_job if recorded.branch == branch]
+        recorded = max(here, key=lambda each: each.marker.checkpoint_id, default=None)
+        if named is not None and named.marker.job_id == job_id and recorded is not None:
+            recorded = named if named.marker.checkpoint_id == recorded.marker.checkpoint_id else recorded
         # A branch that was published and removed is created anew from main, so its rows are looked for on
         # main.
-        gone = told is not None and metadata.head(branch) is None
+        gone = recorded is not None and metadata.head(branch) is None
         seen, oldest = _from_ancestry(metadata, MAIN_BRANCH if gone else branch, job_id)
-        lacking = told is not None and (seen is None or seen.checkpoint_id < told.marker.checkpoint_id)
+        lacking = recorded is not None and (
+            seen is None or seen.checkpoint_id < recorded.marker.checkpoint_id
+        )
         return History(
             metadata.location,
             pipeline,
             branch,
             job_id,
             named,
-            told,
+            recorded,
             seen,
-            lacking and (seen is not None or (told is not None and _is_missing(metadata, told, oldest))),
+            lacking
+            and (seen is not None or (recorded is not None and _is_missing(metadata, recorded, oldest))),
             bool(of_job),
         )
 
     @property
     def marker(self) -> Marker | None:
         """The last checkpoint of the job in the table. Only valid where `finding` gives None."""
-        if self.told is None or (
-            self.seen is not None and self.seen.checkpoint_id >= self.told.marker.checkpoint_id
+        if self.recorded is None or (
+            self.seen is not None and self.seen.checkpoint_id >= self.recorded.marker.checkpoint_id
         ):
             return self.seen
-        return self.told.marker
+        return self.recorded.marker
 
     def finding(self) -> Finding | None:
         """The contradiction in this history; None where there is none."""
         if self.named is not None and self.named.marker.job_id != self.job_id:
             return self._other_job(self.named.marker)
-        if self.told is None:
-            return self._property_lost(self.seen) if self.seen and not self.is_told_elsewhere else None
+        if self.recorded is None:
+            return self._property_lost(self.seen) if self.seen and not self.is_recorded_elsewhere else None
         if self.rolled_back:
-            return self._rolled_back(self.told)
-        if self.seen is None or _same(self.seen, self.told.marker):
+            return self._rolled_back(self.recorded)
+        if self.seen is None or _same(self.seen, self.recorded.marker):
             return None
-        return self._property_behind(self.told, self.seen)
+        return self._property_behind(self.recorded, self.seen)
 
-    def _other_job(self, told: Marker) -> Finding:
+    def _other_job(self, last: Marker) -> Finding:
         return Finding(
             Kind.OTHER_JOB,
-            f"pipeline '{self.pipeline}' last wrote {self.location} as job {told.job_id} ({_shown(told)}), "
+            f"pipeline '{self.pipeline}' last wrote {self.location} as job {last.job_id} ({_shown(last)}), "
             f"but this checkpoint directory belongs to job {self.job_id}: it is new, or another one",
             "read the source from where this directory begins, and so write rows twice or leave some out",
             (
@@ -111,8 +114,8 @@ class History:
                 ),
                 WayOut(
                     Way.FORK,
-                    "goes on as a pipeline of its own beside the old one, which may go on as well: rows "
-                    "that both read are in the table twice",
+                    "continues as a pipeline of its own beside the old one, which may continue as well: "
+                    "rows that both read are in the table twice",
                 ),
             ),
             "restore the old checkpoint directory, or start under another pipeline name to write the stream "
@@ -125,7 +128,7 @@ class History:
             f"branch '{self.branch}' of {self.location} holds {_shown(seen)} of job {self.job_id}, but the "
             f"table property '{property_name(self.pipeline, self.branch)}', which the same commit set, is "
             "gone",
-            "work until that snapshot expires, and then write rows twice, because nothing would tell what "
+            "work until that snapshot expires, and then write rows twice, because nothing would record what "
             "is in the table",
             (
                 WayOut(
@@ -137,7 +140,7 @@ class History:
             "set the property to what an earlier metadata file of the table has",
         )
 
-    def _rolled_back(self, told: Told) -> Finding:
+    def _rolled_back(self, recorded: PipelineProperty) -> Finding:
         at = "holds none" if self.seen is None else f"ends at checkpoint {self.seen.checkpoint_id}"
         ways = [
             WayOut(
@@ -151,19 +154,19 @@ class History:
             ways.insert(0, rewind(self.seen.checkpoint_id))
         return Finding(
             Kind.ROLLED_BACK,
-            f"{self.location} was rolled back: its property '{told.name}' says that checkpoint "
-            f"{told.marker.checkpoint_id} of job {self.job_id} is committed, but the history of branch "
+            f"{self.location} was rolled back: its property '{recorded.name}' says that checkpoint "
+            f"{recorded.marker.checkpoint_id} of job {self.job_id} is committed, but the history of branch "
             f"'{self.branch}' {at}",
             "leave out the rows in between",
             tuple(ways),
         )
 
-    def _property_behind(self, told: Told, seen: Marker) -> Finding:
+    def _property_behind(self, recorded: PipelineProperty, seen: Marker) -> Finding:
         return Finding(
             Kind.PROPERTY_BEHIND,
             f"branch '{self.branch}' of {self.location} holds {_shown(seen)} of job {self.job_id}, but the "
-            f"table property '{told.name}', which the same commit set, tells of {_shown(told.marker)}: the "
-            "property was set by hand, or the branch was moved to snapshots that had been given up",
+            f"table property '{recorded.name}', which the same commit set, says {_shown(recorded.marker)}: "
+            "the property was set by hand, or the branch was moved to abandoned snapshots",
             "leave rows out or write them twice, depending on which of the two is right",
             (
                 WayOut(
@@ -220,7 +223,7 @@ def _from_ancestry(
     return None, last
 
 
-def _is_missing(metadata: TableMetadata, told: Told, oldest: Snapshot | None) -> bool:
+def _is_missing(metadata: TableMetadata, recorded: PipelineProperty, oldest: Snapshot | None) -> bool:
     """Whether a checkpoint that the ancestry lacks is certainly missing, and has not just expired.
 
     It is missing when the ancestry is complete down to its beginning, or down to a snapshot older than the
@@ -228,11 +231,11 @@ def _is_missing(metadata: TableMetadata, told: Told, oldest: Snapshot | None) ->
     """
     if oldest is None or oldest.parent_snapshot_id is None:
         return True
-    if told.sequence_number is not None and oldest.sequence_number < told.sequence_number:
+    if recorded.sequence_number is not None and oldest.sequence_number < recorded.sequence_number:
         return True
     newer = (each for each in metadata.snapshots if each.sequence_number > oldest.sequence_number)
-    found = (marker_of(snapshot, told.marker.job_id) for snapshot in newer)
-    return any(each is not None and each.checkpoint_id == told.marker.checkpoint_id for each in found)
+    found = (marker_of(snapshot, recorded.marker.job_id) for snapshot in newer)
+    return any(each is not None and each.checkpoint_id == recorded.marker.checkpoint_id for each in found)
 
 
 def _same(one: Marker, other: Marker) -> bool:

@@ -32,7 +32,7 @@ class Kind(str, Enum):
     TABLE_OLDER = "table-older"
     TABLE_REPLACED = "table-replaced"
     TABLE_GONE = "table-gone"
-    MARKS_LOST = "marks-lost"
+    MARKERS_LOST = "marks-lost"
     OTHER_TABLE = "other-table"
     GAP = "gap"
     TORN_LOG = "torn-log"
@@ -118,7 +118,7 @@ def catalog_text(catalog: str | Mapping[str, str]) -> str:
 def explained(finding: Finding, command: RecoverCommand) -> str:
     """The message for a finding: what was found, what going on would do, and the commands of its ways out."""
     ways = command.offers(finding)
-    told = f"{finding.found}. Going on would {finding.consequence}."
+    told = f"{finding.found}. Continuing would {finding.consequence}."
     if not ways:
         return told
     numbered = "; ".join(f"({number}) {way}" for number, way in enumerate(ways, 1))

@@ -64,7 +64,7 @@ class Fence:
 
 
 @dataclass(frozen=True)
-class Told:
+class PipelineProperty:
     """A pipeline's table property: its `name`, its branch, and what it records.
 
     `sequence_number` is that of the snapshot which holds the checkpoint (None: not recorded), `index_state`
@@ -106,8 +106,8 @@ def marker_summary(identity: CheckpointIdentity) -> dict[str, str]:
 
 def key_summary(key_ids: Sequence[int], sequence_ids: Sequence[int]) -> dict[str, str]:
     """The summary entries of a snapshot whose rows were replaced by key: field ids; else empty."""
-    told = {KEY_IDS: key_ids, SEQUENCE_IDS: sequence_ids}
-    return {name: ",".join(map(str, field_ids)) for name, field_ids in told.items() if field_ids}
+    recorded = {KEY_IDS: key_ids, SEQUENCE_IDS: sequence_ids}
+    return {name: ",".join(map(str, field_ids)) for name, field_ids in recorded.items() if field_ids}
 
 
 def marker_property(
@@ -145,7 +145,7 @@ def marker_property(
     return {property_name(pipeline, branch): json.dumps(value)}
 
 
-def told_by_name(metadata: TableMetadata, name: str) -> Told | None:
+def parsed_property(metadata: TableMetadata, name: str) -> PipelineProperty | None:
     """The table property `name`, parsed; None where it is not set.
 
     Raises DataInvalidError where it is damaged.
@@ -157,7 +157,7 @@ def told_by_name(metadata: TableMetadata, name: str) -> Told | None:
         obj = json.loads(text)
         number = obj.get("sequence-number")
         index_number = obj.get("index-sequence-number", number)
-        return Told(
+        return PipelineProperty(
             name,
             str(obj.get("branch", MAIN_BRANCH)),
             Marker(obj["job-id"], int(obj["checkpoint-id"]), obj["offsets-digest"], None),
@@ -174,24 +174,24 @@ def told_by_name(metadata: TableMetadata, name: str) -> Told | None:
         ) from error
 
 
-def told_of_job(metadata: TableMetadata, job_id: str) -> list[Told]:
+def properties_of_job(metadata: TableMetadata, job_id: str) -> list[PipelineProperty]:
     """The properties that record a job, on whatever branch and whatever its pipeline is or was called."""
     found = (
-        told_by_name(metadata, name)
+        parsed_property(metadata, name)
         for name, text in metadata.properties.items()
         if name.startswith(PROPERTY_PREFIX) and job_id in text
     )
-    return [told for told in found if told is not None and told.marker.job_id == job_id]
+    return [recorded for recorded in found if recorded is not None and recorded.marker.job_id == job_id]
 
 
-def told_on_branch(metadata: TableMetadata, branch: str) -> list[Told]:
+def properties_on_branch(metadata: TableMetadata, branch: str) -> list[PipelineProperty]:
     """The properties of all pipelines that write a branch, without damaged ones."""
     found = []
     for name in metadata.properties:
         if name.startswith(PROPERTY_PREFIX):
             with contextlib.suppress(DataInvalidError):
-                told = told_by_name(metadata, name)
-                found += [told] if told is not None and told.branch == branch else []
+                recorded = parsed_property(metadata, name)
+                found += [recorded] if recorded is not None and recorded.branch == branch else []
     return found
 
 
@@ -201,12 +201,12 @@ def next_fence(metadata: TableMetadata) -> Fence:
     for name in metadata.properties:
         if name.startswith(PROPERTY_PREFIX):
             with contextlib.suppress(DataInvalidError):
-                told = told_by_name(metadata, name)
-                epochs.append(0 if told is None else told.fence.epoch)
+                recorded = parsed_property(metadata, name)
+                epochs.append(0 if recorded is None else recorded.fence.epoch)
     return Fence(max(epochs) + 1, ids.new_uuid())
 
 
 def committed_key(metadata: TableMetadata, branch: str, pipeline: str) -> tuple[int, ...]:
     """The field ids of the key by which a pipeline's last commit replaced rows; () where it replaced none."""
-    told = told_by_name(metadata, property_name(pipeline, branch))
-    return () if told is None else told.key_ids
+    recorded = parsed_property(metadata, property_name(pipeline, branch))
+    return () if recorded is None else recorded.key_ids

@@ -22,9 +22,9 @@ from streamlake.commit.marker import (
     marker_property,
     marker_summary,
     next_fence,
+    properties_of_job,
+    properties_on_branch,
     property_name,
-    told_of_job,
-    told_on_branch,
 )
 from streamlake.errors import ConflictValidationError
 from streamlake.spec.metadata.snapshot import Snapshot, SnapshotRef
@@ -77,10 +77,12 @@ def move_branch(
     Raises ConflictValidationError when the table has changed since the plan.
     """
     fence = next_fence(table.metadata)
-    return commit_metadata(table, lambda base: _moved(base, snapshot_id, marker, planned, fence, key_ids))
+    return commit_metadata(
+        table, lambda base: _with_branch_at(base, snapshot_id, marker, planned, fence, key_ids)
+    )
 
 
-def _moved(
+def _with_branch_at(
     base: TableMetadata,
     snapshot_id: int | None,
     marker: Marker,
@@ -106,9 +108,9 @@ def _moved(
     _require(base, planned)
     own = property_name(planned.pipeline, planned.branch)
     others = [
-        told.name
-        for told in told_of_job(base, planned.job_id)
-        if told.branch == planned.branch and told.name != own
+        recorded.name
+        for recorded in properties_of_job(base, planned.job_id)
+        if recorded.branch == planned.branch and recorded.name != own
     ]
     if snapshot_id is not None:
         ref = base.refs.get(planned.branch, SnapshotRef(snapshot_id, "branch"))
@@ -141,10 +143,10 @@ def _kept_index(
             return _Index(each.summary[INDEX_STATE], each.sequence_number)
     newest = base.snapshots_by_id[snapshot_id].sequence_number
     left = {each.sequence_number for each in base.snapshots}
-    told = [planned.named, planned.told, *told_on_branch(base, planned.branch)]
+    recorded = [planned.named, planned.recorded, *properties_on_branch(base, planned.branch)]
     found = [
         _Index(each.index_state, each.index_number)
-        for each in told
+        for each in recorded
         if each is not None and each.index_state is not None and each.key_ids == key
         if each.index_number is not None and each.index_number <= newest and each.index_number not in left
     ]
@@ -156,8 +158,8 @@ def _number_of(base: TableMetadata, marker: Marker, planned: History) -> int | N
     for snapshot in base.snapshots:
         if snapshot.snapshot_id == marker.snapshot_id:
             return snapshot.sequence_number
-    told = planned.told
-    return told.sequence_number if told is not None and told.marker == marker else None
+    recorded = planned.recorded
+    return recorded.sequence_number if recorded is not None and recorded.marker == marker else None
 
 
 def _forget_other_names(table: Table, planned: History) -> None:
@@ -165,7 +167,11 @@ def _forget_other_names(table: Table, planned: History) -> None:
     own = property_name(planned.pipeline, planned.branch)
 
     def change(base: TableMetadata) -> TableMetadata:
-        names = [told.name for told in told_of_job(base, planned.job_id) if told.branch == planned.branch]
+        names = [
+            recorded.name
+            for recorded in properties_of_job(base, planned.job_id)
+            if recorded.branch == planned.branch
+        ]
         return with_properties(base, {}, [name for name in names if name != own])
 
     commit_metadata(table, change)

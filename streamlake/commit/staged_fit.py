@@ -36,19 +36,19 @@ def staged_specs(metadata: TableMetadata, manifests: Iterable[ManifestFile]) -> 
     ]
 
 
-def misfit(metadata: TableMetadata, committable: Committable) -> str | None:
+def mismatch(metadata: TableMetadata, committable: Committable) -> str | None:
     """Why a staged checkpoint does not fit a table with this metadata; None where it fits.
 
     Files are not looked for.
     """
     return (
-        spec_misfit(metadata, committable)
-        or equality_misfit(metadata, committable)
-        or source_misfit(metadata, committable)
+        spec_mismatch(metadata, committable)
+        or equality_mismatch(metadata, committable)
+        or source_mismatch(metadata, committable)
     )
 
 
-def source_misfit(metadata: TableMetadata, committable: Committable) -> str | None:
+def source_mismatch(metadata: TableMetadata, committable: Committable) -> str | None:
     """Why a staged checkpoint's truncate may delete rows of another source; None where it cannot.
 
     Another pipeline may have brought a second source into the table since the truncate was read.
@@ -60,12 +60,12 @@ def source_misfit(metadata: TableMetadata, committable: Committable) -> str | No
     if len(names) < 2:
         return None
     return (
-        f"it truncates the table, which has changes of {' and '.join(names)} by now (table property "
+        f"it truncates the table, which has changes of {' and '.join(names)} now (table property "
         f"{PROPERTY}), and their logs cannot be compared"
     )
 
 
-def spec_misfit(metadata: TableMetadata, committable: Committable) -> str | None:
+def spec_mismatch(metadata: TableMetadata, committable: Committable) -> str | None:
     """Why the table cannot interpret the partition values of a staged checkpoint; None where it can."""
     staged = {spec.spec_id: spec for spec in map(spec_from_json, committable.extra.get(STAGED_SPECS, ()))}
     for spec_id in sorted({manifest.partition_spec_id for manifest in committable.manifests}):
@@ -80,7 +80,7 @@ def spec_misfit(metadata: TableMetadata, committable: Committable) -> str | None
     return None
 
 
-def equality_misfit(metadata: TableMetadata, committable: Committable) -> str | None:
+def equality_mismatch(metadata: TableMetadata, committable: Committable) -> str | None:
     """Why the equality deletes of a staged checkpoint may miss rows of the table; None where they cannot.
 
     An equality delete of a partitioned spec reaches rows of its own partition only (spec: Scan Planning). So

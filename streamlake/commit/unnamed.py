@@ -15,7 +15,7 @@ from typing import Any
 
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.commit.history import marker_of
-from streamlake.commit.marker import PROPERTY_PREFIX, Told, told_by_name
+from streamlake.commit.marker import PROPERTY_PREFIX, PipelineProperty, parsed_property
 from streamlake.commit.offset_summary import END_OFFSETS, committed_offsets, source_offsets
 from streamlake.errors import DataInvalidError, LineageError
 from streamlake.source.offsets import Partition, flatten
@@ -36,17 +36,17 @@ def require_unread(
     It compares the first checkpoint of this one. `files_read` are the directories of files that the query
     reads.
     """
-    for told in _unnamed(metadata, branch):
-        if told.marker.job_id == identity.job_id:
+    for recorded in _unnamed(metadata, branch):
+        if recorded.marker.job_id == identity.job_id:
             continue
-        own = [each for each in metadata.snapshots if marker_of(each, told.marker.job_id) is not None]
+        own = [each for each in metadata.snapshots if marker_of(each, recorded.marker.job_id) is not None]
         what = _read_twice(identity, files_read, own)
         if what is not None:
             raise LineageError(
-                f"{metadata.location} holds rows of a stream without a name (job {told.marker.job_id}, "
-                f"checkpoint {told.marker.checkpoint_id}) which has read {what} already. This stream has no "
-                f"name either, and its checkpoint directory is new (job {identity.job_id}): it would write "
-                "these rows again. Nothing was written. To go on with the stream, start it with its own "
+                f"{metadata.location} holds rows of a stream without a name (job {recorded.marker.job_id}, "
+                f"checkpoint {recorded.marker.checkpoint_id}) which has read {what} already. This stream "
+                f"has no name either, and its checkpoint directory is new (job {identity.job_id}): it would "
+                "write these rows again. Nothing was written. To continue that stream, start it with its own "
                 "checkpoint directory. To write the rows again on purpose, or because these are two streams, "
                 "give this one a name: pipeline='...' (`name:` in a pipeline file)"
             )
@@ -67,17 +67,17 @@ def is_unnamed(pipeline: str, job_id: str) -> bool:
     return pipeline.endswith(f":{job_id}")
 
 
-def _unnamed(metadata: TableMetadata, branch: str) -> Iterator[Told]:
+def _unnamed(metadata: TableMetadata, branch: str) -> Iterator[PipelineProperty]:
     for name in metadata.properties:
         if not name.startswith(PROPERTY_PREFIX):
             continue
-        told = None
+        recorded = None
         with contextlib.suppress(DataInvalidError):
-            told = told_by_name(metadata, name)
-        if told is None or told.branch != branch:
+            recorded = parsed_property(metadata, name)
+        if recorded is None or recorded.branch != branch:
             continue
-        if is_unnamed(name.removesuffix(f"@{branch}"), told.marker.job_id):
-            yield told
+        if is_unnamed(name.removesuffix(f"@{branch}"), recorded.marker.job_id):
+            yield recorded
 
 
 def _read_twice(

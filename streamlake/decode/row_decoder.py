@@ -22,9 +22,9 @@ from streamlake.decode.values.new_fields import Watch
 from streamlake.decode.values.record_limits import RecordLimits, without_limits
 from streamlake.errors import DecodeError
 from streamlake.formats.arrow.arrow_schema import schema_to_arrow
+from streamlake.formats.arrow.missing_fields import missing_fields_column
 from streamlake.formats.arrow.sifting import SpanError, sifted
-from streamlake.formats.arrow.unset_cells import unset_column
-from streamlake.records import PLACE, UNSET, record_place, record_places
+from streamlake.records import MISSING_FIELDS, PLACE, record_place, record_places
 from streamlake.spec.types.schema import Schema
 
 _SHOWN = 200
@@ -74,7 +74,7 @@ class RowDecoder:
             chosen = raw.take(pa.array(places))
         tombstones = raw.num_rows - len(places)
         if not keep_rejects:
-            rows = _with_unset(raw, places, [self._rows(chosen, _Failure(chosen))])
+            rows = _with_missing_fields(raw, places, [self._rows(chosen, _Failure(chosen))])
             return Decoded(raw, rows, places, tombstones=tombstones)
         rejects: list[Reject] = []
         parts = sifted(
@@ -83,7 +83,7 @@ class RowDecoder:
             lambda at, reason: rejects.append(Reject(int(places[at]), reason)),
         )
         kept = np.concatenate([places[low:high] for low, high, _ in parts] or [places[:0]])
-        rows = _with_unset(raw, kept, [part for _, _, part in parts] or [_no_rows(self.schema)])
+        rows = _with_missing_fields(raw, kept, [part for _, _, part in parts] or [_no_rows(self.schema)])
         rejects.sort(key=lambda reject: reject.record)
         return Decoded(raw, rows, kept, rejects=tuple(rejects), tombstones=tombstones)
 
@@ -104,28 +104,28 @@ class RowDecoder:
             first = min(large)
             raise failure(first, large[first])
         decoded = [values] if self._decoder is None else self._decoder.decode(values, failure)
-        unset: dict[str, Array] = {}
+        missing: dict[str, Array] = {}
         if self._partial_update and self._decoder is not None:
-            unset = self._decoder.absent(values, decoded)
+            missing = self._decoder.absent(values, decoded)
         columns = {part.name: array for part, array in zip(self._value_fields, decoded, strict=True)}
         for column, part in self._metadata.items():
             columns[column] = raw.column(part)
         if self._partial_update:
-            self._require(columns, unset, failure)
-            columns.update({name: _without(columns[name], mask) for name, mask in unset.items()})
+            self._require(columns, missing, failure)
+            columns.update({name: _without(columns[name], mask) for name, mask in missing.items()})
         rows = pa.RecordBatch.from_arrays(
             [_typed(columns[field.name], field.type) for field in self.schema], schema=self.schema
         )
-        return rows, unset
+        return rows, missing
 
     def _require(
-        self, columns: Mapping[str, pa.Array], unset: Mapping[str, Array], failure: _Failure
+        self, columns: Mapping[str, pa.Array], missing: Mapping[str, Array], failure: _Failure
     ) -> None:
         """Raises what `failure` makes of a record with a null in a required column."""
         for name in self._required:
             nulls = columns[name].is_null().to_numpy(zero_copy_only=False)
-            if name in unset:
-                nulls = nulls & ~unset[name]
+            if name in missing:
+                nulls = nulls & ~missing[name]
             if nulls.any():
                 raise failure(int(np.argmax(nulls)), f"'{name}' is required, but it is null")
 
@@ -158,8 +158,8 @@ def _no_rows(schema: pa.Schema) -> _Part:
     return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema), {}
 
 
-def _with_unset(raw: pa.RecordBatch, places: Array, parts: Sequence[_Part]) -> pa.RecordBatch:
-    """The parts as one, with UNSET and PLACE where a record has missing fields.
+def _with_missing_fields(raw: pa.RecordBatch, places: Array, parts: Sequence[_Part]) -> pa.RecordBatch:
+    """The parts as one, with MISSING_FIELDS and PLACE where a record has missing fields.
 
     `places` are the indexes of the records in `raw`.
     """
@@ -172,8 +172,10 @@ def _with_unset(raw: pa.RecordBatch, places: Array, parts: Sequence[_Part]) -> p
         name: np.concatenate([masks.get(name, np.zeros(part.num_rows, dtype=bool)) for part, masks in parts])
         for name in names
     }
-    unset = unset_column(masks, rows.num_rows)
-    return rows.append_column(UNSET, unset).append_column(PLACE, record_places(raw, places, unset.is_null()))
+    missing = missing_fields_column(masks, rows.num_rows)
+    return rows.append_column(MISSING_FIELDS, missing).append_column(
+        PLACE, record_places(raw, places, missing.is_null())
+    )
 
 
 def _without(array: pa.Array, mask: Array) -> pa.Array:

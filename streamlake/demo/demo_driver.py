@@ -44,14 +44,14 @@ class Events:
         self._out: TextIO = os.fdopen(os.dup(1), "w", encoding="utf-8")
         os.dup2(2, 1)
 
-    def tell(self, event: str, **details: Any) -> None:
+    def emit(self, event: str, **details: Any) -> None:
         """Send an event."""
         self._out.write(json.dumps({"event": event, **details}) + "\n")
         self._out.flush()
 
-    def tell_receipt(self, receipt: CommitReceipt) -> None:
+    def emit_receipt(self, receipt: CommitReceipt) -> None:
         """Send the end of a checkpoint."""
-        self.tell(CHECKPOINT, receipt=asdict(receipt))
+        self.emit(CHECKPOINT, receipt=asdict(receipt))
 
 
 def main() -> None:
@@ -62,12 +62,12 @@ def main() -> None:
     try:
         settings = DriverSettings(**json.loads(sys.argv[1]))
         spark = _session(settings)
-        events.tell(READY)
+        events.emit(READY)
         begin.wait()
         _stream(spark, settings, events)
-        events.tell(DONE)
+        events.emit(DONE)
     except Exception as error:  # noqa: BLE001  reported to the demo, which ends
-        events.tell(FAILED, message=str(error), usage=isinstance(error, InvalidOptionError))
+        events.emit(FAILED, message=str(error), usage=isinstance(error, InvalidOptionError))
         sys.exit(1)
 
 
@@ -91,18 +91,18 @@ def _follow_parent(begin: threading.Event) -> None:
 def _stream(spark: SparkSession, settings: DriverSettings, events: Events) -> None:
     """Run the query to the end of the changes; on the way stop it once at the worst moment, and go on."""
 
-    def tell_and_stop(receipt: CommitReceipt) -> None:
-        events.tell_receipt(receipt)
+    def emit_and_stop(receipt: CommitReceipt) -> None:
+        events.emit_receipt(receipt)
         if receipt.checkpoint_id == settings.stop_after:
             raise SimulatedCrashError(f"after checkpoint {receipt.checkpoint_id}")
 
     try:
-        _run_query(spark, settings, tell_and_stop)
+        _run_query(spark, settings, emit_and_stop)
     except StreamingQueryException as error:
         if SimulatedCrashError.__name__ not in str(error):
             raise
-        events.tell(STOPPED, checkpoint_id=settings.stop_after)
-        _run_query(spark, settings, events.tell_receipt)
+        events.emit(STOPPED, checkpoint_id=settings.stop_after)
+        _run_query(spark, settings, events.emit_receipt)
 
 
 def _run_query(

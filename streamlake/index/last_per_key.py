@@ -14,21 +14,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamlake.formats.arrow.arrow_transforms import byte_strings
-from streamlake.index.keys.guards import Guards
 from streamlake.index.keys.keys import Keys
+from streamlake.index.keys.sequence_values import SequenceValues
 
 Array = Any  # numpy array
 
 _FEW_BYTES = 64
 
 
-def last_per_key(keys: Keys, order: Sequence[Array | pa.Array | Guards] = ()) -> tuple[Array, Array]:
+def last_per_key(keys: Keys, order: Sequence[Array | pa.Array | SequenceValues] = ()) -> tuple[Array, Array]:
     """(winners, group) of n rows.
 
     `order` ranks the changes of a key, most significant first (sequence values, then source order): (n,)
-    integers, Arrow arrays of integers or binary without nulls, or `Guards`. The greatest wins; among equals
-    the row that comes last. `winners` is (m,) int64: the winning rows, ascending, one per key. `group` is
-    (n,) int64: for each row, the number of its key's winner among the winners.
+    integers, Arrow arrays of integers or binary without nulls, or `SequenceValues`. The greatest wins; among
+    equals the row that comes last. `winners` is (m,) int64: the winning rows, ascending, one per key. `group`
+    is (n,) int64: for each row, the number of its key's winner among the winners.
     """
     rows = len(keys)
     if not rows:
@@ -103,9 +103,9 @@ def _last_rows(sorted_rows: Array, starts: Array, sizes: Array, order: Sequence[
     return last
 
 
-def ranks(column: Array | pa.Array | Guards, rows: Array) -> list[Array]:
+def ranks(column: Array | pa.Array | SequenceValues, rows: Array) -> list[Array]:
     """Integers that order as the values of (m,) `rows` do: arrays of (m,), most significant first."""
-    values = column.values if isinstance(column, Guards) else column
+    values = column.values if isinstance(column, SequenceValues) else column
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
     if not isinstance(values, pa.Array):

@@ -73,7 +73,7 @@ class MessageKey:
             for part in self.parts
         ]
         if all(isinstance(piece, pa.Scalar) for piece in pieces):
-            raise ValueError("a message key without a column says nothing of rows")
+            raise ValueError("a message key without a column cannot identify rows")
         return joined(*pieces)
 
     def to_text(self) -> str:

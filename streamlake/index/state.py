@@ -109,7 +109,7 @@ class IndexState:
         """
         header = _HEADER.match(data)
         if header is None:
-            raise IndexDamagedError(f"{where}: this is no state of the key index; {ADVICE}")
+            raise IndexDamagedError(f"{where}: this is not a state of the key index; {ADVICE}")
         version, length, crc = int(header[1]), int(header[2]), int(header[3], 16)
         if version != FORMAT:
             raise IndexDamagedError(

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamlake.index.keys.guards import GuardCodec, Guards
 from streamlake.index.keys.key_codec import SEED, KeyCodec
 from streamlake.index.keys.key_columns import KeyColumn, Rows, Words, is_word, key_column
 from streamlake.index.keys.key_values import key_values
 from streamlake.index.keys.keys import Keys
+from streamlake.index.keys.sequence_values import SequenceCodec, SequenceValues
 from streamlake.spec.types.data_types import (
     DecimalType,
     DoubleType,
@@ -55,7 +55,7 @@ def widened_keys(keys: Keys, old: Sequence[NestedField], new: KeyCodec) -> Keys:
     )
 
 
-def can_widen_guards(old: Sequence[NestedField], new: GuardCodec | None) -> bool:
+def can_widen_sequence_values(old: Sequence[NestedField], new: SequenceCodec | None) -> bool:
     """Whether sequence values of the fields `old` can be converted to those of `new`."""
     fields = () if new is None else new.fields
     if tuple(part.type for part in old) == tuple(part.type for part in fields):
@@ -68,15 +68,15 @@ def can_widen_guards(old: Sequence[NestedField], new: GuardCodec | None) -> bool
     )
 
 
-def widened_guards(
-    guards: Guards | None, old: Sequence[NestedField], new: GuardCodec | None
-) -> Guards | None:
-    """The sequence values as the codec of the wider types encodes them; see `can_widen_guards`."""
-    if guards is None or new is None or not isinstance(old[0].type, FloatType):
-        return guards
+def widened_sequence_values(
+    sequence_values: SequenceValues | None, old: Sequence[NestedField], new: SequenceCodec | None
+) -> SequenceValues | None:
+    """The sequence values as the codec of the wider types encodes them; see `can_widen_sequence_values`."""
+    if sequence_values is None or new is None or not isinstance(old[0].type, FloatType):
+        return sequence_values
     if new.fields[0].type == old[0].type:
-        return guards
-    bits = guards.values.astype(np.int32)
+        return sequence_values
+    bits = sequence_values.values.astype(np.int32)
     floats = np.where(bits < 0, bits ^ np.iinfo(np.int32).max, bits).view(np.float32)
     return new.encode([pa.array(floats.astype(np.float64))])
 

@@ -190,7 +190,7 @@ class DeleteReader:
             if file.is_deletion_vector:
                 parts.append(read_deletion_vector(self._io, file))
             elif file.file_format == "puffin":
-                raise DataInvalidError(f"{file.file_path}: a Puffin file that is no deletion vector")
+                raise DataInvalidError(f"{file.file_path}: a Puffin file that is not a deletion vector")
             else:
                 found = self._position_deletes(file).get(task.data_file.file_path)
                 parts += [] if found is None else [found]

@@ -42,7 +42,7 @@ _POLL_MS = 50
 _CHECK_SECONDS = 5.0
 _RETRY_SECONDS = 0.1
 _HEARS_SECONDS = 2.0
-_GO_ON = "Set fail-on-data-loss=false to go on without these records"
+_GO_ON = "Set fail-on-data-loss=false to continue without these records"
 CHUNK_RECORDS = 16_384
 CHUNK_BYTES = 32 << 20
 
@@ -184,7 +184,7 @@ def _is_gone(source: KafkaSource, consumer: KafkaConsumer, piece: OffsetRange) -
         if not _is_another(piece, now):
             return False
         if clock.monotonic() > give_up_at:
-            _tell_loss(source, f"{_another(piece, now)}; none of {piece} can be read")
+            _report_loss(source, f"{_another(piece, now)}; none of {piece} can be read")
             return True
         clock.sleep(_RETRY_SECONDS)
 
@@ -208,7 +208,7 @@ def _checked(source: KafkaSource, consumer: KafkaConsumer, piece: OffsetRange, p
     if piece.partition not in now.partitions:
         return _after_loss(source, consumer, piece, position, "the partition no longer exists")
     if _is_another(piece, now):
-        _tell_loss(source, f"{_another(piece, now)}; nothing of {piece} from offset {position} on is left")
+        _report_loss(source, f"{_another(piece, now)}; nothing of {piece} from offset {position} on is left")
         return piece.until
     return position
 
@@ -246,7 +246,8 @@ def _is_another(piece: OffsetRange, now: TopicNow) -> bool:
 
 def _another(piece: OffsetRange, now: TopicNow) -> str:
     return (
-        f"topic {piece.topic} was deleted and made anew (its id was {piece.topic_id}, and is {now.topic_id})"
+        f"topic {piece.topic} was deleted and created again (its id was {piece.topic_id}, and is "
+        f"{now.topic_id})"
     )
 
 
@@ -260,7 +261,7 @@ def _after_loss(
         earliest = consumer.beginning_offsets([partition])[partition] if exists else piece.until
     except KafkaError as error:
         raise _failed(source, piece, position, error) from error
-    _tell_loss(
+    _report_loss(
         source,
         f"{piece}: offset {position} can no longer be read ({why}); the first available offset is "
         f"{earliest if exists else 'none'}. Retention has removed it, or the topic was deleted",
@@ -268,11 +269,11 @@ def _after_loss(
     return min(max(earliest, position), piece.until) if earliest > position else piece.until
 
 
-def _tell_loss(source: KafkaSource, text: str) -> None:
+def _report_loss(source: KafkaSource, text: str) -> None:
     """Raises DataLossError, or logs a warning where fail-on-data-loss is false."""
     if source.settings.fail_on_data_loss:
         raise DataLossError(f"{text}. {_GO_ON}")
-    _LOG.warning("%s; going on, because fail-on-data-loss is false", text)
+    _LOG.warning("%s; continuing, because fail-on-data-loss is false", text)
 
 
 def _failed(source: KafkaSource, piece: OffsetRange, position: int, error: KafkaError) -> SourceError:

@@ -63,7 +63,7 @@ class OAuthTokens(ShownFields, AbstractTokenProvider):  # type: ignore[misc]
             return
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InvalidOptionError(
-                "the Kafka option 'kafka.sasl.oauthbearer.token.endpoint.url' is no address like "
+                "the Kafka option 'kafka.sasl.oauthbearer.token.endpoint.url' is not an address like "
                 "https://login/oauth2/token or file:///run/secrets/token"
             )
         if not self.client_id or not self.client_secret:
@@ -100,9 +100,7 @@ class OAuthTokens(ShownFields, AbstractTokenProvider):  # type: ignore[misc]
                     now = clock.monotonic()
                     if now >= good_until:
                         raise
-                    _LOG.warning(
-                        "%s; the token that is at hand is good for %d s more", error, good_until - now
-                    )
+                    _LOG.warning("%s; the current token is valid for %d s more", error, good_until - now)
                     _kept[self] = token, now + _ASKED_AGAIN_SECONDS, good_until
                 else:
                     now = clock.monotonic()

@@ -23,8 +23,8 @@ _LOG = logging.getLogger(__name__)
 _PLAN_SECONDS = 1.0
 """How long the topics from planning a micro-batch's end are used for its ranges."""
 _WAYS_OUT = (
-    "To go on without the missing records set fail-on-data-loss=false for this run; to start anew use a new "
-    "checkpoint location and starting-offsets"
+    "To continue without the missing records set fail-on-data-loss=false for this run; to start over use a "
+    "new checkpoint location and starting-offsets"
 )
 
 
@@ -196,19 +196,19 @@ class OffsetPlanner:
             elif ends[part] < offset:
                 self._data_loss(
                     f"{part[0]}-{part[1]} ends at offset {ends[part]}, before the checkpoint's offset "
-                    f"{offset}: the topic was made anew, or its log was truncated"
+                    f"{offset}: the topic was deleted and created again, or its log was truncated"
                 )
 
     def _data_loss(self, what: str) -> None:
         if self._settings.fail_on_data_loss:
             raise DataLossError(f"{what}. {_WAYS_OUT}")
-        _LOG.warning("%s; going on, because fail-on-data-loss is false", what)
+        _LOG.warning("%s; continuing, because fail-on-data-loss is false", what)
 
 
 def _made_anew(topics: Iterable[str], since: str) -> str:
     return (
-        f"topic {', '.join(topics)} was deleted and made anew {since}: offsets of the old topic mean nothing "
-        "in the new one"
+        f"topic {', '.join(topics)} was deleted and created again {since}: offsets of the old topic mean "
+        "nothing in the new one"
     )
 
 

@@ -70,7 +70,7 @@ def refuse_topic_creation(client: Any) -> None:
         allowed = client._client.cluster.metadata_request().allow_auto_topic_creation
     except (AttributeError, KeyError, TypeError) as error:
         raise not_known(
-            f"it cannot be told not to create topics ({type(error).__name__}: {error})"
+            f"it cannot be kept from creating topics ({type(error).__name__}: {error})"
         ) from error
     if allowed is not False:
         raise not_known("it asks brokers to create the topics that it asks for")

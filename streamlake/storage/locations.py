@@ -47,7 +47,7 @@ def table_location(location: str) -> str:
     """
     if not location or not location.strip("/"):
         raise InvalidOptionError(
-            f"{location!r} is no table location; give the path or URI of the table's directory"
+            f"{location!r} is not a table location; give the path or URI of the table's directory"
         )
     if not _ABSOLUTE.match(location):
         location = os.path.abspath(os.path.expanduser(location))

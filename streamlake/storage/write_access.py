@@ -33,7 +33,7 @@ def _require_local(directory: Path) -> None:
         if existing.exists():
             break
     if not existing.is_dir():
-        raise StorageError(f"{directory} cannot be written, because {existing} is no directory")
+        raise StorageError(f"{directory} cannot be written, because {existing} is not a directory")
     if not os.access(existing, os.W_OK | os.X_OK):
         raise StorageError(
             f"{directory} cannot be written: this user may not create files in {existing}; change its owner "

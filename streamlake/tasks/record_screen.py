@@ -18,8 +18,8 @@ from streamlake.decode.rejected_records import RejectStamp, rejected_rows
 from streamlake.decode.values.decoded import Decoded, Decoder
 from streamlake.decode.values.envelope import Reject
 from streamlake.errors import NoRejectsTableError, SchemaMismatchError, TooManyRejectsError
-from streamlake.formats.arrow.unset_cells import unset_masks
-from streamlake.records import UNSET, RowKind, place_text, record_place
+from streamlake.formats.arrow.missing_fields import missing_field_masks
+from streamlake.records import MISSING_FIELDS, RowKind, place_text, record_place
 from streamlake.spec.types.schema import Schema
 from streamlake.write.rows.row_violations import ViolationCheck
 from streamlake.write.target.target import WriteTarget
@@ -106,7 +106,9 @@ class RowScreen:
             kinds, reasons = known_row_kinds(column, f"column '{self._rules.row_kind}'")
             codes = kinds.to_numpy(zero_copy_only=False)
             removes = (codes == RowKind.UPDATE_BEFORE) | (codes == RowKind.DELETE)
-        unset = unset_masks(rows.column(UNSET)) if UNSET in rows.schema.names else {}
+        unset = (
+            missing_field_masks(rows.column(MISSING_FIELDS)) if MISSING_FIELDS in rows.schema.names else {}
+        )
         for row, reason in self._misfits.find(rows, removes, unset).items():
             reasons.setdefault(row, reason)
         if not reasons:

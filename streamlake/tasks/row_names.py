@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamlake.errors import InvalidOptionError
-from streamlake.formats.arrow.unset_cells import unset_masks
+from streamlake.formats.arrow.missing_fields import missing_field_masks
 from streamlake.options import suggestion
-from streamlake.records import ROW_KIND, UNSET, RowKind
+from streamlake.records import MISSING_FIELDS, ROW_KIND, RowKind
 from streamlake.spec.types.data_types import (
     BooleanType,
     DateType,
@@ -154,9 +154,9 @@ class RowNames:
 
     def _unset(self, rows: pa.RecordBatch) -> dict[str, Array]:
         """For placeholders whose fields some records leave out: (n,) bool, the rows of these records."""
-        if UNSET not in rows.schema.names:
+        if MISSING_FIELDS not in rows.schema.names:
             return {}
-        masks = unset_masks(rows.column(UNSET))
+        masks = missing_field_masks(rows.column(MISSING_FIELDS))
         return {name: masks[path[0]] for name, path in self._route.fields.items() if path[0] in masks}
 
     def _number(self, parts: Sequence[str | None], names: dict[str, int]) -> int:

@@ -14,12 +14,22 @@ from functools import cached_property
 import pyarrow as pa
 
 from streamlake.decode.values.new_fields import Watch, lacking, new_schema_error
-from streamlake.records import MOVED, PLACE, ROW_KIND, ROW_ORDER, ROW_SEQUENCE, TRUNCATE_BELOW, UNSET
+from streamlake.records import (
+    KEY_CHANGE,
+    MISSING_FIELDS,
+    PLACE,
+    ROW_KIND,
+    ROW_ORDER,
+    ROW_SEQUENCE,
+    TRUNCATE_BELOW,
+)
 from streamlake.spec.types.data_types import IcebergType, PrimitiveType
 from streamlake.spec.types.schema import Schema
 from streamlake.write.rows.conversion import NotConvertibleError, converted
 
-_OF_CHANGES = frozenset({MOVED, PLACE, ROW_KIND, ROW_ORDER, ROW_SEQUENCE, TRUNCATE_BELOW, UNSET})
+_OF_CHANGES = frozenset(
+    {KEY_CHANGE, PLACE, ROW_KIND, ROW_ORDER, ROW_SEQUENCE, TRUNCATE_BELOW, MISSING_FIELDS}
+)
 
 
 @dataclass(frozen=True)

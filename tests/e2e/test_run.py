@@ -272,7 +272,7 @@ def test_check_against_a_broker(
         text = KAFKA.format(home=tmp_path, topic=topic)
         path.write_text(text.replace("trigger: 400", "trigger: 400, kafka.bootstrap.timeout.ms: 500"))
         found = check_pipeline(str(path), PipelineRun).found
-        return {each.about: each.told for each in found if each.verdict is Verdict.ERROR}
+        return {each.about: each.message for each in found if each.verdict is Verdict.ERROR}
 
     wrong = errors(topic, kafka_broker.bootstrap_servers)
     assert list(wrong) == ["records"]

@@ -4,7 +4,7 @@
 into the table. What others do in between comes before: a checkpoint is as if it were written when it is committed. Rows are told
 apart by the number that each change has.
 
-A change is late, and nothing, when its guard is below the greatest guard of the rows and the tombstone that its key has
+A change is late, and nothing, when its sequence value is below the greatest of the rows and the tombstone that its key has
 before the checkpoint, when that is written or when it is committed. Of the others, in both modes the last of a key decides, last by guard and then by source order.
     upsert     -U is nothing, +I and +U replace all rows of the key, -D deletes them.
     changelog  +I and +U add a row; where there is a -U or -D among the changes, all older rows of the key go. What this is was
@@ -13,7 +13,7 @@ before the checkpoint, when that is written or when it is committed. Of the othe
 A value that a change leaves out is that of the change of the key before it, else that of its row; after a removal, and
 where there is no row, there is none: then it is null, or the change is as a removal, as `refuses` says.
 
-A truncate takes all rows out of keys whose greatest guard, where there is one, is below it; changes below it are late.
+A truncate takes all rows out of keys whose greatest sequence value, where there is one, is below it; changes below it are late.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _REMOVES = (RowKind.UPDATE_BEFORE, RowKind.DELETE)
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the table. `guard` None: it has none to compare."""
+    """A row of the table. `sequence_value` None: it has none to compare."""
 
     number: int
     key: Key
-    guard: int | None
+    sequence_value: int | None
     values: Values
 
 
@@ -57,7 +57,7 @@ class Decision:
     key: Key
     deletes_old: bool
     row: Row | None
-    guard: int | None
+    sequence_value: int | None
 
 
 def key_of(values: Iterable[Any]) -> Key:
@@ -73,11 +73,11 @@ def _comparable(value: Any) -> Any:
 
 @dataclass
 class ChangeModel:
-    """`guarded`: guards decide inside a checkpoint; `remembers`: and across checkpoints. `refuses`: a change that leaves
-    out a value which is nowhere is refused. `indexed`: the index alone knows the guards of rows."""
+    """`sequenced`: sequence values decide inside a checkpoint; `remembers`: and across checkpoints. `refuses`: a change that leaves
+    out a value which is nowhere is refused. `indexed`: the index alone knows the sequence values of rows."""
 
     mode: str
-    guarded: bool
+    sequenced: bool
     remembers: bool
     refuses: bool = False
     indexed: bool = False
@@ -105,12 +105,18 @@ class ChangeModel:
     def compared(self, decisions: Iterable[Decision]) -> list[Decision]:
         """What is left of decisions, now that others have committed."""
         known = [(each, self._known_guard(each.key)) for each in decisions]
-        return [each for each, guard in known if None in (guard, each.guard) or each.guard >= guard]
+        return [
+            each
+            for each, sequence_value in known
+            if None in (sequence_value, each.sequence_value) or each.sequence_value >= sequence_value
+        ]
 
     def _is_late(self, change: Change, bound: int) -> bool:
-        guard = change.row.guard if self.guarded else None
+        sequence_value = change.row.sequence_value if self.sequenced else None
         known = self._known_guard(change.row.key)
-        return guard is not None and (guard < bound or (known is not None and guard < known))
+        return sequence_value is not None and (
+            sequence_value < bound or (known is not None and sequence_value < known)
+        )
 
     def decide(self, changes: Sequence[Change], truncates: Iterable[int] = ()) -> list[Decision]:
         """What a checkpoint with these changes, in source order, and with truncates at any place among them, will do."""
@@ -122,16 +128,16 @@ class ChangeModel:
                 continue
             if self._is_late(change, self._bound):
                 continue
-            guard = change.row.guard if self.guarded else None
-            groups.setdefault(change.row.key, []).append((guard or 0, at, change))
+            sequence_value = change.row.sequence_value if self.sequenced else None
+            groups.setdefault(change.row.key, []).append((sequence_value or 0, at, change))
         decisions = []
         for key, group in groups.items():
             ordered = [change for _, _, change in sorted(group, key=lambda each: each[:2])]
             last = ordered[-1]
-            guard = last.row.guard if self.guarded else None
+            sequence_value = last.row.sequence_value if self.sequenced else None
             removes = any(change.kind in _REMOVES for _, _, change in group)
             row = None if last.kind in _REMOVES else self._whole(key, ordered)
-            decisions.append(Decision(key, removes or self.mode == "upsert", row, guard))
+            decisions.append(Decision(key, removes or self.mode == "upsert", row, sequence_value))
         if bound > self.truncated:
             for key, rows in self.rows.items():
                 known = self._known_guard(key)
@@ -164,8 +170,8 @@ class ChangeModel:
                 self.tombstones.pop(each.key, None)
             if each.row is not None:
                 self.rows.setdefault(each.key, []).append(each.row)
-            elif each.guard is not None and self.remembers:
-                self.tombstones[each.key] = each.guard
+            elif each.sequence_value is not None and self.remembers:
+                self.tombstones[each.key] = each.sequence_value
 
     def append(self, rows: Iterable[Row]) -> None:
         """Others add rows."""
@@ -176,7 +182,9 @@ class ChangeModel:
         """Others delete rows. What is older than such a row does not bring its key back."""
         gone = set(numbers)
         for key, rows in list(self.rows.items()):
-            known = [row.guard for row in rows if row.number in gone and row.guard is not None]
+            known = [
+                row.sequence_value for row in rows if row.number in gone and row.sequence_value is not None
+            ]
             if known and self.remembers:
                 self.tombstones[key] = max([*known, self.tombstones.get(key, known[0])])
             kept = [row for row in rows if row.number not in gone]
@@ -188,17 +196,25 @@ class ChangeModel:
     def forget(self) -> None:
         """The index is gone, and the tombstones with it. Whether they are still remembered is left open, so such changes are
         taken out of the stream (`is_told`)."""
-        for key, guard in self.tombstones.items():
-            self._lower_bound(key, [guard])
-        guards = [row.guard for row in self.live() if row.guard is not None] if self.indexed else []
-        self.untold, self.truncated = max([self.untold, self.truncated, *guards]), -1
+        for key, sequence_value in self.tombstones.items():
+            self._lower_bound(key, [sequence_value])
+        sequence_values = (
+            [row.sequence_value for row in self.live() if row.sequence_value is not None]
+            if self.indexed
+            else []
+        )
+        self.untold, self.truncated = max([self.untold, self.truncated, *sequence_values]), -1
 
     def is_told(self, change: Change) -> bool:
         """Whether it is certain what becomes of a change."""
-        guard = change.row.guard
-        if guard is not None and guard < self.untold:
+        sequence_value = change.row.sequence_value
+        if sequence_value is not None and sequence_value < self.untold:
             return False
-        return guard is None or not self.remembers or guard >= self.floors.get(change.row.key, guard)
+        return (
+            sequence_value is None
+            or not self.remembers
+            or sequence_value >= self.floors.get(change.row.key, sequence_value)
+        )
 
     def save(self, snapshot_id: int) -> None:
         """Remember the rows as those of a snapshot."""
@@ -211,15 +227,17 @@ class ChangeModel:
         self.tombstones = dict(tombstones)
         self.rows = {key: list(each) for key, each in rows.items()}
 
-    def _lower_bound(self, key: Key, guards: Iterable[int | None]) -> None:
-        for guard in guards:
-            if guard is not None:
-                self.floors[key] = max(guard, self.floors.get(key, guard))
+    def _lower_bound(self, key: Key, sequence_values: Iterable[int | None]) -> None:
+        for sequence_value in sequence_values:
+            if sequence_value is not None:
+                self.floors[key] = max(sequence_value, self.floors.get(key, sequence_value))
 
     def _known_guard(self, key: Key) -> int | None:
         if not self.remembers:
             return None
         known: Mapping[Key, int] = self.tombstones
-        guards = [row.guard for row in self.rows.get(key, ()) if row.guard is not None]
-        guards += [known[key]] if key in known else []
-        return max(guards, default=None)
+        sequence_values = [
+            row.sequence_value for row in self.rows.get(key, ()) if row.sequence_value is not None
+        ]
+        sequence_values += [known[key]] if key in known else []
+        return max(sequence_values, default=None)

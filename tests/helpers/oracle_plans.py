@@ -1,7 +1,7 @@
 """Plans of the oracle: a table, a stream of changes into it, and what goes wrong meanwhile, all in small numbers.
 
 A plan's `repr` is the code that makes it, so a failing one is kept as an `@example`. What the numbers mean as keys,
-guards and rows is said by `PlannedRows`. Strategies make only plans that the product accepts.
+sequence values and rows is said by `PlannedRows`. Strategies make only plans that the product accepts.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ORC_MICROS = 9 * 10**15
 _DOUBLE_GUARDS = (-math.inf, -1.5, -0.0, 5e-324, 2.5, 1e300, math.inf, math.nan)
 GUARDS = 8
 PLACES = (ROW_SEQUENCE,)
-"""The guards of a plan whose table does not have them: the index alone knows them."""
+"""The sequence values of a plan whose table does not have them: the index alone knows them."""
 EXTRAS: dict[str, list[Any]] = {
     "tags list<string>": [None, [], ["a", None], ["b", "cc", "日本"]],
     "spot struct<x: int, y: double>": [{"x": 1, "y": None}, {"x": None, "y": -0.0}],
@@ -67,8 +67,8 @@ class Damage:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Changes as (key, kind, guard, place); `bulk` more, made from that number. `during`: what others do when it is
-    staged. `truncates`: as (guard, number of batches before it). `crash`: the driver dies then, and the next one recovers."""
+    """Changes as (key, kind, sequence value, place); `bulk` more, made from that number. `during`: what others do when it is
+    staged. `truncates`: as (sequence value, number of batches before it). `crash`: the driver dies then, and the next one recovers."""
 
     changes: tuple[tuple[int, int, int, int], ...] = ()
     bulk: int = 0
@@ -108,7 +108,7 @@ class Plan:
     steps: tuple[Step, ...] = ()
     mode: str = "upsert"
     delete_mode: str = "position"
-    guards: tuple[str, ...] = ()
+    sequence_values: tuple[str, ...] = ()
     format_version: int = 3
     file_format: str = "parquet"
     partition_by: tuple[str, ...] = ()
@@ -144,15 +144,21 @@ class Plan:
 
     @property
     def guard_columns(self) -> tuple[str, ...]:
-        return PLACES if self.guards == PLACES else tuple(f"s{at}" for at in range(len(self.guards)))
+        return (
+            PLACES
+            if self.sequence_values == PLACES
+            else tuple(f"s{at}" for at in range(len(self.sequence_values)))
+        )
 
     @property
     def ddl(self) -> str:
         required = "" if self.nullable_key else " not null"
         parts = [f"{name} {kind}{required}" for name, kind in zip(self.key_columns, self.key, strict=True)]
         parts += ["number long not null", "part string", "at timestamp"]
-        if self.guards != PLACES:
-            parts += [f"{name} {kind}" for name, kind in zip(self.guard_columns, self.guards, strict=True)]
+        if self.sequence_values != PLACES:
+            parts += [
+                f"{name} {kind}" for name, kind in zip(self.guard_columns, self.sequence_values, strict=True)
+            ]
         return ", ".join([*parts, *self.extras])
 
 
@@ -165,11 +171,11 @@ class PlannedRows:
         self._choices = [_choices(plan, kind) for kind in plan.key]
         self._count = 0
 
-    def change(self, key: int, kind: int, guard: int, place: int) -> Change:
-        """Removals know no more than key and guard when `place` is odd."""
+    def change(self, key: int, kind: int, sequence_value: int, place: int) -> Change:
+        """Removals know no more than key and sequence value when `place` is odd."""
         row_kind = RowKind(kind)
         bare = row_kind in (RowKind.UPDATE_BEFORE, RowKind.DELETE) and place % 2 == 1
-        row = self.row(key, guard if self._plan.guards else None, place, bare=bare)
+        row = self.row(key, sequence_value if self._plan.sequence_values else None, place, bare=bare)
         return Change(row_kind, row, self._unset(row))
 
     def _unset(self, row: Row) -> frozenset[str]:
@@ -180,14 +186,14 @@ class PlannedRows:
             name for at, name in enumerate(names) if plan.unset and (row.number + at * 5) % plan.unset == 0
         )
 
-    def row(self, key: int, guard: int | None, place: int, *, bare: bool = False) -> Row:
-        """A row; with `guards` in the plan and no `guard`, these columns are null."""
+    def row(self, key: int, sequence_value: int | None, place: int, *, bare: bool = False) -> Row:
+        """A row; with `sequence_values` in the plan and no `sequence_value`, these columns are null."""
         plan = self._plan
         number, self._count = self._count, self._count + 1
         keys = self._keys(key)
         values: Values = dict(zip(plan.key_columns, keys, strict=True))
-        if plan.guards:
-            values.update(zip(plan.guard_columns, self._guards(guard), strict=True))
+        if plan.sequence_values:
+            values.update(zip(plan.guard_columns, self._sequence_values(sequence_value), strict=True))
         if not bare:
             values["number"] = number
             values["part"] = (None, "a", "b/=", "", "ab")[place % 5]
@@ -195,11 +201,11 @@ class PlannedRows:
             for text in plan.extras:
                 choices = EXTRAS[text]
                 values[text.split()[0]] = choices[number % len(choices)]
-        return Row(number, key_of(keys), guard, values)
+        return Row(number, key_of(keys), sequence_value, values)
 
-    def mark(self, guard: int) -> int | str:
-        """A guard as the place of a truncate in the database's log."""
-        (mark,) = self._guards(guard)
+    def mark(self, sequence_value: int) -> int | str:
+        """A sequence value as the place of a truncate in the database's log."""
+        (mark,) = self._sequence_values(sequence_value)
         assert isinstance(mark, (int, str))
         return mark
 
@@ -219,11 +225,17 @@ class PlannedRows:
             key = (key // len(choices)) * 5 + key % 7
         return values
 
-    def _guards(self, guard: int | None) -> list[Any]:
-        if guard is None:
-            return [None] * len(self._plan.guards)
-        parts = [guard] if len(self._plan.guards) == 1 else [guard // 3, guard % 3]
-        return [_guard_value(kind, part) for kind, part in zip(self._plan.guards, parts, strict=True)]
+    def _sequence_values(self, sequence_value: int | None) -> list[Any]:
+        if sequence_value is None:
+            return [None] * len(self._plan.sequence_values)
+        parts = (
+            [sequence_value]
+            if len(self._plan.sequence_values) == 1
+            else [sequence_value // 3, sequence_value % 3]
+        )
+        return [
+            _guard_value(kind, part) for kind, part in zip(self._plan.sequence_values, parts, strict=True)
+        ]
 
 
 def _choices(plan: Plan, kind: str) -> list[Any]:
@@ -239,18 +251,18 @@ def _choices(plan: Plan, kind: str) -> list[Any]:
     return values
 
 
-def _guard_value(kind: str, guard: int) -> Any:
+def _guard_value(kind: str, sequence_value: int) -> Any:
     if kind == ROW_SEQUENCE:
-        return guard
+        return sequence_value
     if kind == "string":
-        return "\x00" * guard
+        return "\x00" * sequence_value
     if kind == "double":
-        return _DOUBLE_GUARDS[guard]
+        return _DOUBLE_GUARDS[sequence_value]
     if kind.startswith("decimal"):
-        return Decimal((0 if guard > 3 else 1, (abs(guard - 3),), -1))
+        return Decimal((0 if sequence_value > 3 else 1, (abs(sequence_value - 3),), -1))
     if kind == "date":
-        return datetime.date(1970, 1, 1) + datetime.timedelta(guard - 3)
-    return guard - 3
+        return datetime.date(1970, 1, 1) + datetime.timedelta(sequence_value - 3)
+    return sequence_value - 3
 
 
 def bulk(seed: int) -> list[tuple[int, int, int, int]]:
@@ -332,9 +344,9 @@ def plans(draw: st.DrawFn) -> Plan:
     evolves = any_spec if delete_mode != "equality" or not partition_by else st.just([])
     mode = draw(st.sampled_from(["upsert", "upsert", "changelog"]))
     places = [st.just(PLACES)] if delete_mode == "position" else []
-    guards = draw(st.one_of(st.just(()), st.tuples(_GUARD), st.tuples(_GUARD, _GUARD), *places))
+    sequence_values = draw(st.one_of(st.just(()), st.tuples(_GUARD), st.tuples(_GUARD, _GUARD), *places))
     finds_rows = mode == "upsert" and delete_mode != "equality"
-    truncates = finds_rows and guards in (("long",), ("string",), PLACES) and draw(st.booleans())
+    truncates = finds_rows and sequence_values in (("long",), ("string",), PLACES) and draw(st.booleans())
     steps: list[st.SearchStrategy[Any]] = [
         _checkpoints(truncates=truncates),
         _checkpoints(truncates=truncates),
@@ -352,7 +364,7 @@ def plans(draw: st.DrawFn) -> Plan:
         mode=mode,
         unset=draw(st.sampled_from([0, 1, 2, 3, 7])) if finds_rows and not truncates else 0,
         delete_mode=delete_mode,
-        guards=guards,
+        sequence_values=sequence_values,
         format_version=version,
         file_format=draw(st.sampled_from(["parquet", "parquet", "avro", "orc"])),
         partition_by=partition_by,

@@ -17,11 +17,11 @@ import pyarrow as pa
 from streamlake.catalog.open import create
 from streamlake.checkpoint.committable import Committable
 from streamlake.errors import OutdatedValuesError
-from streamlake.formats.arrow.unset_cells import unset_column
+from streamlake.formats.arrow.missing_fields import missing_fields_column
 from streamlake.index.keys import key_codec
 from streamlake.index.keys.keys import Keys
 from streamlake.pipeline.runs.upsert_options import UNSET_VALUES
-from streamlake.records import ROW_KIND, ROW_SEQUENCE, UNSET
+from streamlake.records import MISSING_FIELDS, ROW_KIND, ROW_SEQUENCE
 from streamlake.spec.metadata.data_file import FileContent
 from streamlake.spec.partitioning.partition_spec import UNPARTITIONED, parse_partition_by
 from streamlake.spec.partitioning.sort_order import UNSORTED, parse_sort_by
@@ -77,10 +77,10 @@ class OracleRun:
         self.rows = PlannedRows(plan, schema)
         self.model = ChangeModel(
             plan.mode,
-            bool(plan.guards),
+            bool(plan.sequence_values),
             plan.delete_mode != "equality",
             plan.policy == "reject",
-            plan.guards == PLACES,
+            plan.sequence_values == PLACES,
         )
         self.tasks = plan.tasks
         self.others = 0
@@ -145,11 +145,11 @@ class OracleRun:
         changes = [each for each in made if self.model.is_told(each)]
         if self.plan.unset and not self.plan.comes_at_once:
             # What an older change says counts only where the newer one has not been written before.
-            changes.sort(key=lambda change: change.row.guard or 0)
+            changes.sort(key=lambda change: change.row.sequence_value or 0)
         # Of a mark that may be lost, it is left open whether an older one counts.
         truncates = [each for each in step.truncates if each[0] > self.model.untold]
-        marks = [(self.rows.mark(guard), place) for guard, place in truncates]
-        bounds = [guard for guard, _ in truncates]
+        marks = [(self.rows.mark(sequence_value), place) for sequence_value, place in truncates]
+        bounds = [sequence_value for sequence_value, _ in truncates]
         kept = self.model.counting(changes, bounds)
         if self.plan.unset and step.during:
             # A checkpoint that is written again may find what was late to be late no more.
@@ -200,9 +200,9 @@ class OracleRun:
         names = sorted({name for each in changes for name in each.unset})
         if names:
             masks = {name: np.array([name in each.unset for each in changes]) for name in names}
-            table = table.append_column(UNSET, unset_column(masks, len(changes)))
-        if self.plan.guards == PLACES:
-            places = pa.array([change.row.guard for change in changes], pa.int64())
+            table = table.append_column(MISSING_FIELDS, missing_fields_column(masks, len(changes)))
+        if self.plan.sequence_values == PLACES:
+            places = pa.array([change.row.sequence_value for change in changes], pa.int64())
             table = table.append_column(ROW_SEQUENCE, places)
         return table.append_column(ROW_KIND, pa.array([int(change.kind) for change in changes], pa.int8()))
 
@@ -214,7 +214,7 @@ class OracleRun:
                 for _ in range(source.randrange(1, 9))
             ]
             if self.plan.unset or self.plan.truncates:
-                # Of several rows of a key, it is left open which one is replaced, and whose guard is the key's.
+                # Of several rows of a key, it is left open which one is replaced, and whose sequence value is the key's.
                 added = list({row.key: row for row in added if row.key not in self.model.rows}.values())
             foreign_writers.append_rows(self.location, self.rows.table(added))
             self.model.append(added)
@@ -249,9 +249,9 @@ class OracleRun:
         other.checkpoint(self._arrow(changes))
 
     def _guard(self, source: random.Random) -> int | None:
-        if self.plan.guards == PLACES:
+        if self.plan.sequence_values == PLACES:
             return None
-        return source.choice((None, *range(8))) if self.plan.guards else None
+        return source.choice((None, *range(8))) if self.plan.sequence_values else None
 
     def _save(self) -> None:
         head = load_table(self.location).current_snapshot

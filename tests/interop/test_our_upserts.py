@@ -111,7 +111,7 @@ def _cases() -> list[Case]:
             )
             found.append(Case(plan, (deletes, "keys")))
         changes = Plan(
-            ("date", "string"), _steps(), "changelog", format_version=version, guards=("timestamp",)
+            ("date", "string"), _steps(), "changelog", format_version=version, sequence_values=("timestamp",)
         )
         found.append(Case(changes, (deletes,)))
     for file_format in ("avro", "orc"):

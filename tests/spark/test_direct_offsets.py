@@ -138,7 +138,7 @@ def test_a_checkpoint_of_a_topic_that_was_made_anew_is_not_read_again(stream: Ka
     stream.recreate_topic()
     stream.produce(range(100, 130))
     query, sink = stream.start(CONTINUOUSLY)
-    with pytest.raises(DataLossError, match=f"topic {stream.topic} was deleted and made anew"):
+    with pytest.raises(DataLossError, match=f"topic {stream.topic} was deleted and created again"):
         query.awaitTermination(RUN_SECONDS)
     assert isinstance(sink.error, DataLossError)
     assert stream.ids() == list(range(10))

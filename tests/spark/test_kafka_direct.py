@@ -312,7 +312,7 @@ def test_a_topic_made_anew_is_data_loss(stream: KafkaStream):
     stream.recreate_topic()
     stream.produce(range(1000, 1100))
     with pytest.raises(
-        DataLossError, match=f"topic {stream.topic} was deleted and made anew.*fail-on-data-loss=false"
+        DataLossError, match=f"topic {stream.topic} was deleted and created again.*fail-on-data-loss=false"
     ):
         stream.run(**limit)
     assert stream.ids() == list(range(100))

@@ -60,8 +60,8 @@ def test_columns_that_are_missing_and_keys_that_change(stream: ChangeStream) -> 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (("T", 7, 3, "x"), "column 'op', row \\d+: 'T' is no row kind. Known are 0 or \\+I"),
-        ((None, 7, 3, "x"), "column 'op', row \\d+: null is no row kind"),
+        (("T", 7, 3, "x"), "column 'op', row \\d+: 'T' is not a row kind. Known are 0 or \\+I"),
+        ((None, 7, 3, "x"), "column 'op', row \\d+: null is not a row kind"),
         (("+U", 7, None, "x"), "column 'at', row \\d+: the value is null and `sequence_by` needs one"),
     ],
 )

@@ -38,7 +38,8 @@ def content(path: str, points: Points) -> Row:
         "pipeline": path,
         "is_right": points.is_right,
         "points": [
-            {"about": each.about, "verdict": each.verdict.value, "told": each.told} for each in points.found
+            {"about": each.about, "verdict": each.verdict.value, "told": each.message}
+            for each in points.found
         ],
     }
 
@@ -51,13 +52,13 @@ def view(points: Points) -> RenderableType:
     table.add_column(overflow="fold")
     for each in points.found:
         table.add_row(
-            Text(each.verdict.value, style=_STYLES[each.verdict]), Text(each.about), Text(each.told)
+            Text(each.verdict.value, style=_STYLES[each.verdict]), Text(each.about), Text(each.message)
         )
     errors, warnings = points.count(Verdict.ERROR), points.count(Verdict.WARNING)
-    told = [
+    counts = [
         f"{count} {word}{'' if count == 1 else 's'}"
         for count, word in ((errors, "error"), (warnings, "warning"))
         if count
     ]
     verdict = "the pipeline can be started" if points.is_right else "the pipeline cannot be started"
-    return Group(table, Text(), Text(f"{verdict}{': ' if told else ''}{', '.join(told)}", style="bold"))
+    return Group(table, Text(), Text(f"{verdict}{': ' if counts else ''}{', '.join(counts)}", style="bold"))

@@ -160,7 +160,7 @@ def _demo(location: Path, work: Path, rows: int, view: DemoView) -> DemoResult:
     story = _Story(location, work, rows, view)
     with ThreadPoolExecutor(1) as pool:
         making = pool.submit(_made, work / "landing", rows)
-        stream = story.tell(making.result)
+        stream = story.describe(making.result)
     result = story.result
     check(result, stream)
     result.total_seconds = clock.monotonic() - started
@@ -186,7 +186,7 @@ class _Story:
         self._committed: set[int] = set()
         self._counters: Counter[str] = Counter()
 
-    def tell(self, made: Any) -> OrderStream:
+    def describe(self, made: Any) -> OrderStream:
         """Run the query to its end. `made()` waits for the changes, which are made while Spark starts."""
         result, view = self.result, self._view
         began = clock.monotonic()
@@ -277,8 +277,8 @@ def _await_ready(events: Iterator[Event], driver: DriverProcess) -> None:
 
 
 def _receipt(event: Event) -> CommitReceipt:
-    told = event["receipt"]
-    return CommitReceipt(**{**told, "outcome": Outcome(told["outcome"])})
+    fields = event["receipt"]
+    return CommitReceipt(**{**fields, "outcome": Outcome(fields["outcome"])})
 
 
 def check(result: DemoResult, stream: OrderStream) -> None:

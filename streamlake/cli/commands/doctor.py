@@ -82,7 +82,7 @@ def content(found: Diagnosis) -> Row:
 def view(found: Diagnosis) -> RenderableType:
     """A diagnosis for a terminal: what was checked, then what is wrong, worst first."""
     counts = {severity: sum(each.severity is severity for each in found.findings) for severity in Severity}
-    told = ", ".join(
+    summary = ", ".join(
         f"{count} {severity.value}{'' if count == 1 else 's'}" for severity, count in counts.items() if count
     )
     parts: list[RenderableType] = [
@@ -102,7 +102,7 @@ def view(found: Diagnosis) -> RenderableType:
                 ),
                 (
                     "verdict",
-                    f"{'healthy' if found.is_healthy else 'not healthy'}{f': {told}' if told else ''}",
+                    f"{'healthy' if found.is_healthy else 'not healthy'}{f': {summary}' if summary else ''}",
                 ),
             ]
         )

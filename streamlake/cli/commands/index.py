@@ -112,7 +112,7 @@ def _check(table: Table, branch: str, status: IndexStatus, as_json: bool) -> int
     if check.is_good:
         return 0
     sys.stderr.write(
-        f"error: {check_words(content)}; `streamlake index rebuild {table.location}` makes it anew\n"
+        f"error: {check_words(content)}; `streamlake index rebuild {table.location}` rebuilds it\n"
     )
     return 1
 

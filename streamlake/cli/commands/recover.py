@@ -87,7 +87,7 @@ def run(
     if not chosen:
         return FOUND if recovery.findings else 0
     if not recovery.findings and chosen[0] is not Way.REWIND:
-        _say(f"There is nothing that {chosen[0].value} could put right; nothing was done.")
+        _say(f"There is nothing that {chosen[0].value} can repair; nothing was done.")
         return 0
     plan = _plan(recovery, chosen[0], rewind_to)
     return _carry_out(plan, chosen[0], yes=yes)
@@ -150,7 +150,7 @@ def _show(findings: Sequence[Finding], command: RecoverCommand) -> None:
     if not findings:
         _say("Table and checkpoint directory agree.")
     for finding in findings:
-        _say(f"\n{finding.found}.\nGoing on would {finding.consequence}.")
+        _say(f"\n{finding.found}.\nContinuing would {finding.consequence}.")
         for way in finding.ways:
             _say(f"  {command.text(way)}\n      {way.effect}")
         if finding.by_hand:
@@ -175,7 +175,9 @@ def _carry_out(plan: Plan, way: Way, *, yes: bool) -> int:
     for warning in plan.warnings:
         _say(f"  ! {warning}")
     if not yes and sys.stdin.isatty():
-        yes = typer.confirm("No driver of this pipeline runs, and this is to be done?")
+        yes = typer.confirm(
+            "Every driver of this pipeline is stopped, and these steps are to be carried out?"
+        )
     if not yes:
         _say("Nothing was done yet. Stop every driver of the pipeline, then run this again with --yes.")
         return 0

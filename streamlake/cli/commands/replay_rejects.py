@@ -41,7 +41,9 @@ def view(found: Sequence[Replayed]) -> RenderableType:
             ("left", f"{human_count(each.left)} in the rejects"),
         ]
         if each.recovered:
-            pairs.append(("recovered", f"{human_count(each.recovered)} records of a replay that had died"))
+            pairs.append(
+                ("recovered", f"{human_count(each.recovered)} records of a replay that was interrupted")
+            )
         pairs += [("note", note) for note in each.notes]
         parts.append(facts(pairs))
         if each.errors:

@@ -70,10 +70,10 @@ def receipt_line(receipt: CommitReceipt) -> str:
 
 def _changes(receipt: CommitReceipt) -> str:
     """What a checkpoint did to existing rows, and how many changes were too late, rejected, or skipped."""
-    told = {name: receipt.counters.get(name, 0) for name in ("updates", "deletes", "late")}
-    told["rejects"] = receipt.counters.get(REJECTED_COUNTER, 0)
-    told["of other tables"] = receipt.counters.get(OTHER_TABLES_COUNTER, 0)
-    shown = ", ".join(f"{human_count(count)} {name}" for name, count in told.items() if count)
+    counts = {name: receipt.counters.get(name, 0) for name in ("updates", "deletes", "late")}
+    counts["rejects"] = receipt.counters.get(REJECTED_COUNTER, 0)
+    counts["of other tables"] = receipt.counters.get(OTHER_TABLES_COUNTER, 0)
+    shown = ", ".join(f"{human_count(count)} {name}" for name, count in counts.items() if count)
     return f" ({shown})" if shown else ""
 
 

@@ -109,8 +109,8 @@ def content(found: PipelineStatus) -> Row:
     """A status, ready for JSON; the offsets of a table are beside its partitions."""
     tables = []
     for table in found.tables:
-        told = {name: value for name, value in vars(table).items() if name != "offsets"}
-        tables.append({**told, "committed_at": _moment(table.committed_ms)})
+        shown_fields = {name: value for name, value in vars(table).items() if name != "offsets"}
+        tables.append({**shown_fields, "committed_at": _moment(table.committed_ms)})
     return {
         "name": found.name,
         "lag": found.lag,
@@ -178,7 +178,7 @@ def _partitions(partitions: Sequence[PartitionLag]) -> list[RenderableType]:
     shown = sorted(partitions, key=lambda each: -1 if each.lag is None else each.lag, reverse=True)
     shown = shown[:_PARTITIONS_SHOWN]
     left = len(partitions) - len(shown)
-    told = f"The {len(shown)} that are furthest behind ({left:,} more; --json lists all)"
+    heading = f"The {len(shown)} that are furthest behind ({left:,} more; --json lists all)"
     rows = [
         (
             f"{each.topic}-{each.partition}",
@@ -189,7 +189,7 @@ def _partitions(partitions: Sequence[PartitionLag]) -> list[RenderableType]:
         for each in sorted(shown, key=lambda each: (each.topic, each.partition))
     ]
     columns = [("partition", "left"), ("committed", "right"), ("end", "right"), ("lag", "right")]
-    return [*([Text(told)] if left else []), grid("", columns, rows)]
+    return [*([Text(heading)] if left else []), grid("", columns, rows)]
 
 
 def _moment(timestamp_ms: int | None) -> datetime | None:

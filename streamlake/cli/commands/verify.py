@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.text import Text
 
 from streamlake.catalog.open import open_table
-from streamlake.cli.arguments import option_pairs, parse_catalog, told
+from streamlake.cli.arguments import option_pairs, option_value, parse_catalog
 from streamlake.cli.views.rendering import facts, grid, human_count, human_value, json_text, terminal
 from streamlake.errors import InvalidOptionError
 from streamlake.operate.verify.comparison import PROBLEMS, Example
@@ -88,7 +88,7 @@ def run(
         targets = [
             (each, partial(_itself, source))
             for each, source in _in_postgres(
-                loaded, pipeline or "", told(postgres, "--postgres"), postgres_table, arguments
+                loaded, pipeline or "", option_value(postgres, "--postgres"), postgres_table, arguments
             )
         ]
     elif loaded is not None and pipeline is not None:
@@ -174,8 +174,10 @@ def view(found: Verification) -> RenderableType:
         *((problem, f"{human_count(counts[problem])}  {_WORDS[problem]}") for problem in PROBLEMS),
     ]
     if found.differing_columns:
-        told = ", ".join(f"{name} ({human_count(count)})" for name, count in found.differing_columns.items())
-        pairs.append(("differ in", told))
+        differing = ", ".join(
+            f"{name} ({human_count(count)})" for name, count in found.differing_columns.items()
+        )
+        pairs.append(("differ in", differing))
     if found.source_duplicates:
         pairs.append(("source", f"has {human_count(found.source_duplicates)} keys more than once"))
     pairs += [("note", note) for note in found.notes]

@@ -163,7 +163,7 @@ class AvroDecoder:
         record = fastavro.schemaless_reader(source, self._parsed, None)
         if source.tell() != len(value):
             raise UnevenError
-        return self._plan.shaped_columns(pa.array([record], type=self._plan.stored))
+        return self._plan.converted_columns(pa.array([record], type=self._plan.stored))
 
 
 def _blocks(payloads: Payloads) -> Iterator[Payloads]:

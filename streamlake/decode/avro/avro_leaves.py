@@ -1,8 +1,8 @@
 """Readers of plain Avro values: positions in a block -> one Arrow array and the positions after it.
 
 A reader reads all values of one field at once. `avro_plan` makes it for one type of the writer and one column
-type. Invariant: `read` and `skip` move by the same bytes, and `read` gives what `shaped` makes of the values
-that a library decodes one by one.
+type. Invariant: `read` and `skip` move by the same bytes, and `read` gives what `converted` makes of the
+values that a library decodes one by one.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Reader:
     """Reads one field of many values.
 
     `width` is its size in bytes where that is fixed, `least` the smallest size. `stored` is the Arrow type of
-    a library's plain values (None: there is no such type). `shaped` converts an array of that type, without
-    nulls at its own level, to the column type.
+    a library's plain values (None: there is no such type). `converted` converts an array of that type,
+    without nulls at its own level, to the column type.
     """
 
     stored: pa.DataType | None
@@ -49,7 +49,7 @@ class Reader:
         """The positions after the values. Raises NotBulkError."""
         raise NotImplementedError
 
-    def shaped(self, array: pa.Array) -> pa.Array:
+    def converted(self, array: pa.Array) -> pa.Array:
         """An array of type `stored` converted to the column type. Raises NotBulkError."""
         raise NotImplementedError
 
@@ -88,7 +88,9 @@ def check_counts(reader: Reader, block: Block, at: Numbers, counts: Numbers) -> 
     # Not a product: a damaged count would make it overflow.
     room = (block.size - at) // reader.least if reader.least else _MAX_EMPTY_ITEMS
     if (counts > room).any():
-        raise DamagedError(f"it announces {int(counts.max())} items, which there is no room for")
+        raise DamagedError(
+            f"it announces {int(counts.max())} items, more than the rest of the record can hold"
+        )
 
 
 def _rounds(reader: Reader, block: Block, at: Numbers, counts: Numbers) -> Any:
@@ -127,7 +129,7 @@ class NullReader(Reader):
         """The same positions."""
         return at
 
-    def shaped(self, array: pa.Array) -> pa.Array:
+    def converted(self, array: pa.Array) -> pa.Array:
         """Nulls of the column type."""
         return pa.nulls(len(array), self._target)
 
@@ -139,7 +141,7 @@ class LeafReader(Reader):
         self.stored = stored
         self._convert = convert
 
-    def shaped(self, array: pa.Array) -> pa.Array:
+    def converted(self, array: pa.Array) -> pa.Array:
         """The array converted to the column type. Raises NotBulkError."""
         return array if self._convert is None else self._convert(array)
 
@@ -154,7 +156,7 @@ class BooleanReader(LeafReader):
         flags = block.bytes(at)
         if (flags > 1).any():
             raise DamagedError(f"a boolean is the byte {int(flags.max())}")
-        return self.shaped(pa.array(flags.astype(bool))), at + 1
+        return self.converted(pa.array(flags.astype(bool))), at + 1
 
     def skip(self, block: Block, at: Numbers) -> Numbers:
         """See Reader.skip."""
@@ -192,7 +194,7 @@ class IntegerReader(LeafReader):
             if not np.array_equal(narrow, values):
                 raise DamagedError("an int does not fit 32 bits")
             values = narrow
-        return self.shaped(pa.array(values))
+        return self.converted(pa.array(values))
 
 
 class FloatReader(LeafReader):
@@ -205,7 +207,7 @@ class FloatReader(LeafReader):
     def read(self, block: Block, at: Numbers) -> tuple[pa.Array, Numbers]:
         """See Reader.read."""
         assert self.width is not None
-        return self.shaped(pa.array(block.words(at, f"<f{self.width}"))), at + self.width
+        return self.converted(pa.array(block.words(at, f"<f{self.width}"))), at + self.width
 
     def skip(self, block: Block, at: Numbers) -> Numbers:
         """See Reader.skip."""
@@ -227,7 +229,7 @@ class BytesReader(LeafReader):
                 values = values.cast(pa.string())
             except pa.ArrowInvalid as error:
                 raise DamagedError("a text is not UTF-8") from error
-        return self.shaped(values), end
+        return self.converted(values), end
 
     def skip(self, block: Block, at: Numbers) -> Numbers:
         """See Reader.skip."""
@@ -246,7 +248,7 @@ class FixedReader(LeafReader):
         assert self.width is not None
         data = block.fixed(at, self.width)
         array = pa.Array.from_buffers(pa.binary(self.width), len(at), [None, pa.py_buffer(data)])
-        return self.shaped(array), at + self.width
+        return self.converted(array), at + self.width
 
     def skip(self, block: Block, at: Numbers) -> Numbers:
         """See Reader.skip."""
@@ -268,17 +270,17 @@ class EnumReader(LeafReader):
         values, after = block.varints(at)
         if ((values < 0) | (values >= len(self._symbols))).any():
             raise DamagedError(f"an enum has no symbol number {int(values.max())}")
-        return self.shaped(pc.take(self._symbols, pa.array(values))), after
+        return self.converted(pc.take(self._symbols, pa.array(values))), after
 
     def skip(self, block: Block, at: Numbers) -> Numbers:
         """See Reader.skip."""
         return block.varints(at)[1]
 
-    def shaped(self, array: pa.Array) -> pa.Array:
+    def converted(self, array: pa.Array) -> pa.Array:
         """The symbols as the column type.
 
         Raises DamagedError for a symbol that the reader's schema does not know.
         """
         if array.null_count:
             raise DamagedError("an enum's symbol is not in the reader's schema, which has no default for it")
-        return super().shaped(array)
+        return super().converted(array)

@@ -68,12 +68,12 @@ class RecordReader(Reader):
                 at = part.reader.skip(block, at)
         return self._output(found, rows), at
 
-    def shaped_columns(self, array: pa.Array) -> list[pa.Array]:
+    def converted_columns(self, array: pa.Array) -> list[pa.Array]:
         """One array per output, for the records that a library decoded. Raises NotBulkError."""
         found = {}
         for number, part in enumerate(self._parts):
             if part.wanted:
-                found[number] = part.reader.shaped(array.field(part.name))
+                found[number] = part.reader.converted(array.field(part.name))
         return self._output(found, len(array))
 
     def read(self, block: Block, at: Numbers) -> tuple[pa.Array, Numbers]:
@@ -89,9 +89,9 @@ class RecordReader(Reader):
             at = part.reader.skip(block, at)
         return at
 
-    def shaped(self, array: pa.Array) -> pa.Array:
-        """A struct array of the records that a library decoded. See Reader.shaped."""
-        return self._struct(self.shaped_columns(array), len(array))
+    def converted(self, array: pa.Array) -> pa.Array:
+        """A struct array of the records that a library decoded. See Reader.converted."""
+        return self._struct(self.converted_columns(array), len(array))
 
     def _output(self, found: dict[int, pa.Array], rows: int) -> list[pa.Array]:
         columns = []
@@ -137,10 +137,10 @@ class NamedReader(Reader):
         except DamagedError as error:
             raise self._named(error) from error
 
-    def shaped(self, array: pa.Array) -> pa.Array:
-        """See Reader.shaped."""
+    def converted(self, array: pa.Array) -> pa.Array:
+        """See Reader.converted."""
         try:
-            return self._inner.shaped(array)
+            return self._inner.converted(array)
         except DamagedError as error:
             raise self._named(error) from error
 
@@ -222,15 +222,15 @@ class UnionReader(Reader):
                 after[rows] = branch.skip(block, at[rows])
         return after
 
-    def shaped(self, array: pa.Array) -> pa.Array:
-        """See Reader.shaped; only for a union of null and one type."""
+    def converted(self, array: pa.Array) -> pa.Array:
+        """See Reader.converted; only for a union of null and one type."""
         assert self._only is not None
         if not array.null_count:
-            return self._only.shaped(array)
+            return self._only.converted(array)
         if self._required:
             raise DamagedError("it is required, but null")
         valid = array.is_valid().to_numpy(zero_copy_only=False)
-        return spread(self._only.shaped(array.drop_null()), valid)
+        return spread(self._only.converted(array.drop_null()), valid)
 
     def _choice(self, block: Block, at: Numbers) -> tuple[Numbers, Numbers]:
         chosen, at = block.varints(at)
@@ -337,14 +337,14 @@ class ListReader(Reader):
                 after[left] = self._item.skip_items(block, after[left], counts)
         return after
 
-    def shaped(self, array: pa.Array) -> pa.Array:
-        """See Reader.shaped; `array` is a list or a map array."""
+    def converted(self, array: pa.Array) -> pa.Array:
+        """See Reader.converted; `array` is a list or a map array."""
         whole = pa.concat_arrays([array]) if array.offset else array
         is_map = pa.types.is_map(array.type)
         values = whole.values
         if is_map:
             values = pa.StructArray.from_arrays([whole.keys, whole.items], names=["key", "value"])
-        return self._array(whole.buffers()[1], len(array), self._item.shaped(values))
+        return self._array(whole.buffers()[1], len(array), self._item.converted(values))
 
     def _array(self, offsets: pa.Buffer, rows: int, items: pa.Array) -> pa.Array:
         return pa.Array.from_buffers(self._target, rows, [None, offsets], children=[items])

@@ -121,7 +121,7 @@ def _items(item: _Read) -> _Read:
                 count = -count
                 _, at = _whole(data, at, _LONG_BITS)
             if count > len(data) - at:
-                raise ValueError(f"it announces {count} items, which there is no room for")
+                raise ValueError(f"it announces {count} items, more than the rest of the record can hold")
             for _ in range(count):
                 value, at = item(data, at)
                 found.append(value)

@@ -231,13 +231,14 @@ class _Plan:
         column = self._value(type_, target.type, None, path)
         try:
             plain = plain_default(type_, declared.default)
-            return column.shaped(pa.array([plain], column.stored))[0]
+            return column.converted(pa.array([plain], column.stored))[0]
         except (DamagedError, pa.ArrowInvalid, pa.ArrowTypeError, ValueError, TypeError, KeyError) as error:
             raise self._wrong(path, f"its default {declared.default!r} is no {type_}: {error}") from error
 
     def _mismatch(self, writer: AvroType, type_: IcebergType, path: str) -> SchemaMismatchError:
         return self._wrong(
-            path, f"the column is {type_}, and {writer} is written, which does not become that without loss"
+            path,
+            f"the column is {type_}, and {writer} is written, which cannot be converted to it without loss",
         )
 
     def _wrong(self, path: str, problem: str) -> SchemaMismatchError:

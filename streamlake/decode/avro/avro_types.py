@@ -138,7 +138,7 @@ def _type(avro: AvroType, path: str, where: str) -> IcebergType:
         return UUIDType() if is_uuid else FixedType(avro.size)
     if avro.kind == "null":
         raise FeatureUnsupportedError(
-            f"{where}: '{path}' is always null, which is no column's type; give a schema without it"
+            f"{where}: '{path}' is always null, which is not a column type; give a schema without it"
         )
     meant = _LOGICAL.get((avro.kind, avro.logical or ""), _PLAIN[avro.kind])
     # Iceberg's own files mark timestamps without a time zone with this property.

@@ -122,7 +122,7 @@ class CanalJson:
                 raise NotBulkError
             compared = np.flatnonzero((updates & has_old)[parents])
             old_rows = olds[0].take(pa.array(np.flatnonzero(updates & has_old), pa.int64())).flatten()
-            left, entered = self._reader.moved(old_rows, rows.take(pa.array(compared, pa.int64())))
+            left, entered = self._reader.key_changes(old_rows, rows.take(pa.array(compared, pa.int64())))
             at = parents[compared]
             others[at[left | (entered & has_nulls(self._reader, records.values)[at])]] = True
         of_rows = np.where(others, _OTHER, kinds)[parents]
@@ -153,7 +153,7 @@ class CanalJson:
         if type_ == _WATERMARK:
             return Outcome(ignored="watermark")
         if not isinstance(type_, str) or type_ not in _KINDS:
-            raise FieldError(f"'type' is {type_!r}, which is no change of Canal")
+            raise FieldError(f"'type' is {type_!r}, which is not a change of Canal")
         if not self._check.takes(name):
             return Outcome(ignored=OTHER_TABLE)
         rows, olds = found.get("data"), found.get("old")
@@ -180,7 +180,7 @@ def _sequence(found: Mapping[str, Any]) -> int | None:
         if value is not None:
             number = whole_number(value)
             if not -(1 << 63) <= number < 1 << 63:
-                raise FieldError(f"'es' is {number}, which is no time")
+                raise FieldError(f"'es' is {number}, which is not a time")
             return number
     return None
 

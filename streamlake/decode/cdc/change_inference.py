@@ -126,8 +126,8 @@ def shown_rows(
             schema, key = sample.schema or schema, sample.key or key
             if sample.row is not None:
                 check.came_one(sample.table)
-                unset = {name: None for name, part in sample.row.items() if unavailable.is_shown(part)}
-                rows.append({**sample.row, **unset})
+                missing = {name: None for name, part in sample.row.items() if unavailable.is_shown(part)}
+                rows.append({**sample.row, **missing})
     return rows, schema, key
 
 

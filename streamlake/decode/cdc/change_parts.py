@@ -39,12 +39,12 @@ def part_of(
     schema: pa.Schema,
     sequence: pa.Array,
     records: Array,
-    unset: dict[str, Array],
+    missing: dict[str, Array],
 ) -> Changes:
     """A part with n rows only: one array per column of `schema` but the last, which is for `kinds`."""
     arrays = [*columns, pa.array(np.asarray(kinds, dtype=np.int8))]
     rows = pa.RecordBatch.from_arrays(arrays, schema=schema)
-    return Changes(rows, sequence, np.asarray(records, dtype=np.int64), unset)
+    return Changes(rows, sequence, np.asarray(records, dtype=np.int64), missing)
 
 
 def part_of_outcomes(
@@ -59,14 +59,14 @@ def part_of_outcomes(
         for part in list(schema)[:-1]
     ]
     sequences = [change.sequence for _, change in changes]
-    names = {name for _, change in changes for name in change.unset}
+    names = {name for _, change in changes for name in change.missing}
     part = part_of(
         columns,
         np.array([change.kind for _, change in changes], dtype=np.int8),
         schema,
         pa.array(sequences, pa.int64()),
         np.array([at for at, _ in changes], dtype=np.int64),
-        {name: np.array([name in change.unset for _, change in changes]) for name in names},
+        {name: np.array([name in change.missing for _, change in changes]) for name in names},
     )
     return replace(
         part,
@@ -91,11 +91,11 @@ def joined(parts: Sequence[Changes], schema: pa.Schema) -> Changes:
         rows=rows.to_batches()[0] if rows.num_rows else with_rows[0].rows,
         sequence=pa.concat_arrays([part.sequence for part in with_rows]),
         records=np.concatenate([part.records for part in with_rows]),
-        unset={
+        missing={
             name: np.concatenate(
-                [part.unset.get(name, np.zeros(part.rows.num_rows, dtype=bool)) for part in with_rows]
+                [part.missing.get(name, np.zeros(part.rows.num_rows, dtype=bool)) for part in with_rows]
             )
-            for name in {name for part in with_rows for name in part.unset}
+            for name in {name for part in with_rows for name in part.missing}
         },
         truncates=tuple(
             sorted((one for part in parts for one in part.truncates), key=lambda one: one.record)
@@ -121,7 +121,7 @@ def taken(changes: Changes, order: Array) -> Changes:
         rows=changes.rows.take(places),
         sequence=changes.sequence.take(places),
         records=changes.records[order],
-        unset={name: mask[order] for name, mask in changes.unset.items() if mask[order].any()},
+        missing={name: mask[order] for name, mask in changes.missing.items() if mask[order].any()},
     )
 
 

@@ -26,21 +26,21 @@ from streamlake.decode.values.decoded import Decoded
 from streamlake.decode.values.envelope import Changes, KeyMove, Reject, Truncate
 from streamlake.decode.values.new_fields import Watch
 from streamlake.formats.arrow.arrow_schema import arrow_type, schema_to_arrow
-from streamlake.formats.arrow.unset_cells import unset_column
+from streamlake.formats.arrow.missing_fields import missing_fields_column
 from streamlake.records import (
-    MOVED,
+    KEY_CHANGE,
+    MISSING_FIELDS,
     PLACE,
     ROW_KIND,
     ROW_SEQUENCE,
     SEQUENCE,
-    UNSET,
     RowKind,
     record_places,
 )
 from streamlake.spec.types.schema import Schema
 
 
-class MovedKeys:
+class KeyChanges:
     """Reads the other keys of key changes, as the columns `key` of `schema`."""
 
     def __init__(
@@ -69,10 +69,12 @@ class MovedKeys:
                 converters = converters_by_options(self._schema, [image], self._options)
             else:
                 converters = converters_by_schema(self._schema, connect, self._options)
-            row, unset = RowReader(self._schema, converters, self._key, None).row(image, "key", brought=False)
+            row, missing = RowReader(self._schema, converters, self._key, None).row(
+                image, "key", brought=False
+            )
         except ValueError:
             return None
-        return None if unset else row
+        return None if missing else row
 
 
 class ChangeRows:
@@ -101,9 +103,9 @@ class ChangeRows:
         self.schema = pa.schema([pa.field(name, type_) for name, type_ in typed.items()])
         self._metadata = dict(metadata)
         fields = tuple(part for part in schema.fields if part.name not in metadata and part.name != ROW_KIND)
-        self._moved: MovedKeys | None = None
+        self._key_changes: KeyChanges | None = None
         if key and format.startswith("debezium"):
-            self._moved = MovedKeys(Schema(fields), key, *debezium_parts(format, options))
+            self._key_changes = KeyChanges(Schema(fields), key, *debezium_parts(format, options))
         self._decoder = open_decoder(
             format,
             Schema(fields),
@@ -132,11 +134,11 @@ class ChangeRows:
         arrays = [_typed(columns[field.name], field.type) for field in self.schema]
         rows = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         rows = rows.append_column(ROW_SEQUENCE, changes.sequence)
-        if changes.moves and self._moved is not None:
-            rows = rows.append_column(MOVED, self._moved.column(changes.moves, rows.num_rows))
+        if changes.moves and self._key_changes is not None:
+            rows = rows.append_column(KEY_CHANGE, self._key_changes.column(changes.moves, rows.num_rows))
         return Decoded(
             raw,
-            _with_unset(rows, raw, changes),
+            _with_missing_fields(rows, raw, changes),
             changes.records,
             truncates=truncates,
             moves=changes.moves,
@@ -153,16 +155,16 @@ def _places(sequence: pa.Array) -> pa.Array:
     return pc.if_else(pc.less(sequence, 0), pc.bit_wise_not(sequence), sequence)
 
 
-def _with_unset(rows: pa.RecordBatch, raw: pa.RecordBatch, changes: Changes) -> pa.RecordBatch:
-    """The rows, with UNSET and PLACE if upserted rows have unavailable values or missing fields."""
+def _with_missing_fields(rows: pa.RecordBatch, raw: pa.RecordBatch, changes: Changes) -> pa.RecordBatch:
+    """The rows, with MISSING_FIELDS and PLACE if upserted rows have unavailable values or missing fields."""
     brought = np.isin(changes.rows.column(ROW_KIND).to_numpy(), (RowKind.INSERT, RowKind.UPDATE_AFTER))
-    masks = {name: mask & brought for name, mask in changes.unset.items()}
+    masks = {name: mask & brought for name, mask in changes.missing.items()}
     masks = {name: mask for name, mask in masks.items() if mask.any()}
     if not masks:
         return rows
-    unset = unset_column(masks, rows.num_rows)
-    place = record_places(raw, changes.records, unset.is_null())
-    return rows.append_column(UNSET, unset).append_column(PLACE, place)
+    missing = missing_fields_column(masks, rows.num_rows)
+    place = record_places(raw, changes.records, missing.is_null())
+    return rows.append_column(MISSING_FIELDS, missing).append_column(PLACE, place)
 
 
 def _placed_truncates(
@@ -174,12 +176,12 @@ def _placed_truncates(
     compared with theirs.
     """
     placed = tuple(each for each in changes.truncates if is_only and each.sequence is not None)
-    why = "the record does not say when: its place in the database's log is missing"
+    why = "the record does not say when: its position in the database's log is missing"
     if not is_only:
         why = (
-            "rows of other tables or topics are in the same table, which nothing tells from its own: delete "
-            "its rows yourself, and drop the record (on_error='reject'), or give each source a table of its "
-            "own"
+            "rows of other tables or topics are in the same table, and nothing distinguishes them from its "
+            "own: delete its rows yourself, and drop the record (on_error='reject'), or give each source a "
+            "table of its own"
         )
     rejects = [
         Reject(each.record, f"{each.table} was truncated, and {why}")

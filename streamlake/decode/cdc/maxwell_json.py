@@ -112,7 +112,7 @@ class MaxwellJson:
             names.filter(pa.array(is_change)), (brings & ~others)[is_change]
         )
         if olds:
-            left, entered = reader.moved(olds[0], data)
+            left, entered = reader.key_changes(olds[0], data)
             entered &= has_nulls(reader, records.values)
             others |= (left | entered) & (kinds == RowKind.UPDATE_AFTER)
         parts = reader.parts(data, np.where(others, _OTHER, kinds), sequence, records.places)
@@ -131,13 +131,13 @@ class MaxwellJson:
         found = parse_object(value)
         type_ = found.get("type")
         if not isinstance(type_, str):
-            raise FieldError(f"'type' is {type_!r}, which is no change of Maxwell")
+            raise FieldError(f"'type' is {type_!r}, which is not a change of Maxwell")
         if type_ in _IGNORED:
             return Outcome(ignored=_IGNORED[type_])
         if _SCHEMA_CHANGE.fullmatch(type_) is not None:
             return Outcome(ignored="schema change")
         if type_ not in _KINDS:
-            raise FieldError(f"'type' is {type_!r}, which is no change of Maxwell")
+            raise FieldError(f"'type' is {type_!r}, which is not a change of Maxwell")
         name = joined_name(None, [found.get("database"), found.get("table")])
         if not self._check.takes(name):
             return Outcome(ignored=OTHER_TABLE)
@@ -193,8 +193,8 @@ def _sequence(found: Mapping[str, Any]) -> int | None:
     if position is not None:
         match = _POSITION.fullmatch(position) if isinstance(position, str) else None
         if match is None:
-            raise FieldError(f"'position' is {position!r}, which is no place in a binlog")
+            raise FieldError(f"'position' is {position!r}, which is not a position in a binlog")
         return binlog_sequence(match[1], int(match[2]))
     if ts is not None and (isinstance(ts, bool) or not isinstance(ts, int) or abs(ts) >= 1 << 63):
-        raise FieldError(f"'ts' is {ts!r}, which is no time")
+        raise FieldError(f"'ts' is {ts!r}, which is not a time")
     return ts

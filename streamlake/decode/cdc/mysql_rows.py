@@ -27,12 +27,12 @@ def row_changes(
     reader: RowReader, kind: RowKind, row: Any, old: Any, sequence: int | None, path: str
 ) -> list[Change]:
     """The changes of one row. Raises ValueError with the reason."""
-    found, unset = reader.row(row, path, brought=kind != RowKind.DELETE, nulls=reader.routes)
-    changes = [Change(kind, found, sequence, unset)]
+    found, missing = reader.row(row, path, brought=kind != RowKind.DELETE, nulls=reader.routes)
+    changes = [Change(kind, found, sequence, missing)]
     if kind == RowKind.UPDATE_AFTER and old is not None:
         if not isinstance(old, dict):
             raise FieldError("'old' is no object")
-        if reader.has_moved(old, found, unset, "old"):
+        if reader.changes_key(old, found, missing, "old"):
             gone, unknown = reader.row({**row, **old}, "old", brought=False, nulls=reader.placing)
             changes.insert(0, Change(RowKind.DELETE, gone, sequence, unknown))
     return changes

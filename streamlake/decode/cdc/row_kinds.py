@@ -72,7 +72,8 @@ def known_row_kinds(column: pa.Array, where: str) -> tuple[pa.Int8Array, dict[in
             codes[at] = row_kinds(encoded.dictionary.slice(at, 1), where)[0].as_py()
     found = codes[encoded.indices.fill_null(len(encoded.dictionary)).to_numpy(zero_copy_only=False)]
     unknown = {
-        int(row): f"{column[int(row)].as_py()!r} is no row kind" for row in np.flatnonzero(found == _UNKNOWN)
+        int(row): f"{column[int(row)].as_py()!r} is not a row kind"
+        for row in np.flatnonzero(found == _UNKNOWN)
     }
     return pa.array(np.where(found == _UNKNOWN, np.int8(RowKind.UPDATE_AFTER), found), pa.int8()), unknown
 
@@ -102,7 +103,7 @@ def _is_view(type_: pa.DataType) -> bool:
 
 
 def _refused(where: str, row: int, value: str) -> SchemaMismatchError:
-    return SchemaMismatchError(f"{where}, row {row}: {value} is no row kind. {_known()}")
+    return SchemaMismatchError(f"{where}, row {row}: {value} is not a row kind. {_known()}")
 
 
 def _known() -> str:

@@ -75,25 +75,29 @@ class RowReader:
         also when a required column is null.
         """
         arrays = []
-        unset: dict[str, Array] = {}
+        missing: dict[str, Array] = {}
         for part in self.fields:
             converter = self.converters.get(part.name)
             if converter is None:
                 arrays.append(pa.nulls(len(images), self._types[part.name]))
                 if self._partial_update and brought and len(images):
-                    unset[part.name] = np.ones(len(images), dtype=bool)
+                    missing[part.name] = np.ones(len(images), dtype=bool)
             else:
                 found, mask = self._known(images.field(part.name), converter)
                 if mask is not None:
-                    unset[part.name] = mask
+                    missing[part.name] = mask
                 arrays.append(converter.column(found))
             if converter is None and not brought and part.name in self.routes and len(images):
                 raise NotBulkError
             needed = part.required if brought else part.name in self.key
-            missing = arrays[-1].null_count
-            if needed and missing and missing != (unset[part.name].sum() if part.name in unset else 0):
+            null_count = arrays[-1].null_count
+            if (
+                needed
+                and null_count
+                and null_count != (missing[part.name].sum() if part.name in missing else 0)
+            ):
                 raise NotBulkError
-        return arrays, unset
+        return arrays, missing
 
     def parts(self, images: pa.StructArray, kinds: Array, sequence: pa.Array, places: Array) -> list[Changes]:
         """The rows that (n,) images delete, and those that they insert or update, as two parts.
@@ -108,8 +112,10 @@ class RowReader:
         ):
             at = np.flatnonzero(chosen)
             taken = pa.array(at, pa.int64())
-            columns, unset = self.columns(images.take(taken), brought=brought)
-            parts.append(part_of(columns, kinds[at], self._changes, sequence.take(taken), places[at], unset))
+            columns, missing = self.columns(images.take(taken), brought=brought)
+            parts.append(
+                part_of(columns, kinds[at], self._changes, sequence.take(taken), places[at], missing)
+            )
         return parts
 
     def unclear(self, images: pa.StructArray) -> Array:
@@ -121,7 +127,7 @@ class RowReader:
                 unclear |= column.is_null().to_numpy(zero_copy_only=False)
         return unclear
 
-    def moved(self, before: pa.StructArray, after: pa.StructArray) -> tuple[Array, Array]:
+    def key_changes(self, before: pa.StructArray, after: pa.StructArray) -> tuple[Array, Array]:
         """The rows that a change moved, by the columns of the key and `routes` that both images have.
 
         (n,) bool where a column had a value and now has another one or null, and (n,) bool where a column has
@@ -145,8 +151,8 @@ class RowReader:
             entered |= known & ~was & is_
         return left, entered
 
-    def has_moved(
-        self, before: Mapping[str, Any], row: Mapping[str, Any], unset: Collection[str], path: str
+    def changes_key(
+        self, before: Mapping[str, Any], row: Mapping[str, Any], missing: Collection[str], path: str
     ) -> bool:
         """Whether a JSON image and the row after it differ in key or `routes`; a null counts as a value.
 
@@ -158,8 +164,8 @@ class RowReader:
             if (
                 converter is None
                 or name not in before
-                or name in unset
-                or self._marks(before[name], converter)
+                or name in missing
+                or self._is_placeholder(before[name], converter)
             ):
                 continue
             found.append(converter.value(before[name], f"{path}.{name}") != row[name])
@@ -182,7 +188,7 @@ class RowReader:
     def is_whole(self, image: Any) -> bool:
         """Whether an image has a value outside of the key and `routes`; an image of the key only has none."""
         return isinstance(image, dict) and any(
-            _tells(image.get(name)) and not self._marks(image.get(name), converter)
+            _has_value(image.get(name)) and not self._is_placeholder(image.get(name), converter)
             for name, converter in self.converters.items()
             if name not in self.placing
         )
@@ -196,9 +202,9 @@ class RowReader:
         null. Raises ValueError with the reason.
         """
         if not isinstance(image, dict):
-            raise FieldError(f"'{path}' is needed, but it is missing or no object")
+            raise FieldError(f"'{path}' is needed, but it is missing or not an object")
         row: dict[str, Any] = {}
-        unset = set()
+        missing = set()
         for name in getattr(image, "twice", ()):
             if name in self.converters:
                 raise FieldError(f"'{path}.{name}' is there twice")
@@ -209,17 +215,17 @@ class RowReader:
             found = image.get(part.name) if converter is not None else None
             if self._partial_update and brought and part.name not in (*image, *self.key):
                 row[part.name] = None
-                unset.add(part.name)
+                missing.add(part.name)
                 continue
             if converter is None:
                 row[part.name] = None
-            elif self._marks(found, converter):
+            elif self._is_placeholder(found, converter):
                 if not brought and part.name in self.routes:
                     raise FieldError(
-                        f"'{path}.{part.name}' is required to tell the row's table, but it was left out"
+                        f"'{path}.{part.name}' is required to find the row's table, but it was left out"
                     )
                 row[part.name] = None
-                unset.add(part.name)
+                missing.add(part.name)
                 continue
             else:
                 row[part.name] = converter.value(found, f"{path}.{part.name}")
@@ -229,13 +235,13 @@ class RowReader:
                     raise FieldError(f"'{path}.{part.name}' is required, but it is missing or null")
                 if not brought and part.name in self.routes and not is_null:
                     raise FieldError(
-                        f"'{path}.{part.name}' is required to tell the row's table, but it is missing, or "
+                        f"'{path}.{part.name}' is required to find the row's table, but it is missing, or "
                         "null in a row that has nothing but its key"
                     )
-        return row, frozenset(unset)
+        return row, frozenset(missing)
 
-    def _marks(self, found: Any, converter: Converter) -> bool:
-        return self._unavailable is not None and self._unavailable.marks(found, converter.physical)
+    def _is_placeholder(self, found: Any, converter: Converter) -> bool:
+        return self._unavailable is not None and self._unavailable.is_placeholder(found, converter.physical)
 
     def _require_known(self, image: Mapping[str, Any], watch: Watch) -> None:
         if unknown_part(dict(image), self.fields, watch):
@@ -248,7 +254,7 @@ class RowReader:
         return pc.if_else(pa.array(mask), pa.scalar(None, array.type), array), mask
 
 
-def _tells(found: Any) -> bool:
+def _has_value(found: Any) -> bool:
     """Whether a value is more than a stand-in for an absent one."""
     if isinstance(found, str):
         return _TELLS_NOTHING.fullmatch(found) is None

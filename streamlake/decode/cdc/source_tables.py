@@ -138,7 +138,7 @@ class TableCheck:
         if self.tables.kept and self.tables.is_one and not is_said:
             raise FieldError(
                 f"it is a truncate of the table '{name}', and no row of this topic has said yet which table "
-                f"the topic is of: where it is this one, name it in the table property {PROPERTY}; else drop "
+                f"the topic is of: if it is this one, name it in the table property {PROPERTY}; else drop "
                 "the record (on_error='reject')"
             )
         return True
@@ -292,8 +292,8 @@ def kept_sources(properties: Mapping[str, str], table: str) -> dict[str, str]:
         raise DataInvalidError(
             f"{table}: the table property {PROPERTY} is damaged ({error}): it names the source table of "
             f"each topic, as in "
-            '{"shop.public.orders": "shop/shop.public.orders"}; mend it, or remove it, and the next records '
-            "say it anew"
+            '{"shop.public.orders": "shop/shop.public.orders"}; correct it, or remove it: the next '
+            "records set it again"
         ) from error
 
 

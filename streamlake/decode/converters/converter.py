@@ -233,7 +233,7 @@ class Epoch(Leaf):
     def _value(self, found: Any) -> int:
         number = whole_number(found)
         if not _MINUS_INFINITY < number < _INFINITY:
-            raise ValueError("it stands for infinity, which no timestamp holds")
+            raise ValueError("it stands for infinity, which a timestamp cannot hold")
         scaled, rest = divmod(number * self.unit_nanos, RESOLUTION_NANOS[type(self.type)])
         if rest:
             raise ValueError("it is finer than the column's unit, which would lose digits")

@@ -201,7 +201,7 @@ class Binary(Leaf):
         length = self.type.length if isinstance(self.type, FixedType) else None
         if isinstance(self.type, UUIDType):
             if subtype not in _UUIDS:
-                raise ValueError(f"binary data of the subtype {subtype!r} is no UUID, which has '04'")
+                raise ValueError(f"binary data of the subtype {subtype!r} is not a UUID, which has '04'")
             length = _UUID_BYTES
         return text_values.base64_bytes(data, length)
 

@@ -20,9 +20,9 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from streamlake.decode.json.json_options import JsonOptions
-from streamlake.decode.json.json_shape import Path
 from streamlake.decode.json.json_values import RESOLUTION_NANOS
-from streamlake.decode.json.shaped_columns import ShapedColumns
+from streamlake.decode.json.record_template import Path
+from streamlake.decode.json.template_columns import TemplateColumns
 from streamlake.decode.values import text_columns
 from streamlake.decode.values.new_fields import NewFieldsError, has_new_fields
 from streamlake.decode.values.record_limits import current_limits
@@ -87,7 +87,9 @@ class JsonColumns:
         self._fields = tuple(fields)
         self._options = options
         self._watched, self._known = watched, known
-        self._shaped = ShapedColumns(fields, options, strict_names=strict_names, watched=watched, known=known)
+        self._by_template = TemplateColumns(
+            fields, options, strict_names=strict_names, watched=watched, known=known
+        )
         self._has_decimals = any(has_decimal(part.type) for part in fields)
         self._parse = pj.ParseOptions(
             explicit_schema=pa.schema([self._read_field(part) for part in fields]),
@@ -100,11 +102,11 @@ class JsonColumns:
         if not len(values):
             return [pa.nulls(0, arrow_type(part.type)) for part in self._fields]
         try:
-            rows, shaped = self._shaped.read(values)
+            rows, by_template = self._by_template.read(values)
         except NotBulkError:
             return self._parsed(values)
         if rows is None:
-            return shaped
+            return by_template
         others: _Array = np.ones(len(values), dtype=bool)
         others[rows] = False
         try:
@@ -117,7 +119,7 @@ class JsonColumns:
                 str(error.__cause__ or ""),
             )
             raise NotBulkError from ValueError(named)
-        return [_interleaved(parts, others) for parts in zip(shaped, rest, strict=True)]
+        return [_interleaved(parts, others) for parts in zip(by_template, rest, strict=True)]
 
     def _parsed(self, values: pa.Array) -> list[pa.Array]:
         """As `read`, with Arrow's JSON reader only."""

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamlake.decode.json.json_shape import Block, shape_of
 from streamlake.decode.json.json_values import parse_object
+from streamlake.decode.json.record_template import Block, template_of
 from streamlake.decode.values.quotes_and_escapes import BACKSLASH
 from streamlake.decode.values.text_columns import letter_table
 
@@ -61,13 +61,13 @@ def present_fields(values: pa.Array, names: Sequence[str]) -> list[Array]:
     data, offsets = block.data, block.offsets
     if not len(data):
         return found
-    shape = shape_of(values[0].as_py())
-    if shape is not None and len(shape.match(block, np.arange(len(values))).rows) == len(values):
+    template = template_of(values[0].as_py())
+    if template is not None and len(template.match(block, np.arange(len(values))).rows) == len(values):
         # All records have the names of the first one, because there are no quotation marks for others.
         for name, has in zip(names, found, strict=True):
-            has[:] = (name,) in shape.values or (name,) in shape.objects
+            has[:] = (name,) in template.values or (name,) in template.objects
         return found
-    begins, ends, odd = _names(data, block.marks)
+    begins, ends, odd = _names(data, block.quote_positions)
     owners: Array = np.repeat(np.arange(len(values)), np.diff(np.searchsorted(begins, offsets)))
     lengths = ends - begins
     for name, has in zip(names, found, strict=True):

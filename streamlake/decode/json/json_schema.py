@@ -103,8 +103,8 @@ class _Converter:
         names = [kinds] if isinstance(kinds, str) else list(kinds or ())
         others = [name for name in names if name != "null"]
         if len(others) != 1:
-            told = f"is {' or '.join(others)}" if others else "has no type of its own"
-            raise self._unsupported(path, told)
+            problem = f"is {' or '.join(others)}" if others else "has no type of its own"
+            raise self._unsupported(path, problem)
         return self._single(others[0], schema, path, document, open_), len(others) < len(names)
 
     def _choice(
@@ -174,7 +174,7 @@ class _Converter:
 
     def _unsupported(self, path: str, problem: str) -> FeatureUnsupportedError:
         return FeatureUnsupportedError(
-            f"{self._where}: '{path}' {problem}, which is no column's type; give the pipeline a schema"
+            f"{self._where}: '{path}' {problem}, which is not a column type; give the pipeline a schema"
         )
 
 

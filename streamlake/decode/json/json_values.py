@@ -116,7 +116,7 @@ def parse_object(value: bytes) -> dict[str, Any]:
     except ValueError as error:
         raise ValueError(f"it is not valid JSON: {error}") from error
     except DecimalException as error:
-        raise ValueError("it has a number whose exponent is beyond all bounds") from error
+        raise ValueError("it has a number whose exponent is too large") from error
     if not isinstance(found, dict):
         raise ValueError(f"it is not a JSON object but {_kind(found)}")
     return found

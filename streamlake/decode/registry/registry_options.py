@@ -111,7 +111,9 @@ def _split(url: str) -> SplitResult:
     except ValueError:
         parts = urlsplit("")
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise InvalidOptionError(f"{PREFIX}url holds something that is no address like http://registry:8081")
+        raise InvalidOptionError(
+            f"{PREFIX}url holds something that is not an address like http://registry:8081"
+        )
     return parts
 
 

@@ -124,7 +124,7 @@ class SchemaRegistry:
             raise UnknownSchemaError(
                 f"{what} was not asked for: {_MOST_IN_VAIN} ids of the last {_IN_VAIN_SECONDS:.0f} seconds "
                 f"are not there, and this one is far beyond the greatest that is ({self._greatest}); the "
-                "record is damaged, or not of this registry"
+                "record is damaged, or belongs to another registry"
             )
 
     def latest(self, subject: str) -> RegisteredSchema:
@@ -190,7 +190,7 @@ class SchemaRegistry:
                 try:
                     return self._ask(url + path)
                 except HTTPError as error:
-                    problem, is_registry = _told(error)
+                    problem, is_registry = _reported(error)
                     if error.code == 404 and is_registry:
                         raise UnknownSchemaError(f"{what} is not there ({url}: {problem})") from error
                     if error.code not in _TRY_AGAIN:
@@ -207,9 +207,9 @@ class SchemaRegistry:
                     raise SourceError(
                         f"{what}: {url} does not answer in JSON; is it a schema registry?"
                     ) from error
-        told = "; ".join(f"{url}: {problem}" for url, problem in failures.items())
+        problems = "; ".join(f"{url}: {problem}" for url, problem in failures.items())
         raise SourceError(
-            f"{what} cannot be had after {self._options.retries + 1} attempts: {told}. {_ADVICE}"
+            f"{what} cannot be fetched after {self._options.retries + 1} attempts: {problems}. {_ADVICE}"
         )
 
     def _ask(self, url: str) -> Any:
@@ -227,8 +227,8 @@ class SchemaRegistry:
             content = answer.read(_MOST_BYTES + 1)
         if len(content) > _MOST_BYTES:
             raise SourceError(
-                f"{url} answers with more than {_MOST_BYTES >> 20} MiB, which is no schema; is it a schema "
-                f"registry? {_ADVICE}"
+                f"{url} answers with more than {_MOST_BYTES >> 20} MiB, which is not a schema; is it a "
+                f"schema registry? {_ADVICE}"
             )
         return json.loads(content)
 
@@ -286,7 +286,7 @@ def _tls(options: RegistryOptions) -> ssl.SSLContext:
     return context
 
 
-def _told(error: HTTPError) -> tuple[str, bool]:
+def _reported(error: HTTPError) -> tuple[str, bool]:
     """What the registry says about its refusal, on one line, and whether a registry said it."""
     with error:
         body = error.read(_MOST_BYTES_OF_REFUSALS).decode("utf-8", "replace")

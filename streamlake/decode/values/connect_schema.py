@@ -92,14 +92,14 @@ class ConnectSchema:
         try:
             return ConnectSchema._parsed(found)
         except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError("the record's schema is no Kafka Connect schema") from error
+            raise ValueError("the record's schema is not a Kafka Connect schema") from error
 
     @staticmethod
     def _parsed(found: Any) -> ConnectSchema:
         if not isinstance(found, dict) or not isinstance(found.get("type"), str):
-            raise ValueError("the record's schema is no Kafka Connect schema")
+            raise ValueError("the record's schema is not a Kafka Connect schema")
         if not isinstance(found.get("name"), (str, type(None))):
-            raise ValueError("the record's schema has a name that is no text")
+            raise ValueError("the record's schema has a name that is not text")
         type_ = found["type"]
         if type_ not in _PLAIN and type_ not in ("struct", "array", "map"):
             raise ValueError(f"the record's schema has the type '{type_}', which Kafka Connect does not have")

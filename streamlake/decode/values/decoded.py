@@ -20,11 +20,11 @@ from streamlake.records import TRUNCATE_BELOW
 class Decoded:
     """The rows of a raw batch of n records.
 
-    `rows` has the decoder's schema; for a change stream also ROW_SEQUENCE; UNSET and PLACE where values are
-    unavailable or missing; and MOVED where rows have a key change. `records` (rows,) int64 is the index in
-    `raw` of the record that each row comes from. `moves` are the key changes. `rejects` are the records that
-    could not be decoded, where they are kept. `ignored`: reason -> number of records that change no row. For
-    `named` and `table` see Changes.
+    `rows` has the decoder's schema; for a change stream also ROW_SEQUENCE; MISSING_FIELDS and PLACE where
+    values are unavailable or missing; and KEY_CHANGE where rows have a key change. `records` (rows,) int64 is
+    the index in `raw` of the record that each row comes from. `moves` are the key changes. `rejects` are the
+    records that could not be decoded, where they are kept. `ignored`: reason -> number of records that change
+    no row. For `named` and `table` see Changes.
     """
 
     raw: pa.RecordBatch
@@ -42,8 +42,8 @@ class Decoded:
         """The truncates as a batch of TRUNCATE_BELOW, for every task that writes the table; None: none."""
         if not self.truncates:
             return None
-        marks = pa.array([truncate.sequence for truncate in self.truncates])
-        return pa.record_batch([marks], names=[TRUNCATE_BELOW])
+        positions = pa.array([truncate.sequence for truncate in self.truncates])
+        return pa.record_batch([positions], names=[TRUNCATE_BELOW])
 
 
 class Decoder(Protocol):

@@ -65,14 +65,14 @@ class Changes:
 
     `rows` has the target's columns, all nullable, and ROW_KIND. `sequence` (n,) int64 orders the changes of a
     key (null where the envelope has none, see ROW_SEQUENCE). `records` (n,) int64 is each row's index in the
-    raw batch. `unset`: for columns with unavailable values or missing fields, (n,) bool, true where the
+    raw batch. `missing`: for columns with unavailable values or missing fields, (n,) bool, true where the
     envelope does not have the value. `ignored`: reason -> number of records that change no row.
     """
 
     rows: pa.RecordBatch
     sequence: pa.Array
     records: Array
-    unset: Mapping[str, Array] = field(default_factory=dict)
+    missing: Mapping[str, Array] = field(default_factory=dict)
     truncates: tuple[Truncate, ...] = ()
     moves: tuple[KeyMove, ...] = ()
     rejects: tuple[Reject, ...] = ()
@@ -94,7 +94,7 @@ class Change:
     kind: RowKind
     row: dict[str, Any]
     sequence: int | None = None
-    unset: frozenset[str] = frozenset()
+    missing: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

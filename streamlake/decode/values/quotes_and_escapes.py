@@ -34,13 +34,13 @@ def leads(escapes: _Array) -> _Array:
     return escapes[numbers % 2 == 0]
 
 
-def quotation_marks(data: _Array, lead: _Array) -> _Array:
+def find_quotes(data: _Array, lead: _Array) -> _Array:
     """The positions of the quotation marks that begin and end texts; `lead` are those of `leads`."""
-    marks = data == QUOTE
+    quote_positions = data == QUOTE
     if len(lead):
         behind = lead + 1
-        marks[behind if behind[-1] < len(data) else behind[:-1]] = False
-    return np.flatnonzero(marks)
+        quote_positions[behind if behind[-1] < len(data) else behind[:-1]] = False
+    return np.flatnonzero(quote_positions)
 
 
 def unusual(data: _Array, lead: _Array) -> _Array:

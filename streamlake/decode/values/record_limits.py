@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamlake.decode.values.quotes_and_escapes import BACKSLASH, leads, quotation_marks
+from streamlake.decode.values.quotes_and_escapes import BACKSLASH, find_quotes, leads
 from streamlake.decode.values.text_columns import bytes_and_offsets
 from streamlake.errors import InvalidOptionError
 from streamlake.options import check_option_names
@@ -163,12 +163,12 @@ def _openings(data: Array, offsets: Array) -> Array:
 def _depths(values: pa.Array) -> Array:
     """(n,): how deeply objects and arrays are nested in each JSON text."""
     data, offsets = bytes_and_offsets(values)
-    marks = quotation_marks(data, leads(np.flatnonzero(data == BACKSLASH)))
+    quote_positions = find_quotes(data, leads(np.flatnonzero(data == BACKSLASH)))
     curly = data | _CURLY
     places = np.flatnonzero((curly == _OPEN) | (curly == _CLOSE))
     rows: Array = np.searchsorted(offsets, places, side="right") - 1
-    before: Array = np.searchsorted(marks, offsets)
-    is_text = (np.searchsorted(marks, places) - before[rows]) % 2 == 1
+    before: Array = np.searchsorted(quote_positions, offsets)
+    is_text = (np.searchsorted(quote_positions, places) - before[rows]) % 2 == 1
     places, rows = places[~is_text], rows[~is_text]
     found: Array = np.zeros(len(values), dtype=np.int64)
     if len(places):

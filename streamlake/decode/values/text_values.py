@@ -60,7 +60,7 @@ def timestamp_nanos(text: str, resolution: int) -> int:
     """
     match = _TIMESTAMP.fullmatch(text)
     if text in ("infinity", "-infinity"):
-        raise ValueError("it stands for infinity, which no timestamp holds")
+        raise ValueError("it stands for infinity, which a timestamp cannot hold")
     if match is None:
         raise ValueError("a timestamp looks like 2024-05-01T12:30:15.123456Z")
     day, time, zone = match.groups()

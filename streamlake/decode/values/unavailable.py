@@ -69,7 +69,7 @@ class Unavailable:
             return None
         return found.fill_null(False).to_numpy(zero_copy_only=False)
 
-    def marks(self, found: Any, physical: IcebergType) -> bool:
+    def is_placeholder(self, found: Any, physical: IcebergType) -> bool:
         """Whether one JSON value is the placeholder in any form that a column of `physical` can have."""
         if isinstance(found, str):
             # As bytes it is base64; in a text column, the same text is a value.
@@ -85,7 +85,7 @@ class Unavailable:
 
     def is_shown(self, found: Any) -> bool:
         """Whether a JSON value is the placeholder, where its column is not known."""
-        return self.marks(found, StringType())
+        return self.is_placeholder(found, StringType())
 
     def _list_mask(self, array: pa.Array, element: IcebergType) -> Any:
         if isinstance(element, (IntegerType, LongType)):

@@ -86,7 +86,7 @@ def _pieces(array: pa.Array, type_: IcebergType, *, optional: bool) -> list[pa.A
     if valid is None:
         return [body]
     return [
-        _marks(valid),
+        _branches(valid),
         body if valid.all() else pc.if_else(pa.array(valid), body, pa.scalar(None, pa.binary())),
     ]
 
@@ -114,22 +114,22 @@ def _primitive(array: pa.Array, type_: PrimitiveType, valid: Any) -> list[pa.Arr
     if isinstance(type_, (StringType, BinaryType)):
         texts = array.cast(pa.binary())
         lengths = np.asarray(pc.fill_null(pc.binary_length(texts), 0)).astype(np.int64)
-        return [_ragged(*_varints(lengths), mark=valid), texts]
+        return [_ragged(*_varints(lengths), valid=valid), texts]
     if isinstance(type_, BooleanType):
         flags = np.asarray(pc.fill_null(array, False)).astype(np.uint8)
-        return [_ragged(flags.reshape(-1, 1), None, mark=valid)]
+        return [_ragged(flags.reshape(-1, 1), None, valid=valid)]
     if isinstance(type_, DecimalType):
         size = decimal_size(type_.precision)
-        return [_ragged(_raw(array, _DECIMAL128_BYTES)[:, :size][:, ::-1], None, mark=valid)]
+        return [_ragged(_raw(array, _DECIMAL128_BYTES)[:, :size][:, ::-1], None, valid=valid)]
     if isinstance(type_, (UUIDType, FixedType)):
-        return [_ragged(_raw(array, array.type.byte_width), None, mark=valid)]
+        return [_ragged(_raw(array, array.type.byte_width), None, valid=valid)]
     if isinstance(type_, (FloatType, DoubleType)):
-        return [_ragged(_raw(array, array.type.bit_width // 8), None, mark=valid)]
+        return [_ragged(_raw(array, array.type.bit_width // 8), None, valid=valid)]
     width = array.type.bit_width // 8
     numbers: Numbers = (
         _raw(array, width).reshape(-1).view(np.int32 if width == 4 else np.int64).astype(np.int64)
     )
-    return [_ragged(*_varints(numbers), mark=valid)]
+    return [_ragged(*_varints(numbers), valid=valid)]
 
 
 def _raw(array: pa.Array, width: int) -> Bytes:
@@ -159,17 +159,19 @@ def _varints(numbers: Numbers) -> tuple[Bytes, Numbers]:
     return out, lengths
 
 
-def _ragged(rows: Bytes, lengths: Numbers | None, *, mark: Any = None, present: Any = None) -> pa.BinaryArray:
+def _ragged(
+    rows: Bytes, lengths: Numbers | None, *, valid: Any = None, present: Any = None
+) -> pa.BinaryArray:
     """Rows of bytes as a binary array.
 
-    `lengths` says how many bytes of each row count (None: all). `mark` (which rows are not null) puts a
+    `lengths` says how many bytes of each row count (None: all). `valid` (which rows are not null) puts a
     union's branch in front of each row and leaves out the bytes of nulls; `present` only leaves out bytes.
     """
     count, width = rows.shape
     sizes = np.full(count, width, dtype=np.int64) if lengths is None else lengths
-    if mark is not None:
-        rows = np.concatenate([np.where(mark, _PRESENT, 0).astype(np.uint8)[:, None], rows], axis=1)
-        sizes = np.where(mark, sizes + 1, 1)
+    if valid is not None:
+        rows = np.concatenate([np.where(valid, _PRESENT, 0).astype(np.uint8)[:, None], rows], axis=1)
+        sizes = np.where(valid, sizes + 1, 1)
         width += 1
     if present is not None:
         sizes = np.where(present, sizes, 0)
@@ -184,5 +186,5 @@ def _ragged(rows: Bytes, lengths: Numbers | None, *, mark: Any = None, present: 
     )
 
 
-def _marks(valid: Any) -> pa.BinaryArray:
+def _branches(valid: Any) -> pa.BinaryArray:
     return _ragged(np.where(valid, _PRESENT, 0).astype(np.uint8)[:, None], None)

@@ -24,7 +24,7 @@ from streamlake.formats.avro.avro_columns import encoded_rows
 from streamlake.formats.avro.avro_container import AvroFile, EncodedBlock, container_writer
 from streamlake.formats.avro.avro_file_schema import AvroFileSchema
 from streamlake.formats.avro.avro_schemas import record_schema
-from streamlake.formats.columns.batch_rows import shaped_rows
+from streamlake.formats.columns.batch_rows import conforming_rows
 from streamlake.formats.columns.file_batches import FileBatches, RowGroupFilter, Split, in_split, read_errors
 from streamlake.formats.columns.format_options import FormatOptions
 from streamlake.formats.columns.leaves import schema_leaves
@@ -72,7 +72,7 @@ class AvroFileWriter:
         """Encode and write rows."""
         if not data.num_rows:
             return
-        rows = shaped_rows(data, self._arrow_schema, self._path)
+        rows = conforming_rows(data, self._arrow_schema, self._path)
         at_once = max(1, min(_ENCODED_ROWS, _ENCODED_BYTES * rows.num_rows // max(1, rows.nbytes)))
         with storage_errors("writing", self._path):
             writer = self._open()

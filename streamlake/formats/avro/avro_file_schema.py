@@ -66,7 +66,7 @@ class AvroFileSchema:
         """
         try:
             schema = json.loads(text)
-            parts = _Reading(path).fields(schema)
+            parts = _SchemaReader(path).fields(schema)
             decoder = parse_schema(schema)
         except (ValueError, KeyError, TypeError, AttributeError) as cause:
             raise damaged(path, f"its schema is no Avro record schema ({cause!r})") from cause
@@ -99,7 +99,7 @@ class AvroFileSchema:
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
 
-class _Reading:
+class _SchemaReader:
     """State while one schema is read: Avro defines a named type once and refers to it by name after that."""
 
     def __init__(self, path: str) -> None:

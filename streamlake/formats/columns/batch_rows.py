@@ -16,7 +16,7 @@ from streamlake.errors import SchemaMismatchError
 from streamlake.formats.arrow.arrow_ids import arrow_parts
 
 
-def shaped_rows(data: pa.Table | pa.RecordBatch, schema: pa.Schema, path: str) -> pa.Table:
+def conforming_rows(data: pa.Table | pa.RecordBatch, schema: pa.Schema, path: str) -> pa.Table:
     """`data` as a table of `schema`.
 
     Columns are found by name and cast without loss. Raises SchemaMismatchError when a column is missing,
@@ -38,12 +38,14 @@ def _in_order(table: pa.Table, schema: pa.Schema, path: str) -> pa.Table:
     missing = [name for name in schema.names if name not in table.column_names]
     unknown = [name for name in table.column_names if name not in schema.names]
     if missing or unknown:
-        told = "; ".join(
+        problems = "; ".join(
             f"{what} {', '.join(names)}"
             for what, names in (("the rows lack", missing), ("the table lacks", unknown))
             if names
         )
-        raise SchemaMismatchError(f"{path}: {told}. Select the table's columns: {', '.join(schema.names)}")
+        raise SchemaMismatchError(
+            f"{path}: {problems}. Select the table's columns: {', '.join(schema.names)}"
+        )
     return table.select(schema.names)
 
 

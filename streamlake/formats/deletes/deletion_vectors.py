@@ -77,12 +77,12 @@ def read_deletion_vector(io: FileIO, file: DataFile) -> Positions:
 def decode_deletion_vector(blob: bytes, where: str) -> Positions:
     """The positions of a blob, ascending. Raises DataInvalidError when the blob is damaged."""
     if len(blob) < 12:
-        raise DataInvalidError(f"{where}: {len(blob)} bytes are no deletion vector")
+        raise DataInvalidError(f"{where}: {len(blob)} bytes are not a deletion vector")
     size = struct.unpack_from(">I", blob)[0]
     body, crc = blob[4:-4], struct.unpack_from(">I", blob, len(blob) - 4)[0]
     if size != len(body) or body[:4] != _MAGIC:
         raise DataInvalidError(
-            f"{where}: no deletion vector (length {size} of {len(body)}, magic {body[:4].hex()})"
+            f"{where}: not a deletion vector (length {size} of {len(body)}, magic {body[:4].hex()})"
         )
     if zlib.crc32(body) != crc:
         raise DataInvalidError(f"{where}: the deletion vector's checksum does not match; restore the file")

@@ -53,7 +53,7 @@ def parse_metadata(data: bytes, path: str) -> TableMetadata:
     except (ValueError, RecursionError) as cause:
         raise _damaged(path, f"it is not JSON ({cause})") from cause
     if not isinstance(obj, dict) or "format-version" not in obj:
-        raise _damaged(path, "it is JSON, but no table metadata (there is no format-version)")
+        raise _damaged(path, "it is JSON, but not table metadata (there is no format-version)")
     try:
         return metadata_from_json(obj)
     except FeatureUnsupportedError as cause:

@@ -17,7 +17,7 @@ from streamlake.errors import DataInvalidError, StreamlakeError
 from streamlake.formats.arrow.arrow_ids import arrow_parts
 from streamlake.formats.arrow.arrow_schema import schema_to_arrow
 from streamlake.formats.arrow.nested_arrays import converted_array, with_children
-from streamlake.formats.columns.batch_rows import shaped_rows
+from streamlake.formats.columns.batch_rows import conforming_rows
 from streamlake.formats.columns.format_options import FormatOptions
 from streamlake.formats.columns.leaves import schema_leaves
 from streamlake.formats.columns.metrics import ArrowStats, FileMetrics, file_metrics
@@ -68,7 +68,7 @@ class OrcFileWriter:
         """Take rows; pyarrow writes a stripe when one is full."""
         if not data.num_rows:
             return
-        rows = shaped_rows(data, self._row_schema, self._path)
+        rows = conforming_rows(data, self._row_schema, self._path)
         with storage_errors("writing", self._path), self._data_errors():
             (self._writer or self._open()).write(self._converted(rows))
         self._stats.update(rows)

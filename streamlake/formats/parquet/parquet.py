@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamlake.errors import DataInvalidError, StreamlakeError
-from streamlake.formats.columns.batch_rows import shaped_rows
+from streamlake.formats.columns.batch_rows import conforming_rows
 from streamlake.formats.columns.format_options import FormatOptions
 from streamlake.formats.columns.metrics import FileMetrics, file_metrics
 from streamlake.formats.parquet.parquet_layout import ParquetLayout
@@ -80,7 +80,7 @@ class ParquetFileWriter:
         """Take rows; they are written when a row group is full."""
         if not data.num_rows:
             return
-        table = shaped_rows(data, self._arrow_schema, self._path)
+        table = conforming_rows(data, self._arrow_schema, self._path)
         self._buffer.append(table)
         self._buffered_rows += table.num_rows
         self._buffered_bytes += table.nbytes

@@ -1,7 +1,7 @@
 """The canonical form of one key column: words, rows of fixed width, or byte strings, with their hashes.
 
-Used by `key_codec` and `guards`. Invariant: values that count as equal have equal bytes here. So -0.0 is 0.0,
-there is one NaN, and values at nulls are zero or empty.
+Used by `key_codec` and `sequence_values`. Invariant: values that count as equal have equal bytes here. So
+-0.0 is 0.0, there is one NaN, and values at nulls are zero or empty.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamlake.index.keys.guards import Guards
 from streamlake.index.keys.keys import Keys
+from streamlake.index.keys.sequence_values import SequenceValues
 from streamlake.index.runs.entries import NULL_KEY, TOMBSTONE, Entries, RunFile
 
 Array = Any  # numpy array
@@ -28,9 +28,9 @@ def _nothing() -> None:
 class Block:
     """n entries, ascending by hash; integer arrays of any width.
 
-    `data` and `guards` are as in `Keys` and `Guards`, the byte strings with 32- or 64-bit offsets.
-    `tombstones` are the ascending indices of the entries with that flag, and `times` their times (epoch
-    milliseconds); both None when no times are kept.
+    `data` and `sequence_values` are as in `Keys` and `SequenceValues`, the byte strings with 32- or 64-bit
+    offsets. `tombstones` are the ascending indices of the entries with that flag, and `times` their times
+    (epoch milliseconds); both None when no times are kept.
     """
 
     first: int
@@ -40,7 +40,7 @@ class Block:
     positions: Array
     flags: Array
     data: pa.Array | None = None
-    guards: Any = None
+    sequence_values: Any = None
     tombstones: Array | None = None
     times: Array | None = None
     release: Callable[[], None] = _nothing
@@ -51,20 +51,20 @@ class Block:
     @property
     def string_bytes(self) -> int:
         """Bytes of the keys and sequence values that are byte strings."""
-        arrays = (self.data, self.guards)
+        arrays = (self.data, self.sequence_values)
         return sum(array.nbytes for array in arrays if isinstance(array, pa.Array))
 
     def take_data(self, indices: Array) -> pa.LargeBinaryArray | None:
         """The key bytes of the entries at `indices`."""
         return None if self.data is None else _take_bytes(self.data, indices)
 
-    def take_guards(self, indices: Array) -> Guards | None:
+    def take_sequence_values(self, indices: Array) -> SequenceValues | None:
         """The sequence values of the entries at `indices`."""
-        if self.guards is None:
+        if self.sequence_values is None:
             return None
-        if isinstance(self.guards, pa.Array):
-            return Guards(_take_bytes(self.guards, indices))
-        return Guards(self.guards[indices])
+        if isinstance(self.sequence_values, pa.Array):
+            return SequenceValues(_take_bytes(self.sequence_values, indices))
+        return SequenceValues(self.sequence_values[indices])
 
     def entries(self, start: int, stop: int, paths: tuple[RunFile, ...]) -> Entries:
         """A copy of the entries start..stop-1."""
@@ -79,7 +79,7 @@ class Block:
             self.positions[part].astype(np.int64),
             flags,
             paths,
-            self.take_guards(rows),
+            self.take_sequence_values(rows),
             self._times(start, stop),
         )
 
@@ -109,7 +109,7 @@ def block_of(entries: Entries) -> Block | None:
         entries.positions,
         flags,
         entries.keys.data,
-        None if entries.guards is None else entries.guards.values,
+        None if entries.sequence_values is None else entries.sequence_values.values,
         tombstones,
         None if entries.times is None else entries.times[tombstones],
     )

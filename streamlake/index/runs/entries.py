@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from streamlake.index.keys.guards import Guards, concat_guards
 from streamlake.index.keys.keys import Keys, concat_keys
+from streamlake.index.keys.sequence_values import SequenceValues, concat_sequence_values
 
 Array = Any  # numpy array
 
@@ -23,7 +23,7 @@ TOMBSTONE = 2
 """The key was deleted. Older runs no longer count for it, and the entry names no row."""
 NULL_KEY = 4
 """The key is null, where hash and null flag are the whole key. Taken from `Keys.nulls`."""
-NO_GUARD = 8
+NO_SEQUENCE = 8
 """The entry's sequence value is not known, although other entries of the run have one."""
 
 LACKS_VALUES = 32
@@ -60,9 +60,9 @@ class RunFile:
 class Entries:
     """n entries, ascending by hash, in any order where hashes are equal. A key may have several entries.
 
-    `files` (n,) int32 are ordinals into `paths`, `positions` are (n,) int64, `flags` (n,) uint8. `guards` are
-    n sequence values or None. `times` (n,) int64 epoch milliseconds or None: when tombstones were written;
-    they mean nothing for other entries.
+    `files` (n,) int32 are ordinals into `paths`, `positions` are (n,) int64, `flags` (n,) uint8.
+    `sequence_values` are n sequence values or None. `times` (n,) int64 epoch milliseconds or None: when
+    tombstones were written; they mean nothing for other entries.
     """
 
     keys: Keys
@@ -70,7 +70,7 @@ class Entries:
     positions: Array
     flags: Array
     paths: tuple[RunFile, ...]
-    guards: Guards | None = None
+    sequence_values: SequenceValues | None = None
     times: Array | None = None
 
     def __len__(self) -> int:
@@ -84,7 +84,7 @@ class Entries:
             files=self.files[indices],
             positions=self.positions[indices],
             flags=self.flags[indices],
-            guards=None if self.guards is None else self.guards.take(indices),
+            sequence_values=None if self.sequence_values is None else self.sequence_values.take(indices),
             times=None if self.times is None else self.times[indices],
         )
 
@@ -102,7 +102,9 @@ class Entries:
             files=self.files[part],
             positions=self.positions[part],
             flags=self.flags[part],
-            guards=None if self.guards is None else self.guards.take(np.arange(start, stop)),
+            sequence_values=None
+            if self.sequence_values is None
+            else self.sequence_values.take(np.arange(start, stop)),
             times=None if self.times is None else self.times[part],
         )
 
@@ -114,7 +116,7 @@ def sort_entries(
     flags: Array,
     paths: Sequence[RunFile],
     *,
-    guards: Guards | None = None,
+    sequence_values: SequenceValues | None = None,
     times: Array | None = None,
 ) -> Entries:
     """Entries of n rows given in any order. The arrays are as in `Entries`; NULL_KEY is set here."""
@@ -127,7 +129,7 @@ def sort_entries(
         np.asarray(positions, dtype=np.int64),
         flags,
         tuple(paths),
-        guards,
+        sequence_values,
         None if times is None else np.asarray(times, dtype=np.int64),
     )
     hashes = keys.hashes
@@ -144,7 +146,7 @@ def concat_entries(parts: Sequence[Entries]) -> Entries:
     if len(parts) == 1:
         return parts[0]
     first = parts[0]
-    guards = [part.guards for part in parts if part.guards is not None]
+    sequence_values = [part.sequence_values for part in parts if part.sequence_values is not None]
     times = [part.times for part in parts if part.times is not None]
     return Entries(
         concat_keys([part.keys for part in parts]),
@@ -152,6 +154,6 @@ def concat_entries(parts: Sequence[Entries]) -> Entries:
         np.concatenate([part.positions for part in parts]),
         np.concatenate([part.flags for part in parts]),
         first.paths,
-        concat_guards(guards) if guards else None,
+        concat_sequence_values(sequence_values) if sequence_values else None,
         np.concatenate(times) if times else None,
     )

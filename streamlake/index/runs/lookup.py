@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamlake.errors import IndexDamagedError
-from streamlake.index.keys.guards import Guards, concat_guards, greatest_rows
 from streamlake.index.keys.keys import Keys
+from streamlake.index.keys.sequence_values import SequenceValues, concat_sequence_values, greatest_rows
 from streamlake.index.runs.blocks import Block, block_of
-from streamlake.index.runs.entries import ENDS_SEARCH, NO_GUARD, NULL_KEY, TOMBSTONE, Entries, RunFile
+from streamlake.index.runs.entries import ENDS_SEARCH, NO_SEQUENCE, NULL_KEY, TOMBSTONE, Entries, RunFile
 from streamlake.index.runs.run import Run
 
 Array = Any  # numpy array
@@ -40,9 +40,9 @@ class Found:
     `run[i]` (0 = newest). `own[j]`: whether `paths[j]` was written by the task of this bucket. `exists`
     (n,) bool: the key has a live row.
 
-    Where `guard_known` (n,) bool is true, `guards` has the greatest sequence value of the key's rows and
-    tombstone. This includes rows whose file is gone: another writer may have moved them to other files,
-    without their sequence values. Both are None when no run keeps sequence values.
+    Where `sequence_known` (n,) bool is true, `sequence_values` has the greatest sequence value of the key's
+    rows and tombstone. This includes rows whose file is gone: another writer may have moved them to other
+    files, without their sequence values. Both are None when no run keeps sequence values.
     """
 
     query: Array
@@ -52,8 +52,8 @@ class Found:
     paths: tuple[str, ...]
     own: Array
     exists: Array
-    guards: Guards | None = None
-    guard_known: Array | None = None
+    sequence_values: SequenceValues | None = None
+    sequence_known: Array | None = None
 
     def __len__(self) -> int:
         return len(self.query)
@@ -117,9 +117,11 @@ class KeyIndex:
         query, run, file, positions = (array[once] for array in (query, run, file, positions))
         exists: Array = np.zeros(count, dtype=bool)
         exists[query] = True
-        guards, known = greatest_guards([(part.guarded, part.guards) for part in hits], count)
+        sequence_values, known = greatest_sequence_values(
+            [(part.sequenced, part.sequence_values) for part in hits], count
+        )
         own = np.array(names.own, dtype=bool)
-        return Found(query, run, file, positions, tuple(names.numbers), own, exists, guards, known)
+        return Found(query, run, file, positions, tuple(names.numbers), own, exists, sequence_values, known)
 
 
 class _Files:
@@ -174,28 +176,28 @@ def live_files(run: Run | Entries, live: Live) -> Array:
     return np.fromiter((bool(test(file.path)) for file in run.paths), dtype=bool, count=len(run.paths))
 
 
-def greatest_guards(
-    parts: Sequence[tuple[Array, Guards | None]], count: int
-) -> tuple[Guards | None, Array | None]:
+def greatest_sequence_values(
+    parts: Sequence[tuple[Array, SequenceValues | None]], count: int
+) -> tuple[SequenceValues | None, Array | None]:
     """The greatest sequence value per group of 0..count-1, and which groups have one.
 
-    The parts are pairs of (group, guards).
+    The parts are pairs of (group, sequence values).
     """
-    given = [(group, guards) for group, guards in parts if guards is not None]
+    given = [(group, sequence_values) for group, sequence_values in parts if sequence_values is not None]
     if not given:
         return None, None
     group = np.concatenate([part for part, _ in given])
-    guards = concat_guards([part for _, part in given])
+    sequence_values = concat_sequence_values([part for _, part in given])
     known: Array = np.zeros(count, dtype=bool)
     known[group] = True
-    if guards.is_numeric:
+    if sequence_values.is_numeric:
         greatest: Array = np.full(count, np.iinfo(np.int64).min, dtype=np.int64)
-        np.maximum.at(greatest, group, guards.values)
+        np.maximum.at(greatest, group, sequence_values.values)
         greatest[~known] = 0
-        return Guards(greatest), known
-    rows = greatest_rows(group, guards, count)
-    taken = guards.values.take(pa.array(rows, mask=rows < 0))
-    return Guards(pc.fill_null(taken, pa.scalar(b"", pa.large_binary()))), known
+        return SequenceValues(greatest), known
+    rows = greatest_rows(group, sequence_values, count)
+    taken = sequence_values.values.take(pa.array(rows, mask=rows < 0))
+    return SequenceValues(pc.fill_null(taken, pa.scalar(b"", pa.large_binary()))), known
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,14 +217,14 @@ class _Search:
 
 @dataclass(frozen=True, eq=False)
 class _Hits:
-    """Live rows found in one block, and the sequence values of keys there (`guarded`: the key of each)."""
+    """Live rows found in one block, and the sequence values of keys there (`sequenced`: the key of each)."""
 
     query: Array
     run: Array
     file: Array
     positions: Array
-    guarded: Array
-    guards: Guards | None
+    sequenced: Array
+    sequence_values: SequenceValues | None
 
 
 def _search_block(search: _Search, block: Block, run: int, files: _Files, stopped: Array) -> _Hits | None:
@@ -245,8 +247,8 @@ def _search_block(search: _Search, block: Block, run: int, files: _Files, stoppe
     dead = flags & TOMBSTONE != 0
     lives = ~dead
     lives[lives] = files.are_live(file[lives])
-    counts = _with_guards(flags, lives)
-    guards = block.take_guards(entry[counts])
+    counts = _with_sequence_values(flags, lives)
+    sequence_values = block.take_sequence_values(entry[counts])
     rows = entry[lives]
     return _Hits(
         query[lives],
@@ -254,17 +256,17 @@ def _search_block(search: _Search, block: Block, run: int, files: _Files, stoppe
         file[lives],
         block.positions[rows].astype(np.int64),
         query[counts],
-        guards,
+        sequence_values,
     )
 
 
-def _with_guards(flags: Array, lives: Array) -> Array:
+def _with_sequence_values(flags: Array, lives: Array) -> Array:
     """Which entries' sequence values count: those of live rows and of others.
 
     A row that another writer has moved to another file has no sequence value there, and for a key whose row
     that writer has deleted nothing else may be known.
     """
-    return flags & NO_GUARD == 0
+    return flags & NO_SEQUENCE == 0
 
 
 def equal_hashes(asked: Array, hashes: Array) -> tuple[Array, Array]:

@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow.compute as pc
 
 from streamlake import clock
-from streamlake.index.keys.guards import greatest_rows
+from streamlake.index.keys.sequence_values import greatest_rows
 from streamlake.index.runs.entries import (
     ENDS_SEARCH,
-    NO_GUARD,
+    NO_SEQUENCE,
     NULL_KEY,
     SUPERSEDES,
     TOMBSTONE,
@@ -194,7 +194,7 @@ class _Rule:
         keep = rows | (tombstones & self._is_remembered(entries, order, flags))
 
         taken = _taken_over(entries, order, flags, group, keep, reached & ~rows & ~tombstones)
-        flags[taken.rows] &= np.uint8(0xFF - NO_GUARD)
+        flags[taken.rows] &= np.uint8(0xFF - NO_SEQUENCE)
         flags[rows & (end >= 0)[group]] |= SUPERSEDES
         buried = taken.alone & (self.is_oldest | (end >= 0)[group])
         flags[taken.alone] &= np.uint8(NULL_KEY)
@@ -206,38 +206,42 @@ class _Rule:
             bare[group[tombstones | buried]] = False
             # The entry that ended the search was a row of a file that is gone. Older rows must stay hidden.
             barriers = end[bare]
-            flags[barriers] = flags[barriers] & NULL_KEY | TOMBSTONE | NO_GUARD
+            flags[barriers] = flags[barriers] & NULL_KEY | TOMBSTONE | NO_SEQUENCE
             keep[barriers] = True
         kept = np.flatnonzero(keep)
         result = replace(entries.take(order[kept]), flags=flags[kept])
-        if entries.guards is None or entries.times is None or not (taken.alone.any() or len(taken.rows)):
+        if (
+            entries.sequence_values is None
+            or entries.times is None
+            or not (taken.alone.any() or len(taken.rows))
+        ):
             return result
         return replace(
             result,
             files=np.where((taken.alone & ~buried)[kept], np.int32(part.gone), result.files),
-            guards=entries.guards.take(order[taken.guard_of[kept]]),
+            sequence_values=entries.sequence_values.take(order[taken.sequence_of[kept]]),
             times=np.where(buried[kept], self.now_ms, result.times),
         )
 
     def _is_remembered(self, entries: Entries, order: Array, flags: Array) -> Array:
         """Which entries would be kept as tombstones for their sequence value."""
-        if entries.guards is None or entries.times is None:
+        if entries.sequence_values is None or entries.times is None:
             return np.zeros(len(order), dtype=bool)
-        guarded = flags & NO_GUARD == 0
-        return guarded if self.before_ms is None else guarded & (entries.times[order] >= self.before_ms)
+        sequenced = flags & NO_SEQUENCE == 0
+        return sequenced if self.before_ms is None else sequenced & (entries.times[order] >= self.before_ms)
 
 
 @dataclass(frozen=True, eq=False)
 class _TakenOver:
     """Which sequence values n entries take over from others.
 
-    The kept `rows` (m,) get the sequence value of another entry. `guard_of` (n,) is the place of each entry's
-    sequence value: that other entry for these rows, the entry itself elsewhere. `alone` (n,) bool: nothing
-    else is left of the key.
+    The kept `rows` (m,) get the sequence value of another entry. `sequence_of` (n,) is the place of each
+    entry's sequence value: that other entry for these rows, the entry itself elsewhere. `alone` (n,) bool:
+    nothing else is left of the key.
     """
 
     rows: Array
-    guard_of: Array
+    sequence_of: Array
     alone: Array
 
 
@@ -248,16 +252,16 @@ def _taken_over(
 
     Only the sequence values that are the greatest of their keys are taken over.
     """
-    guard_of = np.arange(len(order))
+    sequence_of = np.arange(len(order))
     alone: Array = np.zeros(len(order), dtype=bool)
-    known = flags & NO_GUARD == 0
+    known = flags & NO_SEQUENCE == 0
     gone = gone & known
-    if entries.guards is None or not gone.any():
-        return _TakenOver(np.zeros(0, dtype=np.int64), guard_of, alone)
+    if entries.sequence_values is None or not gone.any():
+        return _TakenOver(np.zeros(0, dtype=np.int64), sequence_of, alone)
     concerned: Array = np.zeros(int(group[-1]) + 1, dtype=bool)
     concerned[group[gone]] = True
     rated = np.flatnonzero((keep & known & concerned[group]) | gone)
-    best = greatest_rows(group[rated], entries.guards.take(order[rated]), len(concerned))
+    best = greatest_rows(group[rated], entries.sequence_values.take(order[rated]), len(concerned))
     best = rated[best[best >= 0]]
     best = best[gone[best]]
     rows = np.flatnonzero(keep & (flags & TOMBSTONE == 0))[::-1]
@@ -265,8 +269,8 @@ def _taken_over(
     newest[group[rows]] = rows
     to = newest[group[best]]
     alone[best[to < 0]] = True
-    guard_of[to[to >= 0]] = best[to >= 0]
-    return _TakenOver(to[to >= 0], guard_of, alone)
+    sequence_of[to[to >= 0]] = best[to >= 0]
+    return _TakenOver(to[to >= 0], sequence_of, alone)
 
 
 def key_groups(part: Slice) -> tuple[Array, Array]:

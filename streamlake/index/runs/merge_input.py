@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from streamlake.errors import IndexDamagedError
-from streamlake.index.keys.guards import Guards
+from streamlake.index.keys.sequence_values import SequenceValues
 from streamlake.index.runs.blocks import Block
-from streamlake.index.runs.entries import GONE, NO_GUARD, TOMBSTONE, Entries, RunFile, concat_entries
+from streamlake.index.runs.entries import GONE, NO_SEQUENCE, TOMBSTONE, Entries, RunFile, concat_entries
 from streamlake.index.runs.lookup import Live, blocks_of, live_files
 from streamlake.index.runs.run import Run
 
@@ -67,7 +67,7 @@ class MergeInput:
         self._sources = [
             _Source(blocks_of(run), ordinals, self.paths) for run, ordinals in zip(runs, of_runs, strict=True)
         ]
-        self._guards = _guard_kind(self._sources)
+        self._sequence_values = _sequence_kind(self._sources)
 
     def slices(self) -> Iterator[Slice]:
         """The slices in hash order; none is empty."""
@@ -95,12 +95,16 @@ class MergeInput:
 
     def _uniform(self, entries: Entries) -> Entries:
         """The entries with sequence values and times where any run has these, else without times."""
-        if self._guards is None:
+        if self._sequence_values is None:
             return replace(entries, times=None)
-        if entries.guards is None:
+        if entries.sequence_values is None:
             values: Array = np.zeros(len(entries), dtype=np.int64)
-            empty = Guards(values) if self._guards == "int64" else Guards(_empty_strings(len(entries)))
-            entries = replace(entries, guards=empty, flags=entries.flags | np.uint8(NO_GUARD))
+            empty = (
+                SequenceValues(values)
+                if self._sequence_values == "int64"
+                else SequenceValues(_empty_strings(len(entries)))
+            )
+            entries = replace(entries, sequence_values=empty, flags=entries.flags | np.uint8(NO_SEQUENCE))
         if entries.times is None:
             entries = replace(entries, times=np.zeros(len(entries), dtype=np.int64))
         return entries
@@ -146,19 +150,19 @@ class _Source:
         return replace(entries, files=self._ordinals[files])
 
 
-def _guard_kind(sources: Sequence[_Source]) -> str | None:
+def _sequence_kind(sources: Sequence[_Source]) -> str | None:
     blocks = [block for source in sources for block in source.blocks]
-    guards = {
-        "bytes" if isinstance(block.guards, pa.Array) else "int64"
+    sequence_values = {
+        "bytes" if isinstance(block.sequence_values, pa.Array) else "int64"
         for block in blocks
-        if block.guards is not None
+        if block.sequence_values is not None
     }
-    if len(guards) > 1 or len({block.data is None for block in blocks}) > 1:
+    if len(sequence_values) > 1 or len({block.data is None for block in blocks}) > 1:
         raise IndexDamagedError(
             "the runs of the key index were made for different key or sequence columns; rebuild the index "
             "from the table"
         )
-    return guards.pop() if guards else None
+    return sequence_values.pop() if sequence_values else None
 
 
 def _empty_strings(count: int) -> pa.LargeBinaryArray:

@@ -81,7 +81,7 @@ class Run:
             section = place.sections.get(name)
             return None if section is None else self._array(section)
 
-        guards: Any = array("guards")
+        sequence_values: Any = array("guards")
         return Block(
             place.first,
             place.last,
@@ -90,7 +90,7 @@ class Run:
             array("positions"),
             array("flags"),
             self._strings(place, "key"),
-            self._strings(place, "guard") if guards is None else guards,
+            self._strings(place, "guard") if sequence_values is None else sequence_values,
             array("tombstones"),
             array("times"),
             lambda: self._release(place),

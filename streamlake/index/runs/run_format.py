@@ -61,14 +61,14 @@ class BlockPlace:
 class Footer:
     """Everything about a run except its entries.
 
-    `keys` is "hash" or "data", `guards` "none", "int64" or "bytes".
+    `keys` is "hash" or "data", `sequence_values` "none", "int64" or "bytes".
     """
 
     bucket: int
     buckets: int
     entries: int
     keys: str
-    guards: str
+    sequence_values: str
     paths: tuple[RunFile, ...]
     blocks: tuple[BlockPlace, ...]
 
@@ -85,10 +85,10 @@ def block_sections(entries: Entries) -> Iterator[tuple[str, Array]]:
     yield "flags", flags.astype(np.uint8, copy=False)
     if entries.keys.data is not None:
         yield from _strings("key", entries.keys.data)
-    if entries.guards is not None and entries.guards.is_numeric:
-        yield "guards", entries.guards.values.astype("<i8", copy=False)
-    elif entries.guards is not None:
-        yield from _strings("guard", entries.guards.values)
+    if entries.sequence_values is not None and entries.sequence_values.is_numeric:
+        yield "guards", entries.sequence_values.values.astype("<i8", copy=False)
+    elif entries.sequence_values is not None:
+        yield from _strings("guard", entries.sequence_values.values)
     if entries.times is not None:
         tombstones = np.flatnonzero(dead)
         yield "tombstones", tombstones.astype("<u4")
@@ -107,7 +107,7 @@ def encode_footer(footer: Footer, offset: int) -> tuple[bytes, int]:
         "buckets": footer.buckets,
         "entries": footer.entries,
         "keys": footer.keys,
-        "guards": footer.guards,
+        "guards": footer.sequence_values,
         "paths": [[file.path, int(file.own)] for file in footer.paths],
         "blocks": [
             [b.offset, b.length, b.crc, b.entries, b.first, b.last]
@@ -126,7 +126,7 @@ def footer_place(head: bytes, trailer: bytes, size: int, where: str) -> tuple[in
     Raises IndexDamagedError for a file that is not a run file, or one of another version or size.
     """
     if not head.startswith(_MAGIC):
-        raise IndexDamagedError(f"{where}: this is no run of the key index; {ADVICE}")
+        raise IndexDamagedError(f"{where}: this is not a run of the key index; {ADVICE}")
     if head != HEAD:
         (version,) = struct.unpack_from("<H", head.ljust(len(HEAD), b"\0"), len(_MAGIC))
         raise IndexDamagedError(

@@ -89,9 +89,11 @@ class RunWriter:
 
     def close(self, paths: Sequence[RunFile]) -> RunRef:
         """Finish the file, whose entries refer to `paths`; gives its RunRef."""
-        keys, guards = self._kinds or ("hash", "none")
+        keys, sequence_values = self._kinds or ("hash", "none")
         count = sum(block.entries for block in self._blocks)
-        footer = Footer(self._bucket, self._buckets, count, keys, guards, tuple(paths), tuple(self._blocks))
+        footer = Footer(
+            self._bucket, self._buckets, count, keys, sequence_values, tuple(paths), tuple(self._blocks)
+        )
         data, crc = encode_footer(footer, self._at)
         self._write(data)
         try:
@@ -144,16 +146,16 @@ class RunWriter:
 
 def _kinds(entries: Entries) -> tuple[str, str]:
     keys = "hash" if entries.keys.data is None else "data"
-    if entries.guards is None:
+    if entries.sequence_values is None:
         return keys, "none"
-    return keys, "int64" if entries.guards.is_numeric else "bytes"
+    return keys, "int64" if entries.sequence_values.is_numeric else "bytes"
 
 
 def _cuts(entries: Entries) -> list[tuple[int, int]]:
     """Ranges of entries that make one block each."""
     strings = [entries.keys.data]
-    if entries.guards is not None and not entries.guards.is_numeric:
-        strings.append(entries.guards.values)
+    if entries.sequence_values is not None and not entries.sequence_values.is_numeric:
+        strings.append(entries.sequence_values.values)
     weight = sum(_bytes_of(part) for part in strings if part is not None)
     blocks = max(-(-len(entries) // BLOCK_ENTRIES), -(-weight // BLOCK_BYTES), 1)
     step = -(-len(entries) // blocks)

@@ -26,12 +26,12 @@ class Verdict(str, Enum):
 class Point:
     """One thing that was checked.
 
-    `about` names it (kafka, table, ...), `told` says what was found and how to correct it.
+    `about` names it (kafka, table, ...), `message` says what was found and how to correct it.
     """
 
     about: str
     verdict: Verdict
-    told: str
+    message: str
 
 
 @dataclass
@@ -40,21 +40,21 @@ class Points:
 
     found: list[Point] = field(default_factory=list)
 
-    def right(self, about: str, told: str) -> None:
+    def right(self, about: str, message: str) -> None:
         """Add a point that is right."""
-        self.found.append(Point(about, Verdict.RIGHT, told))
+        self.found.append(Point(about, Verdict.RIGHT, message))
 
-    def warning(self, about: str, told: str) -> None:
+    def warning(self, about: str, message: str) -> None:
         """Add a warning."""
-        self.found.append(Point(about, Verdict.WARNING, told))
+        self.found.append(Point(about, Verdict.WARNING, message))
 
-    def error(self, about: str, told: str) -> None:
+    def error(self, about: str, message: str) -> None:
         """Add an error."""
-        self.found.append(Point(about, Verdict.ERROR, told))
+        self.found.append(Point(about, Verdict.ERROR, message))
 
-    def unknown(self, about: str, told: str) -> None:
+    def unknown(self, about: str, message: str) -> None:
         """Add a point that could not be checked."""
-        self.found.append(Point(about, Verdict.UNKNOWN, told))
+        self.found.append(Point(about, Verdict.UNKNOWN, message))
 
     @contextmanager
     def errors(self, about: str) -> Iterator[None]:

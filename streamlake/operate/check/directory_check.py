@@ -10,7 +10,7 @@ from streamlake.checkpoint.spark_logs import local_home
 from streamlake.checkpoint.table_note import Calls
 from streamlake.commit.findings import torn_log
 from streamlake.commit.lineage import CatalogOption, Finding, RecoverCommand, explained
-from streamlake.commit.marker import property_name, told_by_name
+from streamlake.commit.marker import parsed_property, property_name
 from streamlake.commit.offset_summary import source_offsets
 from streamlake.commit.unnamed import has_unnamed
 from streamlake.errors import StreamlakeError, TableNotFoundError
@@ -97,7 +97,7 @@ def check_tables(
         found = tables_finding(directory, tables, names, catalog)
         if found is not None:
             command = template_command(tables.table, tables.branch, catalog, directory.location)
-            _tell(found, command, points)
+            _report(found, command, points)
 
 
 def check_lineage(
@@ -120,9 +120,9 @@ def check_lineage(
         points.error(LINEAGE, str(error))
         return
     for finding in found:
-        _tell(finding, command, points)
+        _report(finding, command, points)
     if not found and table is not None:
-        points.right(LINEAGE, f"{command.table} and the checkpoint directory tell the same")
+        points.right(LINEAGE, f"{command.table} and the checkpoint directory agree")
 
 
 def _check_new(plan: SinkPlan, table: Table, location: str, points: Points) -> None:
@@ -137,14 +137,14 @@ def _check_new(plan: SinkPlan, table: Table, location: str, points: Points) -> N
                 "pipeline a name (`name:`), or the directory of that stream",
             )
         return
-    told = told_by_name(table.metadata, property_name(name, plan.branch))
-    if told is not None:
+    recorded = parsed_property(table.metadata, property_name(name, plan.branch))
+    if recorded is not None:
         points.error(
             LINEAGE,
-            f"pipeline '{name}' last wrote {table.location} as job {told.marker.job_id} (checkpoint "
-            f"{told.marker.checkpoint_id}), but {location} is new: the start will be refused. Restore the "
-            "old directory, start under another pipeline name, or start once and choose one of the ways out "
-            "that the refusal names",
+            f"pipeline '{name}' last wrote {table.location} as job {recorded.marker.job_id} (checkpoint "
+            f"{recorded.marker.checkpoint_id}), but {location} is new: the start will be "
+            "refused. Restore the old directory, start under another pipeline name, or "
+            "start once and choose one of the ways out that the error lists",
         )
 
 
@@ -154,6 +154,6 @@ def _found(plan: SinkPlan, table: Table | None) -> Table:
     return table
 
 
-def _tell(finding: Finding, command: RecoverCommand, points: Points) -> None:
+def _report(finding: Finding, command: RecoverCommand, points: Points) -> None:
     ways = "; or ".join(command.offers(finding))
-    points.error(LINEAGE, f"{finding.found}. Going on would {finding.consequence}. Ways out: {ways}")
+    points.error(LINEAGE, f"{finding.found}. Continuing would {finding.consequence}. Ways out: {ways}")

@@ -35,7 +35,7 @@ from streamlake.operate.check.stream_check import TableOnTopics
 from streamlake.operate.check.topic_check import check_offsets, check_topics
 from streamlake.operate.checkpoint_directory import started_directory
 from streamlake.pipeline.definition.pipeline_file import FilesSettings, KafkaSettings, Pipeline, load_pipeline
-from streamlake.pipeline.definition.pipeline_source import impatient, kafka_source
+from streamlake.pipeline.definition.pipeline_source import kafka_source, with_short_timeout
 from streamlake.pipeline.definition.pipeline_tables import bound_tables, is_by_row, pipeline_tables
 from streamlake.pipeline.kafka.sampled_schema import with_inferred_schema
 from streamlake.pipeline.sinks.discovered_tables import TABLES_PATH, tables_from_text
@@ -69,9 +69,9 @@ def check_routes(pipeline: Pipeline, source: KafkaSource, points: Points) -> Non
         route = RowRoute(pipeline.sink.table, function)
         if route.fields:
             route.check(with_inferred_schema(source).table_schema)
-        told = [f"the field {'.'.join(path)}" for path in route.fields.values()]
-        told += [] if function is None else [f"the function {route_name(function)}"]
-        points.right(ROUTES, f"rows name their tables by {' and '.join(told)}")
+        origins = [f"the field {'.'.join(path)}" for path in route.fields.values()]
+        origins += [] if function is None else [f"the function {route_name(function)}"]
+        points.right(ROUTES, f"rows name their tables by {' and '.join(origins)}")
 
 
 def check_pipeline(path: str, prepare: Prepare) -> Points:
@@ -92,7 +92,7 @@ def check_pipeline(path: str, prepare: Prepare) -> Points:
             points.right(JAVA, f"Java {check_java()}")
     source = pipeline.source
     if isinstance(source, KafkaSettings):
-        topics = impatient(kafka_source(source))
+        topics = with_short_timeout(kafka_source(source))
         with KafkaCluster(topics) as cluster:
             _KafkaCheck(pipeline, topics, cluster, points).run()
         return points
@@ -165,7 +165,7 @@ class _KafkaCheck:
             self.points.found += points.found
             return
         wrong = [point for point in points.found if point.verdict is not Verdict.RIGHT]
-        self.points.found += [replace(point, told=_with_name(point.told, table)) for point in wrong]
+        self.points.found += [replace(point, message=_with_name(point.message, table)) for point in wrong]
         right = list(dict.fromkeys(point.about for point in points.found if point.verdict is Verdict.RIGHT))
         if right:
             self.points.right(TABLE, f"{table}: {', '.join(right)} as they should be")
@@ -182,13 +182,13 @@ class _KafkaCheck:
         calls = Calls.QUERY if is_many else Calls.EVERY
         for plan, table in opened:
             check_lineage(plan, table, directory, location, self.points, calls)
-        at, is_told = (None, True) if directory is None else known_offsets(directory, self.points)
-        if is_answered and is_told:
+        at, is_known = (None, True) if directory is None else known_offsets(directory, self.points)
+        if is_answered and is_known:
             check_offsets(self.source, self.cluster, at, self.points)
 
 
-def _with_name(told: str, table: str) -> str:
-    return told if table in told else f"{table}: {told}"
+def _with_name(message: str, table: str) -> str:
+    return message if table in message else f"{table}: {message}"
 
 
 def _check_other_source(pipeline: Pipeline, points: Points) -> None:
@@ -215,11 +215,11 @@ def _check_other_source(pipeline: Pipeline, points: Points) -> None:
 
 def _check_files(source: FilesSettings, points: Points) -> None:
     if "://" in source.path:
-        points.unknown(FILES, f"{source.path} is asked for by Spark when the pipeline starts")
+        points.unknown(FILES, f"{source.path} is checked by Spark when the pipeline starts")
         return
     path = Path(source.path)
     if not path.is_dir():
-        points.error(FILES, f"{path} is no directory; create it, or correct source.files.path")
+        points.error(FILES, f"{path} is not a directory; create it, or correct source.files.path")
         return
     first = next((each for each in path.iterdir() if not each.name.startswith((".", "_"))), None)
     if first is None and source.schema is None:

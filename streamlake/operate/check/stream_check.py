@@ -135,7 +135,9 @@ class TableOnTopics:
         except StreamlakeError as error:
             self.points.error(SCHEMA, str(error))
         else:
-            self.points.unknown(SCHEMA, "the columns are told by topic or table, which could not be asked")
+            self.points.unknown(
+                SCHEMA, "the columns come from the topic or the table, which could not be read"
+            )
         return None
 
     def _needs_key(self, table: Table | None) -> bool:

@@ -46,7 +46,7 @@ def check_topics(source: KafkaSource, cluster: Cluster, points: Points) -> Topic
         points.right(KAFKA, f"{source.bootstrap_servers} answers; {_named_topics(counts)}")
     elif not topics.missing:
         points.warning(
-            KAFKA, f"no topic matches '{source.topic_pattern}' yet; those that are made later will be read"
+            KAFKA, f"no topic matches '{source.topic_pattern}' yet; topics created later will be read"
         )
     return topics if counts else None
 
@@ -67,7 +67,7 @@ def check_offsets(source: KafkaSource, cluster: Cluster, known: SourceOffsets | 
     where = (
         f"a new checkpoint directory begins at starting-offsets={source.settings.starting_offsets}"
         if known is None
-        else "the checkpoint directory goes on where it stands"
+        else "the checkpoint directory continues where it stopped"
     )
     points.right(OFFSETS, f"{where}; {due:,} offsets are due")
 
@@ -87,9 +87,9 @@ def check_records(
     The schema of `source` is known. With `rejects`, records that do not decode are quarantined and are only a
     warning.
     """
-    patient = replace(source, options={**source.options, "fetch-timeout-ms": str(_OUTAGE_RETRY_MS)})
+    retrying = replace(source, options={**source.options, "fetch-timeout-ms": str(_OUTAGE_RETRY_MS)})
     try:
-        row_decoder(patient, key)
+        row_decoder(retrying, key)
         pieces = _newest(cluster, topics)
     except StreamlakeError as error:
         points.error(RECORDS, str(error))
@@ -98,15 +98,15 @@ def check_records(
     values: list[bytes] = []
     named: Counter[str] = Counter()
     for piece in pieces:
-        decoder = row_decoder(patient, key, topic=piece.topic, sources=sources)
+        decoder = row_decoder(retrying, key, topic=piece.topic, sources=sources)
         try:
-            for raw in fetch_range(patient, piece, parts_read(patient)):
+            for raw in fetch_range(retrying, piece, parts_read(retrying)):
                 read += raw.num_rows
                 named.update(decoder.decode(raw).named)
                 values += [value for value in raw.column("value").to_pylist() if value is not None]
         except DecodeError as error:
-            tell = points.warning if rejects else points.error
-            tell(
+            report = points.warning if rejects else points.error
+            report(
                 RECORDS, f"a record cannot be decoded{', and would be rejected' if rejects else ''}: {error}"
             )
         except StreamlakeError as error:
@@ -114,10 +114,10 @@ def check_records(
         else:
             continue
         return
-    _warn_of_nulls(patient, values, points)
-    for text in unmet(patient.settings.source_tables, named).values():
+    _warn_of_nulls(retrying, values, points)
+    for text in unmet(retrying.settings.source_tables, named).values():
         points.warning(RECORDS, text)
-    if lacks_documents(patient.format, values, patient.settings.decode):
+    if lacks_documents(retrying.format, values, retrying.settings.decode):
         points.error(
             RECORDS,
             "no update among the newest records has its document, so none of them would change the table. "

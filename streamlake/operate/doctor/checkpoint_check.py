@@ -116,7 +116,7 @@ def _is_whole_offset(io: FileIO, path: str, findings: Findings) -> bool:
             f"the entry of the offset log is damaged or cut short ({error}): Spark cannot start from it",
             f"{_RESTORE}; the newest entry may be deleted (`streamlake recover TABLE --checkpoint-location "
             "DIRECTORY --remove-torn`, and the start on a local disk does so by itself): Spark plans this "
-            "checkpoint anew, and what the table has of it is compared",
+            "checkpoint again, and what the table has of it is compared",
         )
         return False
     return True
@@ -133,7 +133,7 @@ def _is_of_another_version(lines: list[str], path: str, findings: Findings) -> b
     findings.error(
         "checkpoint-version",
         path,
-        f"this log of Spark is of version {found}, and {_VERSION} is the one that is known here: the "
+        f"this log of Spark is of version {found}, and {_VERSION} is the version that can be read here: the "
         "directory was not checked",
         "use the version of Spark that streamlake was tested with, which writes the known one; delete "
         "nothing",
@@ -179,7 +179,7 @@ def _check_order(directory: _Directory, findings: Findings) -> None:
         findings.error(
             "checkpoint-logs",
             f"{directory.location}/commits",
-            f"the offset log goes on to checkpoint {planned}, checkpoints {missing} are not in the commit "
+            f"the offset log continues to checkpoint {planned}, checkpoints {missing} are not in the commit "
             "log",
             "restore the commit log from a copy of the directory",
         )
@@ -217,7 +217,7 @@ def _compare(
             findings.error("marker-damaged", table.location, str(error), fix)
             return
         for finding in found:
-            _tell(finding, directory.location, command, findings)
+            _report(finding, directory.location, command, findings)
     if not pairs and directory.completed:
         findings.warning(
             "checkpoint-table",
@@ -227,7 +227,7 @@ def _compare(
         )
 
 
-def _tell(finding: Finding, where: str, command: RecoverCommand, findings: Findings) -> None:
+def _report(finding: Finding, where: str, command: RecoverCommand, findings: Findings) -> None:
     findings.error(
         f"lineage-{finding.kind.value}",
         where,

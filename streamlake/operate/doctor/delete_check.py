@@ -73,7 +73,7 @@ class DeleteCheck:
                 )
                 self._findings.error("delete-scope", file.file_path, what, self._fix)
         if gone:
-            what = f"deletes rows of {gone} data files that are not live any more"
+            what = f"deletes rows of {gone} data files that are no longer live"
             self._findings.note("delete-of-gone-file", file.file_path, what)
 
     def _check_positions(self, where: str, path: str, positions: Positions, target: LiveData) -> None:

@@ -130,7 +130,7 @@ class _Look:
             judged_elsewhere=(table.locations.committables_directory,),
         )
         orphans = storage.run()
-        _tell_orphans(orphans, findings)
+        _report_orphans(orphans, findings)
         if checkpoint is not None:
             self._on_progress("checkpoint directory", 0, None)
             check_checkpoint(table, self._catalog, checkpoint, findings, self._orphan_age_ms)
@@ -157,7 +157,7 @@ class _Look:
         return step
 
 
-def _tell_orphans(orphans: tuple[Orphan, ...], findings: Findings) -> None:
+def _report_orphans(orphans: tuple[Orphan, ...], findings: Findings) -> None:
     for kind in dict.fromkeys(orphan.kind for orphan in orphans):
         files = [orphan for orphan in orphans if orphan.kind == kind]
         size = sum(orphan.size for orphan in files)

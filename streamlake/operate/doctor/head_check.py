@@ -141,8 +141,8 @@ class HeadCheck:
             self._findings.error(
                 "deletion-vector",
                 target,
-                f"has two deletion vectors in {self.name}, {vectors[target]} and {_shown(file)}: no reader "
-                "takes that",
+                f"has two deletion vectors in {self.name}, {vectors[target]} and {_shown(file)}: readers "
+                "reject that",
                 self._fix,
             )
         vectors[target] = _shown(file)

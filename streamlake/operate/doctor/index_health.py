@@ -64,9 +64,7 @@ def _check_branch(table: Table, branch: str, findings: Findings) -> None:
     if status.problem is not None and status.named is not None:
         findings.warning("index-state", status.named.path, status.problem, fix)
     for path in status.missing:
-        what = (
-            "a run of the newest key index is missing or cut short: the next checkpoint builds the index anew"
-        )
+        what = "a run of the newest key index is missing or cut short: the next checkpoint rebuilds the index"
         findings.warning("index-run", path, what, fix)
     if status.state is not None and status.files_above:
         rows = sum(task.data_file.record_count for task in status.files_above)

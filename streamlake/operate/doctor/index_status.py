@@ -123,9 +123,9 @@ def _missing(table: Table, state: IndexState) -> Iterable[str]:
 
 
 def _columns_of(table: Table, named: NamedState) -> tuple[Ids, Ids]:
-    told = named_columns(named)
-    if told is not None:
-        return told
+    recorded = named_columns(named)
+    if recorded is not None:
+        return recorded
     try:
         state = load_state(table, named.path)
     except (IndexDamagedError, MissingFileError):
@@ -139,6 +139,6 @@ def _names(table: Table, field_ids: Ids) -> tuple[str, ...]:
         if field_id not in by_id:
             raise InvalidOptionError(
                 f"{table.location}: the newest key index is over the column with field id {field_id}, which "
-                "the table has no more: name the key's columns with --key"
+                "the table no longer has: name the key's columns with --key"
             )
     return tuple(by_id[field_id] for field_id in field_ids)

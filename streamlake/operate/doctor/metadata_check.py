@@ -82,7 +82,7 @@ def _check_snapshots(metadata: TableMetadata, where: str, findings: Findings) ->
 
 def _check_logs(metadata: TableMetadata, where: str, findings: Findings) -> None:
     log = metadata.snapshot_log
-    fix = "any commit goes on with the log as it is; time travel by timestamp may miss snapshots"
+    fix = "any commit continues with the log as it is; time travel by timestamp may miss snapshots"
     for before, after in pairwise(log):
         if after.timestamp_ms < before.timestamp_ms - _CLOCK_SKEW_MS:
             what = (
@@ -111,7 +111,7 @@ def _check_logs(metadata: TableMetadata, where: str, findings: Findings) -> None
                 "metadata-log",
                 f"{where}: metadata-log",
                 what,
-                "nothing; it goes with the log's oldest entries",
+                "nothing to do: it leaves with the log's oldest entries",
             )
 
 

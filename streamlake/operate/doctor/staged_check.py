@@ -81,7 +81,7 @@ def check_staged(
         due |= {owner} if state == NEXT else set()
         staged.append(_shown(path, committable, state))
         _need_files(table, path, committable, state, findings, reachable)
-        _tell(staged[-1], findings)
+        _report(staged[-1], findings)
     return tuple(staged)
 
 
@@ -143,7 +143,7 @@ def _shown(path: str, committable: Committable, state: str) -> StagedCheckpoint:
     )
 
 
-def _tell(staged: StagedCheckpoint, findings: Findings) -> None:
+def _report(staged: StagedCheckpoint, findings: Findings) -> None:
     text = f"checkpoint {staged.checkpoint_id} of pipeline '{staged.pipeline}' ({staged.rows:,} rows)"
     if staged.state in (NEXT, WAITING):
         order = "first" if staged.state == NEXT else "after the earlier ones"

@@ -101,7 +101,7 @@ class StorageCheck:
             self._findings.note(
                 "orphans-unknown",
                 self._table.location,
-                "which files nobody needs cannot be told, because something that names files cannot be read",
+                "orphans cannot be listed, because metadata that lists files cannot be read",
                 "put that right first",
             )
             return tuple(temporary)

@@ -177,15 +177,15 @@ class TableCheck:
                 what = f"lists {entry.data_file.file_path}, which is of the other content (data or deletes)"
                 self._findings.error("manifest-content", file.manifest_path, what, self._roll_back())
         for status, name in _STATUS_NAMES:
-            told = (getattr(file, f"{name}_files_count"), getattr(file, f"{name}_rows_count"))
+            recorded = (getattr(file, f"{name}_files_count"), getattr(file, f"{name}_rows_count"))
             wrong = [
                 f"{say} {is_}"
-                for say, is_ in zip(told, counted[status], strict=True)
+                for say, is_ in zip(recorded, counted[status], strict=True)
                 if say not in (None, is_)
             ]
             if wrong:
                 what = (
-                    f"its manifest list says {told[0]} {name} files with {told[1]} rows, it holds "
+                    f"its manifest list says {recorded[0]} {name} files with {recorded[1]} rows, it holds "
                     f"{counted[status][0]} with {counted[status][1]}: scans that count by metadata are wrong"
                 )
                 self._findings.error("manifest-counts", file.manifest_path, what, self._roll_back())
@@ -203,20 +203,22 @@ class TableCheck:
             _sum(each.live for each in recounts if each is not None),
         )
         is_ours = snapshot.summary.get("engine-name") == "streamlake"
-        told = {key: _number(snapshot.summary.get(key, "0" if is_ours else None)) for key in counted}
-        off = {key: value - counted[key] for key, value in told.items() if value not in (None, counted[key])}
+        recorded = {key: _number(snapshot.summary.get(key, "0" if is_ours else None)) for key in counted}
+        off = {
+            key: value - counted[key] for key, value in recorded.items() if value not in (None, counted[key])
+        }
         self._off[own] = off
         inherited = self._off.get(snapshot.parent_snapshot_id or -1, {})
         wrong = [key for key in off if not (key.startswith("total-") and inherited.get(key) == off[key])]
         if wrong:
-            shown = ", ".join(f"{key} says {told[key]} and is {counted[key]}" for key in wrong)
+            shown = ", ".join(f"{key} says {recorded[key]} and is {counted[key]}" for key in wrong)
             self._findings.add(
                 Finding(
                     Severity.ERROR if is_ours else Severity.WARNING,
                     "summary-counters",
                     f"snapshot {own}",
                     f"its summary does not agree with its manifests: {shown}",
-                    "reads are right, statistics are not; the next compaction counts anew, or roll the "
+                    "reads are right, statistics are not; the next compaction counts again, or roll the "
                     "table back",
                 )
             )

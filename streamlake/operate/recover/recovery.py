@@ -21,7 +21,7 @@ from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.checkpoint.spark_directory import SparkDirectory
 from streamlake.checkpoint.store import CommittableStore
 from streamlake.checkpoint.table_note import NO_CHECKPOINT, Calls, Noted
-from streamlake.commit import recovery_commits as marks
+from streamlake.commit import recovery_commits
 from streamlake.commit.lineage import Kind, Way
 from streamlake.commit.marker import JOB_ID, PROPERTY_PREFIX, Marker
 from streamlake.errors import InvalidOptionError
@@ -42,7 +42,7 @@ def without_table(directory: SparkDirectory, pipeline: str, rejects: Table | Non
     """
     text = (
         f"delete every entry of Spark's commit log and offset log in {directory.location}, so that Spark "
-        f"plans {_named(NO_CHECKPOINT + 1)} anew from the source's beginning"
+        f"plans {_named(NO_CHECKPOINT + 1)} again from the source's beginning"
     )
     return Plan(
         (
@@ -99,7 +99,7 @@ class Recovery:
         return Plan(
             (
                 *self._forgetting(after=at, kept=due),
-                Step(text, lambda: marks.adopt(self.table, identity, self._at.history, key_ids)),
+                Step(text, lambda: recovery_commits.adopt(self.table, identity, self._at.history, key_ids)),
                 self._noting(at, due, passed=self.directory.last_completed),
             ),
             (*self._left_behind(), *self._not_there()),
@@ -123,10 +123,10 @@ class Recovery:
         lost = self._at.lost(held, ())
         if lost:
             raise InvalidOptionError(
-                f"{_range(lost)} of job {self.directory.job_id}, which Spark takes for done, are neither in "
-                f"{self.table.location} nor staged for it any more, and a fork leaves their rows out. Put "
-                f"their files back from a copy of the table's metadata folder, use {Way.REWIND.value}={held} "
-                "to have the stream write them again, or adopt the directory"
+                f"{_range(lost)} of job {self.directory.job_id}, which Spark counts as done, are neither in "
+                f"{self.table.location} nor still staged for it, and a fork leaves their rows out. Put their "
+                f"files back from a copy of the table's metadata folder, use {Way.REWIND.value}={held} to "
+                "have the stream write them again, or adopt the directory"
             )
         steps = []
         job_id = self.directory.job_id
@@ -170,7 +170,7 @@ class Recovery:
         if gone:
             text = (
                 f"delete the entries of {_range(gone)} from Spark's commit log and offset log in "
-                f"{self.directory.location}, so that Spark plans {_named(checkpoint_id + 1)} anew from the "
+                f"{self.directory.location}, so that Spark plans {_named(checkpoint_id + 1)} again from the "
                 "source"
             )
             steps.append(Step(text, lambda: self.directory.go_back_to(checkpoint_id)))
@@ -225,17 +225,20 @@ class Recovery:
         return _rejects_rewound(self._rejects, at, self.directory)
 
     def _moving(self, marker: Marker, snapshot: Snapshot | None) -> Step:
-        mark = (
+        action = (
             f"set the property of pipeline '{self.pipeline}' to {_named(marker.checkpoint_id)} of job "
             f"{marker.job_id}"
         )
         if snapshot is not None:
-            mark = (
+            action = (
                 f"move branch '{self.branch}' from snapshot {self._at.head_id()} to snapshot "
-                f"{snapshot.snapshot_id} ({_named(marker.checkpoint_id)}), and {mark}, in one commit"
+                f"{snapshot.snapshot_id} ({_named(marker.checkpoint_id)}), and {action}, in one commit"
             )
         key_ids, target = self._at.key_ids(), None if snapshot is None else snapshot.snapshot_id
-        return Step(mark, lambda: marks.move_branch(self.table, target, marker, self._at.history, key_ids))
+        return Step(
+            action,
+            lambda: recovery_commits.move_branch(self.table, target, marker, self._at.history, key_ids),
+        )
 
     def _forgetting(self, *, after: int, kept: list[Committable]) -> list[Step]:
         """Remove staged checkpoints that would be committed by mistake."""
@@ -312,7 +315,7 @@ class Recovery:
             ", ..." if len(others) > 5 else ""
         )
         return (
-            f"{len(others)} snapshots of other writers are undone as well and must be made again: {listed}",
+            f"{len(others)} snapshots of other writers are undone as well and must be repeated: {listed}",
         )
 
     def _left_behind(self) -> tuple[str, ...]:
@@ -334,7 +337,7 @@ class Recovery:
         if not self._at.gone:
             return ()
         return (
-            f"files of {_range(self._at.gone)} are no longer there: it is taken to have been committed, "
-            "compacted by somebody and expired. Where its files were deleted before that, its rows are lost "
-            "to the table, and the stream has to write them again from the source",
+            f"files of {_range(self._at.gone)} are no longer there: it is assumed to have been committed, "
+            "compacted and expired. Where its files were deleted before that, its rows are lost to the "
+            "table, and the stream has to write them again from the source",
         )

@@ -14,7 +14,7 @@ from streamlake.checkpoint.identity import offsets_digest
 from streamlake.checkpoint.spark_directory import SparkDirectory
 from streamlake.checkpoint.store import CommittableStore
 from streamlake.checkpoint.table_note import NO_CHECKPOINT
-from streamlake.commit.findings import marks_lost, staged_gone, torn_log
+from streamlake.commit.findings import markers_lost, staged_gone, torn_log
 from streamlake.commit.history import History, marker_of
 from streamlake.commit.lineage import Finding
 from streamlake.commit.marker import JOB_ID, KEY_IDS, Marker
@@ -52,7 +52,7 @@ class RecoveryState:
         self.staged = self.store.pending()
         self.held, self.gone = self._known_by_files()
         if not self.findings and self.held:
-            self.findings = (marks_lost(table.location),)
+            self.findings = (markers_lost(table.location),)
         elif not self.findings:
             self.findings = tuple(staged_gone(table.location, each) for each in self.gone)
         torn = directory.torn
@@ -92,14 +92,16 @@ class RecoveryState:
         floor = self.floor()
         # Spark has finished a checkpoint that is not committed only where the sink let it; then the note says
         # which.
-        told = NO_CHECKPOINT if self.noted is None or self.noted.staged_id is None else self.noted.staged_id
+        recorded = (
+            NO_CHECKPOINT if self.noted is None or self.noted.staged_id is None else self.noted.staged_id
+        )
         completed = self.directory.last_completed
         return [
             staged
             for staged in self.staged
             if staged.table_uuid == self.table.uuid
             and floor < staged.identity.checkpoint_id <= self.directory.last_planned
-            and (staged.identity.checkpoint_id > completed or staged.identity.checkpoint_id <= told)
+            and (staged.identity.checkpoint_id > completed or staged.identity.checkpoint_id <= recorded)
             and self.logged_digest(staged.identity.checkpoint_id) == staged.identity.offsets_digest
         ]
 
@@ -108,10 +110,10 @@ class RecoveryState:
         known = [NO_CHECKPOINT]
         if self.noted is not None and self.noted.table_uuid == self.table.uuid:
             known.append(NO_CHECKPOINT if self.noted.checkpoint_id is None else self.noted.checkpoint_id)
-        told = None if self.history.told is None else self.history.told.marker
+        recorded = None if self.history.recorded is None else self.history.recorded.marker
         known += [
             marker.checkpoint_id
-            for marker in (told, self.history.seen)
+            for marker in (recorded, self.history.seen)
             if marker is not None and self.fits(marker)
         ]
         return max(known)
@@ -162,10 +164,10 @@ class RecoveryState:
                 f"pipeline '{self.pipeline}' of {self.table.location} belongs to job "
                 f"{history.named.marker.job_id}: adopt this directory, or fork it"
             )
-        told = None if history.told is None else history.told.marker
-        held = history.seen or (None if history.rolled_back else told)
+        recorded = None if history.recorded is None else history.recorded.marker
+        held = history.seen or (None if history.rolled_back else recorded)
         if checkpoint_id == NO_CHECKPOINT:
-            if held is not None or told is not None:
+            if held is not None or recorded is not None:
                 raise InvalidOptionError(
                     f"{self.table.location} holds checkpoints of job {self.directory.job_id}, so going back "
                     "to before the first one would write their rows twice: rewind to one of its checkpoints, "
@@ -174,8 +176,8 @@ class RecoveryState:
             return None, None
         if held is None:
             raise InvalidOptionError(
-                f"{self.table.location} holds no checkpoint of job {self.directory.job_id} that could be "
-                "gone back to: adopt the directory as it is, or rewind to -1 for an empty table"
+                f"{self.table.location} holds no checkpoint of job {self.directory.job_id} that the "
+                "directory can go back to: adopt the directory as it is, or rewind to -1 for an empty table"
             )
         if held.checkpoint_id <= checkpoint_id:
             if min(self.floor(), checkpoint_id) > held.checkpoint_id:
@@ -198,7 +200,7 @@ class RecoveryState:
         if digest is not None and digest != marker.offsets_digest:
             raise InvalidOptionError(
                 f"checkpoint {marker.checkpoint_id} of {self.directory.location} ends at other source "
-                f"offsets than the one in {self.table.location}: the two have gone different ways before it; "
+                f"offsets than the one in {self.table.location}: the two diverged before it; "
                 f"{self.common(marker.checkpoint_id)}"
             )
         return marker
@@ -248,15 +250,15 @@ class RecoveryState:
 
     def is_known(self, job_id: str) -> bool:
         """Whether a job has left a property, a snapshot or a staged checkpoint in the table."""
-        told = any(job_id in text for name, text in self.table.properties.items() if "pipeline" in name)
+        recorded = any(job_id in text for name, text in self.table.properties.items() if "pipeline" in name)
         made = any(each.summary.get(JOB_ID) == job_id for each in self.table.metadata.snapshots)
-        return told or made or bool(self.staged)
+        return recorded or made or bool(self.staged)
 
     def key_ids(self) -> tuple[int, ...]:
         """The field ids of the key by which the pipeline replaces rows; () where it replaces none."""
-        for told in (self.history.named, self.history.told):
-            if told is not None and told.key_ids:
-                return told.key_ids
+        for recorded in (self.history.named, self.history.recorded):
+            if recorded is not None and recorded.key_ids:
+                return recorded.key_ids
         for snapshot in self.ancestry():
             if snapshot.summary.get(JOB_ID) == self.directory.job_id and KEY_IDS in snapshot.summary:
                 return tuple(int(part) for part in snapshot.summary[KEY_IDS].split(","))
@@ -264,7 +266,7 @@ class RecoveryState:
 
     def lost(self, held: int, kept: Sequence[int]) -> list[int]:
         """Checkpoints above `held` that Spark considers done, while they are only staged and not `kept`."""
-        told = None if self.noted is None else self.noted.staged_id
+        recorded = None if self.noted is None else self.noted.staged_id
         known = [staged.identity.checkpoint_id for staged in self.staged]
-        ahead = [] if told is None else [told, *(each for each in known if each < told)]
+        ahead = [] if recorded is None else [recorded, *(each for each in known if each < recorded)]
         return sorted({each for each in ahead if each > held and each not in kept})

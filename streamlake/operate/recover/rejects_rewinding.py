@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.checkpoint.table_note import NO_CHECKPOINT
-from streamlake.commit import recovery_commits as marks
+from streamlake.commit import recovery_commits
 from streamlake.commit.history import History
 from streamlake.errors import SourceError
 from streamlake.operate.replay.rejects_settling import settle
@@ -52,14 +52,15 @@ class RejectsRewind:
             if self.at.checkpoint_id == NO_CHECKPOINT
             else f"checkpoint {self.at.checkpoint_id}"
         )
-        mark = f"and mark {named} there as the last one"
+        ending = f"and mark {named} there as the last one"
         if not self.is_known:
             return (
-                f"keep all records of {self.rejects.name}, because the checkpoint directory does not say any "
-                f"more where the stream began, {mark}; of those that the stream reads again there will be two"
+                f"keep all records of {self.rejects.name}, because the checkpoint directory no longer says "
+                f"where the stream began, {ending}; of those that the stream reads again there will be two"
             )
         text = (
-            f"take {len(self.records)} records that the stream reads again out of {self.rejects.name}, {mark}"
+            f"take {len(self.records)} records that the stream reads again out of {self.rejects.name}, "
+            f"{ending}"
         )
         if not self.records:
             return text
@@ -77,14 +78,14 @@ class RejectsRewind:
         Raises ConflictValidationError when a driver has added rejects meanwhile, CommitConflictError.
         """
         if self.records:
-            aside = replace(
+            rewind_identity = replace(
                 self.at,
                 pipeline=f"{self.at.pipeline}:rewind",
                 job_id=f"{self.at.job_id}:rewind",
                 end_offsets=(),
             )
-            settle(self.rejects, ReplayPlan(aside, self.records))
-        marks.adopt(self.rejects, self.at, self.history, ())
+            settle(self.rejects, ReplayPlan(rewind_identity, self.records))
+        recovery_commits.adopt(self.rejects, self.at, self.history, ())
 
 
 def rejects_after(
@@ -141,4 +142,4 @@ def _offsets(offsets: Sequence[str]) -> SourceOffsets:
         (text,) = offsets
         return SourceOffsets.from_json(json.loads(text))
     except ValueError as error:
-        raise SourceError(f"these are no offsets of one Kafka source: {', '.join(offsets)[:200]}") from error
+        raise SourceError(f"these are not offsets of one Kafka source: {', '.join(offsets)[:200]}") from error

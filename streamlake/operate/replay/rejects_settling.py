@@ -61,8 +61,8 @@ def settle(rejects: Table, plan: ReplayPlan) -> None:
                     rejects.io.delete(file.file_path)
             if clock.monotonic() > deadline:
                 raise CommitConflictError(
-                    f"{moved}. Others were faster for {retry.total_timeout_ms} ms; the records are in the "
-                    "table, and the next replay takes them out of the rejects"
+                    f"{moved}. Other writers committed first for {retry.total_timeout_ms} ms; the records "
+                    "are in the table, and the next replay takes them out of the rejects"
                 ) from moved
 
 

@@ -229,10 +229,10 @@ class _Replay:
         snapshot = committed_snapshot(table.metadata, self._given.branch, plan.identity)
         if snapshot is None:
             raise LineageError(
-                f"{table.location}: the snapshot of replay {number} of {self._name} has expired, so that "
-                f"nothing tells whether the table has the {len(plan.done)} records of its plan, which is "
-                f"still there. Compare them with the table, delete those from {self._rejects.name} that it "
-                f"has, and then {self._plans.path(plan)}"
+                f"{table.location}: the snapshot of replay {number} of {self._name} has expired, so nothing "
+                f"shows whether the table has the {len(plan.done)} records of its plan, which is still "
+                f"there. Compare them with the table, delete those from {self._rejects.name} that it has, "
+                f"and then {self._plans.path(plan)}"
             )
         return snapshot.summary.get(OFFSETS_DIGEST) == plan.identity.offsets_digest
 
@@ -278,8 +278,8 @@ class _Replay:
             raise
         except (FencedError, LineageError) as error:
             raise CommitConflictError(
-                f"another replay of {self._rejects.name} was faster: it has brought its records into "
-                f"{self._given.table}, and this one none; run it again for what is left"
+                f"another replay of {self._rejects.name} finished first: it has written its records into "
+                f"{self._given.table}, and this one has written nothing; run it again for what is left"
             ) from error
         settle(self._rejects, plan)
         self._run.store.remove(identity)
@@ -425,8 +425,8 @@ class _Replay:
         if given.mode != UPSERT or self._sequence_by:
             return ()
         return (
-            "without sequence_by nothing tells whether a replayed change is older than the row that the "
-            "table has for its key: it replaces it all the same",
+            "without sequence_by a replayed change may be older than the table's row of its key: it "
+            "replaces the row all the same",
         )
 
     def _identity(self, number: int, digest: str) -> CheckpointIdentity:

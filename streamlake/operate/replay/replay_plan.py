@@ -63,8 +63,8 @@ class ReplayPlans:
             self._rejects.io.create_exclusive(self.path(plan), committable_to_bytes(committable))
         except FileExistsError as error:
             raise CommitConflictError(
-                f"another replay of {self._rejects.name} is at work, or has died just now: nothing was "
-                "replayed; run it again"
+                f"another replay of {self._rejects.name} is running, or was interrupted just now: nothing "
+                "was replayed; run it again"
             ) from error
         failpoint("committable-recorded")
 

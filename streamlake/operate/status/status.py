@@ -18,7 +18,7 @@ from streamlake.errors import InvalidOptionError, SourceError, StreamlakeError
 from streamlake.operate.checkpoint_directory import started_directory
 from streamlake.operate.status.table_status import StatusTarget, TableStatus, table_status
 from streamlake.pipeline.definition.pipeline_file import KafkaSettings, Pipeline
-from streamlake.pipeline.definition.pipeline_source import impatient, kafka_source
+from streamlake.pipeline.definition.pipeline_source import kafka_source, with_short_timeout
 from streamlake.pipeline.definition.pipeline_tables import pipeline_tables
 from streamlake.pipeline.sinks.discovered_tables import TABLES_PATH, tables_from_text
 from streamlake.pipeline.sinks.quarantine import QUARANTINE_PATH, quarantine_from_text
@@ -79,7 +79,7 @@ class StatusReader:
         self._checkpoint = checkpoint
         self._catalog = catalog
         self._name = name
-        self._cluster = None if source is None else KafkaCluster(impatient(source))
+        self._cluster = None if source is None else KafkaCluster(with_short_timeout(source))
 
     def __enter__(self) -> StatusReader:
         return self
@@ -112,7 +112,7 @@ class StatusReader:
         tables = tuple(table_status(target, job_id) for target in targets)
         committed = _committed(tables, directory)
         if committed is None and any(each.checkpoint_id is not None for each in tables):
-            notes.append("the tables do not tell which offsets they hold, and neither does the directory")
+            notes.append("neither the tables nor the checkpoint directory record which offsets are committed")
         partitions = _lags(committed or {}, ends, begins, notes, problems)
         if directory is not None:
             problems += _quarantined(directory, committed or {})
@@ -197,7 +197,7 @@ def status_of_table(
         offsets = table_status(target).offsets
         names = sorted({topic for topic, _ in offsets or {}})
     if not names:
-        raise InvalidOptionError(f"{table} does not tell which topics it holds; name them with --topic")
+        raise InvalidOptionError(f"{table} does not record which topics it holds; name them with --topic")
     source = KafkaSource(bootstrap_servers, names, options=dict(options or {}))
     return StatusReader(lambda topics, named: [target], source)
 
@@ -228,14 +228,14 @@ def _quarantined(directory: SparkDirectory, committed: PartitionOffsets) -> list
     text = directory.text(QUARANTINE_PATH)
     if text is None:
         return []
-    told = []
+    problems_found = []
     for name, entry in quarantine_from_text(text, f"{directory.location}/{QUARANTINE_PATH}").items():
         lacking = sum(piece.size for piece in entry.missed(committed))
-        told.append(
-            f"{name} was set aside at checkpoint {entry.since} and lacks {lacking:,} offsets; the next start "
-            f"tries again: {entry.error}"
+        problems_found.append(
+            f"{name} has been in quarantine since checkpoint {entry.since} and lacks {lacking:,} offsets; "
+            f"the next start tries again: {entry.error}"
         )
-    return told
+    return problems_found
 
 
 def _lags(
@@ -251,12 +251,12 @@ def _lags(
         named = f"{part[0]}-{part[1]}"
         if end is None and ends is not None:
             problems.append(
-                f"{named}, committed up to offset {here}, is not among what is to be read any more"
+                f"{named}, committed up to offset {here}, is no longer among the partitions to read"
             )
         if here is not None and end is not None and here > end:
             problems.append(
-                f"{named} ends at offset {end}, before the committed offset {here}: the topic was made anew, "
-                "or its log cut"
+                f"{named} ends at offset {end}, before the committed offset {here}: the topic was deleted "
+                "and created again, or its log cut"
             )
         if here is not None and end is not None and here < begin:
             problems.append(

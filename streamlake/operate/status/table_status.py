@@ -78,14 +78,14 @@ def table_status(target: StatusTarget, job_id: str | None = None) -> TableStatus
     totals = {} if head is None else head.summary
     commits = _commits(table, target, job_id)
     last = commits[0] if commits else None
-    told = {} if last is None else last.summary
+    recorded = {} if last is None else last.summary
     return TableStatus(
         table=target.table,
         branch=target.branch,
         exists=True,
-        pipeline=told.get(PIPELINE, target.pipeline),
-        job_id=told.get(JOB_ID),
-        checkpoint_id=_number(told, MAX_COMMITTED_CHECKPOINT_ID),
+        pipeline=recorded.get(PIPELINE, target.pipeline),
+        job_id=recorded.get(JOB_ID),
+        checkpoint_id=_number(recorded, MAX_COMMITTED_CHECKPOINT_ID),
         snapshot_id=None if last is None else last.snapshot_id,
         committed_ms=None if last is None else last.timestamp_ms,
         seconds_since_commit=None if last is None else _seconds_since(last.timestamp_ms),
@@ -95,8 +95,8 @@ def table_status(target: StatusTarget, job_id: str | None = None) -> TableStatus
         delete_files=_number(totals, "total-delete-files"),
         rejected=sum(_number(each.summary, REJECTED_RECORDS) or 0 for each in commits),
         rejects=_rejects(target),
-        watermark_ms=_number(told, WATERMARK),
-        offsets=committed_offsets(told),
+        watermark_ms=_number(recorded, WATERMARK),
+        offsets=committed_offsets(recorded),
     )
 
 

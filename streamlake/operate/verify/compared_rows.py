@@ -23,12 +23,12 @@ from streamlake.decode.values.decoded import Decoded
 from streamlake.errors import DecodeError, InvalidOptionError
 from streamlake.formats.arrow.row_bytes import encode_rows
 from streamlake.formats.columns.name_mapping import NAME_MAPPING_PROPERTY, NameMapping
-from streamlake.index.keys.guards import GuardCodec
+from streamlake.index.keys.sequence_values import SequenceCodec
 from streamlake.read.column_selection import select_columns
 from streamlake.read.deletes import DeleteReader
 from streamlake.read.file_rows import FileRows
 from streamlake.read.planning import FileScanTask
-from streamlake.records import PLACE, PLACE_TYPE, ROW_SEQUENCE, UNSET, RowKind
+from streamlake.records import MISSING_FIELDS, PLACE, PLACE_TYPE, ROW_SEQUENCE, RowKind
 from streamlake.source.fetcher import fetch_range
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.source.offsets import OffsetRange
@@ -118,7 +118,7 @@ class RowForm:
                 rows, removes = rows.filter(pa.array(kept)), removes[kept]
                 at = None if at is None else at[kept]
         aligned = self._check.align(rows.select([name for name in self.columns if name in rows.column_names]))
-        return self._batch(aligned, self._guards(aligned), at, partition, removes)
+        return self._batch(aligned, self._sequence_values(aligned), at, partition, removes)
 
     def of_table(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """N live rows of the table in the form of SIDE_SCHEMA."""
@@ -126,7 +126,12 @@ class RowForm:
         return self._batch(pa.Table.from_batches([rows]), None, None, 0, removes)
 
     def _batch(
-        self, rows: pa.Table, guards: pa.Array | None, at: Array | None, partition: int, removes: Array
+        self,
+        rows: pa.Table,
+        sequence_values: pa.Array | None,
+        at: Array | None,
+        partition: int,
+        removes: Array,
     ) -> pa.RecordBatch:
         count = rows.num_rows
         for names, plain in ((self.numbers, plain_numbers), (self.singles, single_numbers)):
@@ -141,7 +146,7 @@ class RowForm:
             [
                 _encoded(rows, key, as_key=bool(self.key)),
                 _encoded(rows, value, as_key=False) if value else empty,
-                empty if guards is None else guards,
+                empty if sequence_values is None else sequence_values,
                 pa.array(np.zeros(count, dtype=np.int64) if at is None else at),
                 pa.repeat(pa.scalar(partition, pa.int32()), count),
                 pa.array(removes),
@@ -149,11 +154,11 @@ class RowForm:
             schema=_ARROW_SCHEMA,
         )
 
-    def _guards(self, rows: pa.Table) -> pa.Array | None:
+    def _sequence_values(self, rows: pa.Table) -> pa.Array | None:
         """The sequence values: bytes that order like the columns of `sequence_by`."""
         if not self.sequence:
             return None
-        codec = GuardCodec(self.sequence)
+        codec = SequenceCodec(self.sequence)
         values = codec.encode([rows.column(part.name) for part in self.sequence], self.table).values
         if not isinstance(values, np.ndarray):
             return values.cast(pa.binary())
@@ -269,7 +274,7 @@ Reader = Callable[[Batches], Batches]
 
 
 def _require_whole_rows(decoded: Decoded) -> None:
-    if UNSET in decoded.rows.schema.names:
+    if MISSING_FIELDS in decoded.rows.schema.names:
         place = decoded.rows.column(PLACE).drop_null()[0].as_py()
         what = "the record leaves values out, which are those of an older row"
     elif decoded.truncates:

@@ -115,12 +115,12 @@ class PostgresTable(ShownFields):
             snapshot = None
             if not (standby and standby[0]):
                 snapshot = str(connection.execute("select pg_export_snapshot()").fetchone()[0])
-            told = f"{connection.info.host}:{connection.info.port}/{connection.info.dbname} {self.name}"
+            described = f"{connection.info.host}:{connection.info.port}/{connection.info.dbname} {self.name}"
             # A standby cannot share a snapshot, so there one task reads everything. The same holds for a
             # view.
             whole = snapshot is None or not pieces
             parts = (PostgresPart(relation),) if whole else tuple(_split(pieces))
-            yield PostgresState(self.dsn, told, columns, tuple(dict.fromkeys(key)), parts, snapshot)
+            yield PostgresState(self.dsn, described, columns, tuple(dict.fromkeys(key)), parts, snapshot)
 
 
 @dataclass(frozen=True, repr=False)

@@ -65,7 +65,7 @@ def topic_extent(
     committed = _committed(metadata, snapshot, names) if until == COMMITTED else None
     if until == COMMITTED and committed is None:
         notes.append(
-            "no snapshot tells which offsets it holds: compared with everything that is in the topic now"
+            "no snapshot records which offsets it holds: compared with everything that is in the topic now"
         )
     if committed is not None:
         pipeline, positions = committed

@@ -152,13 +152,13 @@ def verify(  # noqa: PLR0913
                 singles=frozenset(name for name, one in asked.items() if one.is_single),
             )
         snapshot = opened.snapshot_by(ref=branch)
-        side, told, notes = _source_side(session, opened, snapshot, source, form, until, whole=whole)
+        side, described, notes = _source_side(session, opened, snapshot, source, form, until, whole=whole)
         table_side = _table_side(session, opened, snapshot, form)
         compared = compare(side, table_side, form, changes=mode != APPEND, examples=examples)
     rows = compared.found.rows
     return Verification(
         table=opened.location,
-        source=name or told,
+        source=name or described,
         snapshot_id=None if snapshot is None else snapshot.snapshot_id,
         mode=mode,
         key=form.key,
@@ -204,8 +204,8 @@ def _check(
     if not sequence_by and not isinstance(source, KafkaSource):
         raise InvalidOptionError(
             f"mode '{mode}' compares the last change of each key, and only a topic has an order of its own: "
-            "name the columns that tell it in sequence_by, or compare with rows that are the state already "
-            "(mode 'append')"
+            "name the columns that give the order in sequence_by, or compare with rows that are the state "
+            "already (mode 'append')"
         )
 
 
@@ -297,11 +297,11 @@ def _column_notes(names: Sequence[str], form: RowForm, *, whole: bool) -> list[s
     absent = [name for name in needed if name not in names]
     unknown = [name for name in names if name not in form.columns and name != form.row_kind]
     if absent or (unknown and whole):
-        told = [f"lacks the column '{name}'" for name in absent]
-        told += [f"has the column '{name}', which {form.table} lacks" for name in unknown if whole]
+        problems = [f"lacks the column '{name}'" for name in absent]
+        problems += [f"has the column '{name}', which {form.table} lacks" for name in unknown if whole]
         raise InvalidOptionError(
-            f"the source {'; '.join(told)}. Name the columns to compare in `columns`, and the column of row "
-            "kinds in `row_kind`"
+            f"the source {'; '.join(problems)}. Name the columns to compare in `columns`, and the column of "
+            "row kinds in `row_kind`"
         )
     return [
         f"the source has no column '{name}': the table must hold its default, or null"

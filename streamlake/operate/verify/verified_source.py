@@ -25,7 +25,7 @@ from streamlake.formats.arrow.arrow_schema import schema_to_arrow
 from streamlake.operate.verify.postgres_table import PostgresTable
 from streamlake.operate.verify.verification import MODES
 from streamlake.pipeline.definition.pipeline_file import FilesSettings, KafkaSettings, Pipeline
-from streamlake.pipeline.definition.pipeline_source import impatient, kafka_source
+from streamlake.pipeline.definition.pipeline_source import kafka_source, with_short_timeout
 from streamlake.pipeline.definition.pipeline_tables import is_by_row, pipeline_tables
 from streamlake.pipeline.definition.running import first_line
 from streamlake.pipeline.sinks.default_sequence import named_sequence
@@ -100,7 +100,7 @@ def postgres_tables(pipeline: Pipeline, path: str, dsn: str) -> list[tuple[dict[
     """
     topics: list[str] = []
     if isinstance(pipeline.source, KafkaSettings):
-        with KafkaCluster(impatient(kafka_source(pipeline.source))) as cluster:
+        with KafkaCluster(with_short_timeout(kafka_source(pipeline.source))) as cluster:
             topics = sorted({topic for topic, _ in cluster.topics().partitions})
     found = []
     for each in pipeline_tables(pipeline, topics):
@@ -108,10 +108,10 @@ def postgres_tables(pipeline: Pipeline, path: str, dsn: str) -> list[tuple[dict[
             ".".join(topic.split(".")[-2:]) for topic in (topics if each.topics is None else each.topics)
         }
         if len(names) != 1:
-            told = f"of the topics {', '.join(sorted(names))}" if names else "of no topic"
+            described = f"of the topics {', '.join(sorted(names))}" if names else "of no topic"
             raise InvalidOptionError(
-                f"{path}: {each.table} is the table {told}, so it is not one table of a database; verify it "
-                "by itself, with --postgres-table"
+                f"{path}: {each.table} is the table {described}, so it is not one table of a database; "
+                "verify it by itself, with --postgres-table"
             )
         arguments = {
             name: each.arguments[name] for name in ("catalog", "key", "branch") if each.arguments.get(name)

@@ -129,7 +129,8 @@ def parse_pipeline(text: str, name: str, environment: Mapping[str, str] | None =
     select, where = root.texts("select"), root.text("where")
     if isinstance(source, KafkaSettings) and (select or where):
         raise root.wrong(
-            "select" if select else "where", "does not apply to the kafka source, which no SQL sees"
+            "select" if select else "where",
+            "does not apply to the kafka source, whose records do not pass through SQL",
         )
     return Pipeline(
         name=root.text("name"),
@@ -256,11 +257,13 @@ def _sink(sink: _Section) -> SinkSettings:
     table = sink.required_text("table")
     for key in of_many:
         if key.replace("-", "_") in arguments and not is_template(table):
-            raise sink.wrong(key, f"is about one of many tables, but '{table}' is one table")
+            raise sink.wrong(key, f"belongs to a sink of many tables, but '{table}' is one table")
     if sink.content.get("tables") is not None:
         own = _own_settings(sink.section("tables"))
         if own and not is_template(table):
-            raise sink.wrong("tables", f"describes single ones of many tables, but '{table}' is one table")
+            raise sink.wrong(
+                "tables", f"describes single tables of a sink of many tables, but '{table}' is one table"
+            )
         if own:
             arguments["tables"] = own
     return SinkSettings(table=table, arguments=arguments)
@@ -371,7 +374,7 @@ class _Section:
     def choice(self, key: str, choices: tuple[str, ...], default: str) -> str:
         value = self.text(key) or default
         if value not in choices:
-            raise self.wrong(key, f"is '{value}', which is none of {', '.join(choices)}")
+            raise self.wrong(key, f"is '{value}', which is not one of {', '.join(choices)}")
         return value
 
     def integer(self, key: str) -> int | None:

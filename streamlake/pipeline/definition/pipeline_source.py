@@ -24,7 +24,7 @@ def kafka_source(settings: KafkaSettings) -> KafkaSource:
     )
 
 
-def impatient(source: KafkaSource) -> KafkaSource:
+def with_short_timeout(source: KafkaSource) -> KafkaSource:
     """The source for somebody at a terminal: an unreachable broker is an error after ten seconds."""
     if any(name.lower().replace("_", ".") == BOOTSTRAP_TIMEOUT for name in source.options):
         return source

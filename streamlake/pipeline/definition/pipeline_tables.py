@@ -55,8 +55,8 @@ def pipeline_tables(
     if names.by_row:
         if named is None:
             raise InvalidOptionError(
-                f"the tables of '{sink.table}' are named by rows, so that the pipeline's file alone does not "
-                "tell them: name the table"
+                f"the tables of '{sink.table}' are named by rows, so the pipeline file does not list them: "
+                "name the table"
             )
         found = {name: found.get(template, []) for name, template in named.items()}
     common = {

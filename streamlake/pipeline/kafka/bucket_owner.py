@@ -59,7 +59,7 @@ class BucketOwner:
         self._keeps = keeps
         self._next_guess = 0
         self._guess_wait = 1
-        self._told = False
+        self._has_warned = False
         self.intended: Intended | None = None
         """The micro-batch that is about to be written; None: it does not come from Kafka by topics."""
 
@@ -81,7 +81,8 @@ class BucketOwner:
             return now
         if now.message_key is not None:
             _LOG.info(
-                "%s: the key index goes from %d to %d buckets, as its topics have other partitions now",
+                "%s: the key index goes from %d to %d buckets, because the partitions of its topics have "
+                "changed",
                 self._table,
                 now.count,
                 best,
@@ -96,10 +97,10 @@ class BucketOwner:
         now = state.bucketing.count
         if not (self._keeps and state.runs) or now == self._buckets:
             return self._buckets
-        if not self._told:
-            self._told = True
+        if not self._has_warned:
+            self._has_warned = True
             _LOG.warning(
-                "%s: write_parallelism=%d is for an index that is built anew; the key index has %d buckets, "
+                "%s: write_parallelism=%d is for an index that is rebuilt; the key index has %d buckets, "
                 "and so many tasks write",
                 self._table,
                 self._buckets,
@@ -135,8 +136,8 @@ class BucketOwner:
         assert intended is not None
         if self._shuffle == NEVER:
             raise MisplacedKeyError(
-                f"{self._table}: {error}. Its changes may be in the hands of several tasks, so that nothing "
-                "was written. With the table property streamlake.upsert.shuffle=auto such checkpoints are "
+                f"{self._table}: {error}. Several tasks may have got changes of the same key, so nothing was "
+                "written. With the table property streamlake.upsert.shuffle=auto such checkpoints are "
                 "shuffled by key"
             )
         times = shuffled_until[0] + 1

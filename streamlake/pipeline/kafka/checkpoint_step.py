@@ -34,6 +34,6 @@ class Step:
         begin = {} if start is None else start.positions
         return Step({**begin, **end.first}, end.first, end.positions, end.topic_ids)
 
-    def has_moved(self, topic: str, partition: int) -> bool:
+    def has_records(self, topic: str, partition: int) -> bool:
         """Whether there may be records of the partition in the checkpoint."""
         return self.begin.get((topic, partition)) != self.end[topic, partition]

@@ -89,12 +89,12 @@ class DirectOffsets:
 
     def confirm(self, identity: CheckpointIdentity) -> None:
         """Raises FencedError where the log differs from what `plan` has decided for the micro-batch."""
-        told = source_offsets(identity.start_offsets), source_offsets(identity.end_offsets)
-        if told != (self._begin, self._end):
+        recorded = source_offsets(identity.start_offsets), source_offsets(identity.end_offsets)
+        if recorded != (self._begin, self._end):
             raise FencedError(
                 "another driver runs the same checkpoint directory: it has written another entry for "
-                f"{identity} to the log of offsets. This one stops, and has read nothing of the checkpoint; "
-                "make sure that only one is started"
+                f"{identity} to the offset log. This one stops, and has read nothing of the checkpoint; make "
+                "sure that only one is started"
             )
 
     def frame(

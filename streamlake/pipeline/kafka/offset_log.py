@@ -67,10 +67,10 @@ class OffsetLog:
         found = self.read(checkpoint_id)
         if found is None:
             raise SourceError(
-                f"{self._location.toString()}/{entry_path(checkpoint_id)} is missing, so that nobody knows "
-                "how far this query has read Kafka; restore the whole checkpoint directory from a copy, or "
-                "start with a new one and starting-offsets from the table's last commit (`streamlake status` "
-                "shows them)"
+                f"{self._location.toString()}/{entry_path(checkpoint_id)} is missing, so it is not known how "
+                "far this query has read Kafka; restore the whole checkpoint directory from a copy, or "
+                "start with a new one and starting-offsets from the table's last commit (`streamlake "
+                "status` shows them)"
             )
         return found
 
@@ -147,9 +147,9 @@ def require_tick(text: str, path: str) -> None:
     lines = text.rstrip("\n").split("\n")
     if lines[0].strip() != _SPARK_VERSION:
         raise FeatureUnsupportedError(
-            f"{path} is an offset log of version {lines[0][:20]!r}; {_SPARK_VERSION} is the one that is "
-            "known here: go on with the version of Spark that has written the rest of this checkpoint "
-            "directory, or start with a new one"
+            f"{path} is an offset log of version {lines[0][:20]!r}; {_SPARK_VERSION} is the version that can "
+            "be read here: use the version of Spark that wrote the rest of this checkpoint directory, or "
+            "start with a new one"
         )
     if len(lines) != 3 or tick_of(lines[2]) is None:
         raise SourceError(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from streamlake.index.runs.run_writer import RunRef
 from streamlake.index.state import IndexState
 from streamlake.spec.metadata.data_file import DataFile
-from streamlake.write.upsert.truncation import Mark
+from streamlake.write.upsert.truncation import TruncatePosition
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Changed:
     state: IndexState | None
     own_runs: tuple[RunRef, ...] = ()
     rewritten: tuple[DataFile, ...] = ()
-    truncated_below: Mark | None = None
+    truncated_below: TruncatePosition | None = None
     counters: Mapping[str, int] = field(default_factory=dict)
     took_moved: bool = False
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from streamlake.commit.marker import told_on_branch
+from streamlake.commit.marker import properties_on_branch
 from streamlake.spec.metadata.snapshot import Snapshot
 from streamlake.spec.metadata.table_metadata import TableMetadata
 
@@ -34,7 +34,7 @@ def told_states(metadata: TableMetadata, branch: str) -> list[ToldState]:
     """The states that the properties of a branch's pipelines name, newest first."""
     found = [
         ToldState(told.index_state, told.index_number, told.key_ids)
-        for told in told_on_branch(metadata, branch)
+        for told in properties_on_branch(metadata, branch)
         if told.index_state is not None and told.index_number is not None
     ]
     return sorted(found, key=lambda each: -each.sequence_number)

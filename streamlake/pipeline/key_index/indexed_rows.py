@@ -20,9 +20,9 @@ from streamlake import ids
 from streamlake.errors import StorageError
 from streamlake.formats.columns.name_mapping import NAME_MAPPING_PROPERTY, NameMapping
 from streamlake.index.bucketing import Bucketing
-from streamlake.index.keys.guards import GuardCodec, Guards, concat_guards
 from streamlake.index.keys.keys import Keys, concat_keys
-from streamlake.index.runs.entries import NO_GUARD, RunFile, sort_entries
+from streamlake.index.keys.sequence_values import SequenceCodec, SequenceValues, concat_sequence_values
+from streamlake.index.runs.entries import NO_SEQUENCE, RunFile, sort_entries
 from streamlake.index.runs.merge import merge_runs
 from streamlake.index.runs.run import RunRef, open_run, write_run
 from streamlake.index.runs.run_writer import RunWriter
@@ -125,7 +125,7 @@ class EntryCollector:
     def __init__(self, rows: IndexedRows) -> None:
         self._rows = rows
         self._keys: list[Keys] = []
-        self._guards: list[Guards] = []
+        self._guards: list[SequenceValues] = []
         self._flags: list[Array] = []
         self._files: list[Array] = []
         self._positions: list[Array] = []
@@ -135,16 +135,16 @@ class EntryCollector:
         key = self._rows.key
         self._keys.append(key.codec.encode([rows.column(name) for name in key.columns]))
         unknown: Array = np.zeros(rows.num_rows, dtype=bool)
-        if key.guard_codec is not None:
-            if key.keeps_guards:
+        if key.sequence_codec is not None:
+            if key.keeps_sequence_values:
                 guards, unknown = _known_guards(
-                    key.guard_codec, [rows.column(name) for name in key.sequence_by]
+                    key.sequence_codec, [rows.column(name) for name in key.sequence_by]
                 )
             else:
                 unknown = ~unknown
-                guards = _blank(key.guard_codec).take(np.zeros(rows.num_rows, dtype=np.int64))
+                guards = _blank(key.sequence_codec).take(np.zeros(rows.num_rows, dtype=np.int64))
             self._guards.append(guards)
-        self._flags.append(np.where(unknown, NO_GUARD, 0).astype(np.uint8))
+        self._flags.append(np.where(unknown, NO_SEQUENCE, 0).astype(np.uint8))
         self._files.append(files)
         self._positions.append(positions)
 
@@ -158,7 +158,7 @@ class EntryCollector:
             np.concatenate(self._positions),
             np.concatenate(self._flags),
             paths,
-            guards=concat_guards(self._guards) if self._guards else None,
+            sequence_values=concat_sequence_values(self._guards) if self._guards else None,
         )
         rows = self._rows
         buckets = rows.bucketing
@@ -182,7 +182,9 @@ def _all_live(path: str) -> bool:
     return True
 
 
-def _known_guards(codec: GuardCodec, columns: Sequence[pa.Array | pa.ChunkedArray]) -> tuple[Guards, Array]:
+def _known_guards(
+    codec: SequenceCodec, columns: Sequence[pa.Array | pa.ChunkedArray]
+) -> tuple[SequenceValues, Array]:
     """The sequence values of rows in the table, and (n,) bool: those that a null leaves unknown."""
     unknown: Array = np.zeros(len(columns[0]), dtype=bool)
     for column in columns:
@@ -192,9 +194,9 @@ def _known_guards(codec: GuardCodec, columns: Sequence[pa.Array | pa.ChunkedArra
         return codec.encode(columns), unknown
     known = codec.encode([column.filter(pa.array(~unknown)) for column in columns])
     place = np.where(unknown, len(known), np.cumsum(~unknown) - 1)
-    return concat_guards([known, _blank(codec)]).take(place), unknown
+    return concat_sequence_values([known, _blank(codec)]).take(place), unknown
 
 
-def _blank(codec: GuardCodec) -> Guards:
+def _blank(codec: SequenceCodec) -> SequenceValues:
     """A placeholder for an unknown sequence value."""
-    return Guards(np.zeros(1, np.int64) if codec.is_numeric else pa.array([b""], pa.large_binary()))
+    return SequenceValues(np.zeros(1, np.int64) if codec.is_numeric else pa.array([b""], pa.large_binary()))

@@ -23,13 +23,13 @@ from streamlake import ids
 from streamlake.checkpoint.committable import Committable
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.errors import IndexDamagedError, OutdatedValuesError
-from streamlake.index.keys.guards import Guards
 from streamlake.index.keys.keys import concat_keys
+from streamlake.index.keys.sequence_values import SequenceValues
 from streamlake.index.runs.entries import (
     BY_ARRIVAL,
     ENDS_SEARCH,
     LACKS_VALUES,
-    NO_GUARD,
+    NO_SEQUENCE,
     TOMBSTONE,
     TOOK_VALUES,
     Entries,
@@ -46,7 +46,7 @@ from streamlake.table.table import Table
 from streamlake.write.deletes.deleted_positions import DeletedPositions
 from streamlake.write.deletes.source_rows import SourceRows
 from streamlake.write.upsert.lateness import is_late, places_of
-from streamlake.write.upsert.truncation import Mark, guard_of, keys_below
+from streamlake.write.upsert.truncation import TruncatePosition, keys_below, sequence_of
 from streamlake.write.upsert.upsert_key import UpsertKey
 from streamlake.write.upsert.upsert_target import UpsertTarget
 
@@ -82,14 +82,18 @@ class Resolver:
     indexed: Indexed
     sources: SourceRows
     known_files: Callable[[], frozenset[str] | None]
-    floor: Guards | None
-    truncate: Guards | None
+    floor: SequenceValues | None
+    truncate: SequenceValues | None
     now_ms: int
     new_run: Callable[[], str]
 
     @staticmethod
     def of(
-        table: Table, target: UpsertTarget, indexed: Indexed, committable: Committable, truncate: Mark | None
+        table: Table,
+        target: UpsertTarget,
+        indexed: Indexed,
+        committable: Committable,
+        truncate: TruncatePosition | None,
     ) -> Resolver:
         """The resolver of `committable`. `target` is what tasks would get at the new head, `truncate` the
         source position of the checkpoint's last truncate.
@@ -101,8 +105,8 @@ class Resolver:
             indexed,
             target.source_rows(),
             cache(lambda: _known_files(table, committable.base_snapshot_id, indexed.snapshot_id)),
-            None if floor is None else guard_of(target, floor),
-            None if truncate is None else guard_of(target, truncate),
+            None if floor is None else sequence_of(target, floor),
+            None if truncate is None else sequence_of(target, truncate),
             target.time_ms,
             lambda: table.locations.index_run(ids.new_uuid()),
         )
@@ -143,7 +147,7 @@ class Resolver:
 
     def _compared(self, entries: Entries, index: KeyIndex) -> _Compared:
         flags = entries.flags
-        if entries.guards is None:
+        if entries.sequence_values is None:
             # Without sequence values, an entry that only adds a row has nothing to be compared with.
             asked = np.flatnonzero(flags & (ENDS_SEARCH | TOOK_VALUES | LACKS_VALUES))
             found = index.lookup(entries.keys.take(asked))
@@ -154,7 +158,7 @@ class Resolver:
             late = self._late(entries, found)
         outdated = self._outdated(entries, found, late)
         fresh = entries
-        if entries.guards is not None:
+        if entries.sequence_values is not None:
             fresh = self._with_inherited_guards(entries, found, late)
         if late.any():
             fresh = fresh.take(np.flatnonzero(~late))
@@ -163,21 +167,25 @@ class Resolver:
 
     def _late(self, entries: Entries, found: Found) -> Array:
         """(n,) bool: the own entries that are older than what others have committed since."""
-        assert entries.guards is not None
+        assert entries.sequence_values is not None
         count = len(entries)
-        late = is_late(self.key, entries.guards, found, np.arange(count), self.floor)
-        late &= entries.flags & NO_GUARD == 0
+        late = is_late(self.key, entries.sequence_values, found, np.arange(count), self.floor)
+        late &= entries.flags & NO_SEQUENCE == 0
         by_arrival = entries.flags & BY_ARRIVAL != 0
         if by_arrival.any():
-            nothing = replace(found, guards=None, guard_known=None)
-            late[by_arrival] = is_late(self.key, entries.guards, nothing, np.arange(count), self.floor)[
-                by_arrival
-            ]
-        if self.truncate is not None and found.guards is not None and found.guard_known is not None:
+            nothing = replace(found, sequence_values=None, sequence_known=None)
+            late[by_arrival] = is_late(
+                self.key, entries.sequence_values, nothing, np.arange(count), self.floor
+            )[by_arrival]
+        if (
+            self.truncate is not None
+            and found.sequence_values is not None
+            and found.sequence_known is not None
+        ):
             bound = self.truncate.take(np.zeros(count, dtype=np.int64))
-            is_mark = ~entries.guards.below(bound) & ~bound.below(entries.guards)
+            is_mark = ~entries.sequence_values.below(bound) & ~bound.below(entries.sequence_values)
             buried = is_mark & _is_tombstone(entries) & ~by_arrival
-            newer = found.guard_known & ~places_of(self.key, found.guards).below(bound)
+            newer = found.sequence_known & ~places_of(self.key, found.sequence_values).below(bound)
             late[buried] = newer[buried]
         return late
 
@@ -185,14 +193,19 @@ class Resolver:
         """The entries, where changes that are ordered by arrival take over the higher sequence value that
         others have committed for their key: they come after it.
         """
-        assert entries.guards is not None
-        if found.guards is None or found.guard_known is None:
+        assert entries.sequence_values is not None
+        if found.sequence_values is None or found.sequence_known is None:
             return entries
-        raised = (entries.flags & BY_ARRIVAL != 0) & ~late & found.guard_known
-        raised &= entries.guards.below(found.guards)
+        raised = (entries.flags & BY_ARRIVAL != 0) & ~late & found.sequence_known
+        raised &= entries.sequence_values.below(found.sequence_values)
         if not raised.any():
             return entries
-        return replace(entries, guards=Guards(np.where(raised, found.guards.values, entries.guards.values)))
+        return replace(
+            entries,
+            sequence_values=SequenceValues(
+                np.where(raised, found.sequence_values.values, entries.sequence_values.values)
+            ),
+        )
 
     def _outdated(self, entries: Entries, found: Found, late: Array) -> int:
         """The number of own rows that took values over, or lack them, and would have others now."""
@@ -239,7 +252,9 @@ class Resolver:
             for gone, found in below:
                 deleted.add_found(found)
                 named = own.lookup(gone)
-                new = ~named.exists if named.guard_known is None else ~(named.exists | named.guard_known)
+                new = (
+                    ~named.exists if named.sequence_known is None else ~(named.exists | named.sequence_known)
+                )
                 buried.append(gone.take(np.flatnonzero(new)))
             if not any(map(len, buried)):
                 continue
@@ -252,7 +267,7 @@ class Resolver:
                 blank,
                 np.full(len(keys), TOMBSTONE),
                 (),
-                guards=self.truncate.take(blank),
+                sequence_values=self.truncate.take(blank),
                 times=np.full(len(keys), self.now_ms),
             )
             yield write_run(self.io, self.new_run(), entries, bucket, state.buckets)

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pyspark.sql import SparkSession
 
 from streamlake import clock
-from streamlake.commit.marker import told_on_branch
+from streamlake.commit.marker import properties_on_branch
 from streamlake.errors import IndexDamagedError, MissingFileError, StreamlakeError
 from streamlake.failpoints import failpoint
 from streamlake.index.bucketing import Bucketing
@@ -148,7 +148,7 @@ class TableIndex:
 
     def warn_built_anew(self, reason: object) -> None:
         """Warn that the index is lost and built anew."""
-        warn_built_anew(self._table.location, reason, is_ordered=self._key.guard_codec is not None)
+        warn_built_anew(self._table.location, reason, is_ordered=self._key.sequence_codec is not None)
 
     def forget(self) -> None:
         """Drop the index from memory: the next refresh reads what the table names."""
@@ -210,7 +210,7 @@ class TableIndex:
                     return state
         if told:
             self.warn_built_anew("its history has no index any more that is over the same columns and types")
-        elif tasks and told_on_branch(metadata, self._branch) and self._was_indexed():
+        elif tasks and properties_on_branch(metadata, self._branch) and self._was_indexed():
             self.warn_built_anew("neither its history nor a property of a pipeline names its index any more")
         return self._empty()
 

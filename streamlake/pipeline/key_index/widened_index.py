@@ -14,7 +14,12 @@ from streamlake.index.runs.lookup import Live
 from streamlake.index.runs.merge import merged_entries
 from streamlake.index.runs.run import open_run, write_run
 from streamlake.index.state import IndexState
-from streamlake.index.wider_keys import can_widen_guards, can_widen_keys, widened_guards, widened_keys
+from streamlake.index.wider_keys import (
+    can_widen_keys,
+    can_widen_sequence_values,
+    widened_keys,
+    widened_sequence_values,
+)
 from streamlake.spec.types.data_types import NestedField
 from streamlake.spec.types.type_json import parse_primitive
 from streamlake.storage.file_io import FileIO
@@ -29,9 +34,11 @@ def widened(
     """
     if (state.key_ids, state.sequence_ids) != (key.key_ids, key.sequence_ids):
         return None
-    sequence = () if key.guard_codec is None else key.guard_codec.fields
+    sequence = () if key.sequence_codec is None else key.sequence_codec.fields
     old, old_sequence = _typed(key.codec.fields, state.key_types), _typed(sequence, state.sequence_types)
-    if not can_widen_keys(old, key.codec.fields) or not can_widen_guards(old_sequence, key.guard_codec):
+    if not can_widen_keys(old, key.codec.fields) or not can_widen_sequence_values(
+        old_sequence, key.sequence_codec
+    ):
         return None
     runs = []
     for refs in state.runs_by_bucket().values():
@@ -44,7 +51,9 @@ def widened(
             entries.positions,
             entries.flags,
             entries.paths,
-            guards=widened_guards(entries.guards, old_sequence, key.guard_codec),
+            sequence_values=widened_sequence_values(
+                entries.sequence_values, old_sequence, key.sequence_codec
+            ),
             times=entries.times,
         )
         for bucket, part in enumerate(state.bucketing.split(fresh, key.codec)):

@@ -18,7 +18,7 @@ from streamlake.checkpoint.store import CommittableStore
 from streamlake.checkpoint.table_note import NO_CHECKPOINT, Calls, Noted
 from streamlake.commit.committer import OVERWRITES, Committer
 from streamlake.commit.findings import (
-    marks_lost,
+    markers_lost,
     staged_by_another,
     staged_gone,
     staged_lost,
@@ -27,7 +27,7 @@ from streamlake.commit.findings import (
 from streamlake.commit.lineage import Finding
 from streamlake.commit.marker import Marker
 from streamlake.commit.receipt import CommitReceipt, Outcome
-from streamlake.commit.staged_fit import STAGED_SPECS, misfit, missing_file, staged_specs
+from streamlake.commit.staged_fit import STAGED_SPECS, mismatch, missing_file, staged_specs
 from streamlake.commit.traces import STAGED_AT, holds, is_gone
 from streamlake.errors import SchemaMismatchError, StagedUnfitError, StorageError, StreamlakeError
 from streamlake.failpoints import failpoint
@@ -164,7 +164,7 @@ class SinkRun:
         """Raises StagedUnfitError where staged files are missing or do not fit the table any more."""
 
         def check() -> None:
-            reason = misfit(self.table.metadata, committable)
+            reason = mismatch(self.table.metadata, committable)
             path = None if reason else missing_file(self.table, committable)
             if reason is None and path is not None:
                 reason = f"{path} is no longer there; an orphan removal may have deleted it"
@@ -191,7 +191,7 @@ class SinkRun:
         """The finding for a staged checkpoint whose job has no commit marker in the table, if any."""
         location = self.table.location
         if holds(self.table, self.branch, committable):
-            return marks_lost(location)
+            return markers_lost(location)
         if is_gone(self.table, committable):
             return staged_gone(location, committable.identity.checkpoint_id)
         return None

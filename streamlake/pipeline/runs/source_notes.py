@@ -22,11 +22,11 @@ from streamlake.table.options import RetryOptions
 from streamlake.table.table import Table
 from streamlake.table.updates.metadata_changes import branch_head, with_properties
 from streamlake.table.updates.metadata_update import commit_metadata
-from streamlake.write.upsert.truncation import Mark
+from streamlake.write.upsert.truncation import TruncatePosition
 
 _LOG = logging.getLogger(__name__)
 
-LastTruncate = Callable[[], tuple[int | None, Mark | None]]
+LastTruncate = Callable[[], tuple[int | None, TruncatePosition | None]]
 """Gives the branch's head that the table shows (None: there is no snapshot), and the source position of the
 last truncate up to there, as the next checkpoint would apply it."""
 
@@ -36,7 +36,7 @@ def no_truncate() -> tuple[None, None]:
     return None, None
 
 
-def truncate_known_by(indexed: Indexed) -> tuple[int | None, Mark | None]:
+def truncate_known_by(indexed: Indexed) -> tuple[int | None, TruncatePosition | None]:
     """The head of a key index, and the source position of the last truncate that the index knows."""
     return indexed.snapshot_id, indexed.state.truncated_below
 
@@ -121,7 +121,7 @@ def _others(metadata: TableMetadata, topic: str, name: str) -> set[str]:
     return {each for other, each in known.items() if other != topic and each != name}
 
 
-def _require_no_truncate(table: Table, topic: str, name: str, mark: Mark | None) -> None:
+def _require_no_truncate(table: Table, topic: str, name: str, mark: TruncatePosition | None) -> None:
     if mark is not None:
         others = ", ".join(
             sorted(each or "a source without a name" for each in _others(table.metadata, topic, name))

@@ -8,15 +8,15 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from streamlake.pipeline.runs.upsert_options import UNSET_VALUES
 from streamlake.write.files.result import Refused
-from streamlake.write.upsert.truncation import Mark, later
+from streamlake.write.upsert.truncation import TruncatePosition, later
 
 _LOG = logging.getLogger(__name__)
 _SHOWN = 20
 
 
-def last_mark(marks: Iterable[Mark | None]) -> Mark | None:
+def last_mark(marks: Iterable[TruncatePosition | None]) -> TruncatePosition | None:
     """The source position of the last truncate of a checkpoint; None without one."""
-    last: Mark | None = None
+    last: TruncatePosition | None = None
     for mark in marks:
         last = later(last, mark)
     return last

@@ -17,7 +17,13 @@ from streamlake.spec.types.data_types import DoubleType, FloatType
 from streamlake.spec.types.schema import Schema
 from streamlake.table.table import Table
 from streamlake.write.upsert.upsert_key import UpsertKey
-from streamlake.write.upsert.upsert_target import COPY_ON_WRITE, DELETE_MODES, EQUALITY, FAIL, UNSET_POLICIES
+from streamlake.write.upsert.upsert_target import (
+    COPY_ON_WRITE,
+    DELETE_MODES,
+    EQUALITY,
+    FAIL,
+    MISSING_VALUE_POLICIES,
+)
 
 _LOG = logging.getLogger(__name__)
 
@@ -127,8 +133,8 @@ class UpsertOptions:
                 "sequence_by=['sequence']), or take delete_mode 'position'"
             )
         unset = properties.get(UNSET_VALUES, FAIL)
-        if unset not in UNSET_POLICIES:
-            raise unknown_value(f"the table property {UNSET_VALUES}", unset, UNSET_POLICIES)
+        if unset not in MISSING_VALUE_POLICIES:
+            raise unknown_value(f"the table property {UNSET_VALUES}", unset, MISSING_VALUE_POLICIES)
         buckets = int_property(properties, BUCKETS, parallelism, minimum=1)
         shuffle = properties.get(SHUFFLE, AUTO)
         if shuffle not in SHUFFLES:

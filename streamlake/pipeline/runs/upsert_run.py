@@ -60,7 +60,7 @@ from streamlake.write.deletes.merged_deletes import MergedDeletes, merge_deletes
 from streamlake.write.files.result import WriteResult
 from streamlake.write.target.output_files import OutputFiles
 from streamlake.write.target.target import WriteTarget
-from streamlake.write.upsert.moved_rows import write_moved_rows
+from streamlake.write.upsert.key_changes import write_completed_rows
 from streamlake.write.upsert.truncation import later
 from streamlake.write.upsert.upsert_key import UpsertKey
 from streamlake.write.upsert.upsert_target import COPY_ON_WRITE, EQUALITY, UpsertTarget
@@ -310,7 +310,7 @@ class UpsertRun(SinkRun):
                 parts.setdefault(path, []).append(np.frombuffer(data, dtype=np.int64))
         deleted = {path: merged_positions(found) for path, found in parts.items()}
         state = self._indexed.state
-        moved = write_moved_rows(self._seeing(self._plain_target(identity), self._indexed), results)
+        moved = write_completed_rows(self._seeing(self._plain_target(identity), self._indexed), results)
         changed = replace(
             changed,
             data_files=(*changed.data_files, *moved.data_files),

@@ -211,7 +211,7 @@ class RowTables:
         for topic, partition in step.end:
             template = self._options.names.of(topic)
             topics.setdefault(template, set()).add(topic)
-            if is_first or step.has_moved(topic, partition):
+            if is_first or step.has_records(topic, partition):
                 moved[template] = None
 
         return self._families_of({template: tuple(sorted(topics[template])) for template in moved}, ended)

@@ -325,7 +325,7 @@ class IcebergTables:
         for topic, partition in step.end:
             name = self._names.of(topic)
             topics.setdefault(name, set()).add(topic)
-            if self._is_first or step.has_moved(topic, partition):
+            if self._is_first or step.has_records(topic, partition):
                 moved.add(name)
         if not self._is_first:
             moved -= aside.entries.keys()

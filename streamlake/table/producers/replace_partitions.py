@@ -117,9 +117,9 @@ class ReplacePartitions(IsolatedProducer):
         if own and strange:
             raise ConflictValidationError(
                 f"{base.location}: the partitions of spec {_listed(own)} cannot be replaced, because the "
-                f"table has rows under partition spec {_listed(strange)}, which may belong to them and would stay. "
-                "Rewrite these rows into the present spec first (Iceberg's rewrite_data_files), or use mode "
-                "'overwrite'"
+                f"table has rows under partition spec {_listed(strange)}, which may belong to them and would "
+                "stay. Rewrite these rows into the present spec first (Iceberg's rewrite_data_files), or use "
+                "mode 'overwrite'"
             )
 
     def _replace_partition_of(self, file: DataFile) -> None:

@@ -100,8 +100,9 @@ class History:
             complete = last is None or last.parent_snapshot_id is None
         if not complete:
             raise ConflictValidationError(
-                f"{table.name}: cannot tell what was committed since snapshot {start_id}: it is no longer an "
-                "ancestor of the branch (rolled back, or expired); read the table again and redo the change"
+                f"{table.name}: cannot find out what was committed since snapshot {start_id}: it is no "
+                "longer an ancestor of the branch (rolled back, or expired); read the table again and redo "
+                "the change"
             )
         start = None if start_id is None else base.snapshot(start_id)
         return History(table, base, tuple(snapshots), 0 if start is None else start.sequence_number)

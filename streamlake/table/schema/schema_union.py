@@ -84,7 +84,7 @@ class _Union:
             if self._rules.plain and twin != part.name:
                 self.problems.append(
                     f"the column '{path}' differs from '{twin}' in upper and lower case only, which most "
-                    "readers cannot tell apart"
+                    "readers cannot distinguish"
                 )
                 continue
             self._add(parent, part)

@@ -57,7 +57,7 @@ class WriteResult:
     - `index`: what happened to its bucket of the key index
     - `refused`: the changes that it refused
     - `truncated_below`: the source position of the last truncate that it received
-    - `held_rows` and `moved_rows`: rows of key changes, see the module `moved_rows`
+    - `held_rows` and `moved_rows`: rows of key changes, see the module `key_changes`
     """
 
     job_id: str

@@ -1,7 +1,7 @@
 """Gathers batches of changes into few large tables, whichever optional columns each batch has.
 
-First step of an upsert task. A batch has UNSET, PLACE and MOVED only where one of its changes needs
-them, and that must not split the changes into many tables. Invariant: no change and no mask is lost,
+First step of an upsert task. A batch has MISSING_FIELDS, PLACE and KEY_CHANGE only where one of its changes
+needs them, and that must not split the changes into many tables. Invariant: no change and no mask is lost,
 and changes stay in their order.
 """
 
@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from streamlake.formats.arrow.unset_cells import as_unset_type, same_unset_type
-from streamlake.records import MOVED, PLACE, UNSET
+from streamlake.formats.arrow.missing_fields import as_missing_fields_type, common_missing_fields_type
+from streamlake.records import KEY_CHANGE, MISSING_FIELDS, PLACE
 
-_OPTIONAL = (UNSET, PLACE, MOVED)
+_OPTIONAL = (MISSING_FIELDS, PLACE, KEY_CHANGE)
 
 
 def gather_changes(batches: Iterable[pa.RecordBatch], max_bytes: int, max_rows: int) -> Iterator[pa.Table]:
@@ -61,7 +61,7 @@ def _table(batches: list[pa.RecordBatch]) -> pa.Table:
     table = pa.Table.from_batches([batch.select(common.names) for batch in batches])
     for name, found in types.items():
         if found:
-            type_ = same_unset_type(found) if name == UNSET else found[0]
+            type_ = common_missing_fields_type(found) if name == MISSING_FIELDS else found[0]
             table = table.append_column(name, [_typed(batch, name, type_) for batch in batches])
     return table
 
@@ -71,4 +71,4 @@ def _typed(batch: pa.RecordBatch, name: str, type_: pa.DataType) -> pa.Array:
     if name not in batch.schema.names:
         return pa.nulls(batch.num_rows, type_)
     column = batch.column(name)
-    return as_unset_type(column, type_) if name == UNSET else column
+    return as_missing_fields_type(column, type_) if name == MISSING_FIELDS else column

@@ -142,7 +142,7 @@ def _checked_cast(array: pa.Array, target: pa.DataType, type_: IcebergType, path
     try:
         return _cast(array, target)
     except pa.ArrowInvalid as cause:
-        row = _first_misfit(array, target)
+        row = _first_violation(array, target)
         value = "" if row is None else f" {array[row].as_py()!r}"
         raise NotConvertibleError(
             path,
@@ -158,7 +158,7 @@ def _cast(array: pa.Array, target: pa.DataType) -> pa.Array:
     return exact_decimals(array, target) if pa.types.is_decimal(target) else array.cast(target)
 
 
-def _first_misfit(array: pa.Array, target: pa.DataType) -> int | None:
+def _first_violation(array: pa.Array, target: pa.DataType) -> int | None:
     """The row of the first value that cannot be cast, by halving; only called on the way to an error."""
     low, high = 0, len(array)
     while high - low > 1:
@@ -239,8 +239,8 @@ def _struct(array: pa.Array, type_: StructType, target: pa.DataType, path: str) 
     known = [part.name for part in type_.fields]
     extra = [name for name in names if name not in known]
     if extra or len(set(names)) != len(names):
-        told = f"has the field '{extra[0]}', which the table lacks" if extra else "has a field twice"
-        raise NotConvertibleError(path, f"{told}; its fields are {', '.join(known)}")
+        problem = f"has the field '{extra[0]}', which the table lacks" if extra else "has a field twice"
+        raise NotConvertibleError(path, f"{problem}; its fields are {', '.join(known)}")
     parts = []
     for part in type_.fields:
         if part.name in names:

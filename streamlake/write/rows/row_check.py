@@ -50,13 +50,13 @@ class RowCheck:
         self._arrow_schema = schema_to_arrow(schema)
         self._rows_seen = 0
 
-    def align(self, rows: pa.Table, unset: Mapping[str, Array] | None = None) -> pa.Table:
+    def align(self, rows: pa.Table, missing: Mapping[str, Array] | None = None) -> pa.Table:
         """The rows with exactly the table's columns, in its order and in its Arrow types.
 
-        An optional column that the rows lack is filled with its write default or null. `unset` has (n,) bool
-        for columns whose value is filled in later: there a null is allowed. Raises SchemaMismatchError for an
-        unknown, repeated or missing column, a type or value that does not fit, and a null where the table
-        requires a value; the message names column and row.
+        An optional column that the rows lack is filled with its write default or null. `missing` has (n,)
+        bool for columns whose value is filled in later: there a null is allowed. Raises SchemaMismatchError
+        for an unknown, repeated or missing column, a type or value that does not fit, and a null where the
+        table requires a value; the message names column and row.
         """
         if rows.column_names != self._arrow_schema.names:
             rows = self._in_order(rows)
@@ -64,13 +64,13 @@ class RowCheck:
             self._converted(column, part)
             for column, part in zip(rows.columns, self._schema.fields, strict=True)
         ]
-        missing = [
+        null_places = [
             found
             for column, part in zip(columns, self._schema.fields, strict=True)
-            if (found := self._null_in(column, part, None if unset is None else unset.get(part.name)))
+            if (found := self._null_in(column, part, None if missing is None else missing.get(part.name)))
         ]
-        if missing:
-            raise self._nulls_in(missing)
+        if null_places:
+            raise self._nulls_in(null_places)
         self._rows_seen += rows.num_rows
         return pa.Table.from_arrays(columns, schema=self._arrow_schema)
 
@@ -122,13 +122,13 @@ class RowCheck:
         return pa.chunked_array(chunks, type=target)
 
     def _null_in(
-        self, column: pa.ChunkedArray, part: NestedField, unset: Array | None
+        self, column: pa.ChunkedArray, part: NestedField, missing: Array | None
     ) -> tuple[str, int] | None:
         """Dotted name and row of a null where the table requires a value; None when there is none."""
         if part.required and column.null_count:
             nulls = column.is_null().to_numpy(zero_copy_only=False)
-            if unset is not None:
-                nulls &= ~unset
+            if missing is not None:
+                nulls &= ~missing
             if nulls.any():
                 return part.name, int(np.argmax(nulls))
         if not _has_required_part(part.type):
@@ -142,10 +142,10 @@ class RowCheck:
             row += len(chunk)
         return None
 
-    def _nulls_in(self, missing: Sequence[tuple[str, int]]) -> NewSchemaError:
+    def _nulls_in(self, null_places: Sequence[tuple[str, int]]) -> NewSchemaError:
         """The error for the first of these nulls. It asks for all of their columns to be made optional."""
-        path, row = missing[0]
-        found = [self._schema.find(name) for name, _ in missing]
+        path, row = null_places[0]
+        found = [self._schema.find(name) for name, _ in null_places]
         wanted = relaxed(self._schema, [part.field_id for part in found if part is not None])
         return NewSchemaError(
             f"{self._table}: column '{path}', row {self._rows_seen + row}: the value is null and the table "

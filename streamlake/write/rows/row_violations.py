@@ -50,17 +50,17 @@ class ViolationCheck:
         self,
         rows: pa.RecordBatch,
         removes: Array | None = None,
-        unset: Mapping[str, Array] | None = None,
+        missing: Mapping[str, Array] | None = None,
     ) -> dict[int, str]:
         """The rows that do not fit: row number -> the first reason.
 
         Columns that the table lacks, and those of a completely different type, are not
-        checked. `removes`: (n,) bool, changes that remove a row. `unset`: for columns with
+        checked. `removes`: (n,) bool, changes that remove a row. `missing`: for columns with
         values that records leave out, (n,) bool.
         """
         found: dict[int, str] = {}
         removes = removes if removes is not None and removes.any() else None
-        unset = unset or {}
+        missing = missing or {}
         for part in self._fields:
             if part.name not in rows.schema.names:
                 continue
@@ -68,7 +68,7 @@ class ViolationCheck:
             if removes is not None and part.name not in self._read_for_deletes:
                 looked_at = ~removes
             for row, reason in self._in_column(
-                rows.column(part.name), part, looked_at, removes, unset
+                rows.column(part.name), part, looked_at, removes, missing
             ).items():
                 found.setdefault(row, reason)
         return found
@@ -79,7 +79,7 @@ class ViolationCheck:
         part: NestedField,
         looked_at: Array | None,
         removes: Array | None,
-        unset: Mapping[str, Array],
+        missing: Mapping[str, Array],
     ) -> dict[int, str]:
         found: dict[int, str] = {}
         target = arrow_type(part.type)
@@ -90,14 +90,14 @@ class ViolationCheck:
                 if error.row is None:
                     return {}
                 found = _unconvertible(column, part)
-        missing = unset.get(part.name)
-        if missing is not None and part.name in self._key | self._ordering:
-            for row in np.flatnonzero(missing).tolist():
+        absent = missing.get(part.name)
+        if absent is not None and part.name in self._key | self._ordering:
+            for row in np.flatnonzero(absent).tolist():
                 found[row] = (
                     f"column '{part.name}' has no value, because the record leaves it out, and it is in the "
                     "key or in `sequence_by`"
                 )
-        for row, reason in self._nulls(column, part, removes, missing).items():
+        for row, reason in self._nulls(column, part, removes, absent).items():
             found.setdefault(row, reason)
         if not isinstance(part.type, PrimitiveType):
             found.update(_null_parts(column, part, found))
@@ -106,7 +106,7 @@ class ViolationCheck:
         return {row: reason for row, reason in found.items() if looked_at[row]}
 
     def _nulls(
-        self, column: pa.Array, part: NestedField, removes: Array | None, missing: Array | None
+        self, column: pa.Array, part: NestedField, removes: Array | None, absent: Array | None
     ) -> dict[int, str]:
         found: dict[int, str] = {}
         if part.name in self._ordering and column.null_count:
@@ -116,8 +116,8 @@ class ViolationCheck:
             nulls = column.is_null().to_numpy(zero_copy_only=False)
             if removes is not None and part.name not in self._key:
                 nulls = nulls & ~removes
-            if missing is not None:
-                nulls = nulls & ~missing
+            if absent is not None:
+                nulls = nulls & ~absent
             for row in np.flatnonzero(nulls).tolist():
                 found.setdefault(row, f"column '{part.name}': the value is null and the table requires one")
         return found

@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 
 from streamlake.errors import SchemaMismatchError
-from streamlake.formats.arrow.unset_cells import unset_masks
-from streamlake.index.keys.guards import Guards, concat_guards
+from streamlake.formats.arrow.missing_fields import missing_field_masks
 from streamlake.index.keys.keys import Keys, concat_keys
-from streamlake.records import MOVED, PLACE, ROW_KIND, ROW_ORDER, ROW_SEQUENCE, UNSET, RowKind
+from streamlake.index.keys.sequence_values import SequenceValues, concat_sequence_values
+from streamlake.records import KEY_CHANGE, MISSING_FIELDS, PLACE, ROW_KIND, ROW_ORDER, ROW_SEQUENCE, RowKind
 from streamlake.write.rows.row_check import RowCheck
 from streamlake.write.upsert.source_positions import PLACED, split_places
 from streamlake.write.upsert.upsert_target import UPSERT, UpsertTarget
@@ -35,11 +35,11 @@ class Changes:
     - `rows` holds the table rows of the changes that bring one in. `row_of` (n,) int64 is each change's row
       number in `rows`; it means nothing for the other changes.
     - `removes` (n,) bool is true for -U and -D. `order` (n,) int64 is the order in the source.
-    - `guards` are the sequence values; None: changes have none.
-    - `unset` has a mask (n,) bool for each column that some changes leave out (unavailable values or missing
-      fields). The rows hold nulls there.
+    - `sequence_values` are the sequence values; None: changes have none.
+    - `missing` has a mask (n,) bool for each column that some changes leave out (unavailable values or
+      missing fields). The rows hold nulls there.
     - `places` (n,) are record positions, structs as PLACE_TYPE, or None.
-    - `moved` (n,) is as the column MOVED, or None. `sequence` (n,) is as ROW_SEQUENCE, or None.
+    - `key_changes` (n,) is as the column KEY_CHANGE, or None. `sequence` (n,) is as ROW_SEQUENCE, or None.
     - `arrival` (n,) int64 marks the changes that still inherit their sequence values, see `source_positions`.
       None: there are none.
     """
@@ -50,10 +50,10 @@ class Changes:
     row_of: Array
     removes: Array
     order: Array
-    guards: Guards | None
-    unset: Mapping[str, Array] = field(default_factory=dict)
+    sequence_values: SequenceValues | None
+    missing: Mapping[str, Array] = field(default_factory=dict)
     places: pa.ChunkedArray | None = None
-    moved: pa.ChunkedArray | None = None
+    key_changes: pa.ChunkedArray | None = None
     sequence: pa.ChunkedArray | None = None
     arrival: Array | None = None
 
@@ -62,7 +62,7 @@ class Changes:
         at = pa.array(chosen)
         brings = chosen[~self.removes[chosen]]
         removes = self.removes[chosen]
-        masks = {name: mask[chosen] for name, mask in self.unset.items()}
+        masks = {name: mask[chosen] for name, mask in self.missing.items()}
         return Changes(
             keys=self.keys.take(chosen),
             keyed=self.keyed.take(at),
@@ -70,20 +70,20 @@ class Changes:
             row_of=np.cumsum(~removes) - 1,
             removes=removes,
             order=self.order[chosen],
-            guards=None if self.guards is None else self.guards.take(chosen),
-            unset={name: mask for name, mask in masks.items() if mask.any()},
+            sequence_values=None if self.sequence_values is None else self.sequence_values.take(chosen),
+            missing={name: mask for name, mask in masks.items() if mask.any()},
             places=None if self.places is None else self.places.take(at),
-            moved=None if self.moved is None else self.moved.take(at),
+            key_changes=None if self.key_changes is None else self.key_changes.take(at),
             sequence=None if self.sequence is None else self.sequence.take(at),
             arrival=None if self.arrival is None else self.arrival[chosen],
         )
 
     @property
-    def is_moved(self) -> Array:
+    def is_key_change(self) -> Array:
         """(n,) bool: the changes that belong to a key change."""
-        if self.moved is None:
+        if self.key_changes is None:
             return np.zeros(len(self.keys), dtype=bool)
-        return self.moved.is_valid().to_numpy(zero_copy_only=False)
+        return self.key_changes.is_valid().to_numpy(zero_copy_only=False)
 
 
 def joined_changes(parts: Sequence[Changes]) -> Changes:
@@ -91,8 +91,8 @@ def joined_changes(parts: Sequence[Changes]) -> Changes:
     if len(parts) == 1:
         return parts[0]
     removes = np.concatenate([part.removes for part in parts])
-    guards = [part.guards for part in parts if part.guards is not None]
-    names = dict.fromkeys(name for part in parts for name in part.unset)
+    sequence_values = [part.sequence_values for part in parts if part.sequence_values is not None]
+    names = dict.fromkeys(name for part in parts for name in part.missing)
     none: list[Array] = [np.zeros(len(part.keys), dtype=bool) for part in parts]
     return Changes(
         keys=concat_keys([part.keys for part in parts]),
@@ -101,13 +101,13 @@ def joined_changes(parts: Sequence[Changes]) -> Changes:
         row_of=np.cumsum(~removes) - 1,
         removes=removes,
         order=np.concatenate([part.order for part in parts]),
-        guards=concat_guards(guards) if guards else None,
-        unset={
-            name: np.concatenate([part.unset.get(name, no) for part, no in zip(parts, none, strict=True)])
+        sequence_values=concat_sequence_values(sequence_values) if sequence_values else None,
+        missing={
+            name: np.concatenate([part.missing.get(name, no) for part, no in zip(parts, none, strict=True)])
             for name in names
         },
         places=_columns([part.places for part in parts], none),
-        moved=_columns([part.moved for part in parts], none),
+        key_changes=_columns([part.key_changes for part in parts], none),
         sequence=_columns([part.sequence for part in parts], none),
         arrival=_arrivals(parts),
     )
@@ -141,8 +141,8 @@ class ChangeReader:
         self._target = target
         self._needed = tuple(schema.column_names) if target.whole_row else target.key.all_columns
         fields = tuple(part for part in schema.fields if part.name in self._needed)
-        if not target.key.keeps_guards and target.key.guard_codec is not None:
-            fields += target.key.guard_codec.fields
+        if not target.key.keeps_sequence_values and target.key.sequence_codec is not None:
+            fields += target.key.sequence_codec.fields
             self._needed = tuple(dict.fromkeys((*self._needed, *target.key.sequence_by)))
         optional = tuple(
             part if part.name in target.key.columns else replace(part, required=False) for part in fields
@@ -164,53 +164,54 @@ class ChangeReader:
             kinds, order, changes = kinds[kept], order[kept], changes.filter(pa.array(kept))
         removes = (kinds == RowKind.UPDATE_BEFORE) | (kinds == RowKind.DELETE)
         places, changes = _without(changes, PLACE)
-        moved, changes = _without(changes, MOVED)
-        unset, changes = self._unset(changes, removes, places)
+        key_changes, changes = _without(changes, KEY_CHANGE)
+        missing, changes = self._missing(changes, removes, places)
         keyed = self._key_check.align(changes.select([n for n in self._needed if n in changes.column_names]))
         sequence, changes = _without(changes, ROW_SEQUENCE)
         brought = changes.filter(pa.array(~removes)) if removes.any() else changes
         key = self._target.key
-        guards = arrival = None
-        if key.guard_codec is not None:
+        sequence_values = arrival = None
+        if key.sequence_codec is not None:
             columns = [keyed.column(name) for name in key.sequence_by]
-            if not key.keeps_guards:
+            if not key.keeps_sequence_values:
                 columns[0], arrival = split_places(columns[0])
-            guards = key.guard_codec.encode(columns, self._target.table.location)
+            sequence_values = key.sequence_codec.encode(columns, self._target.table.location)
         return Changes(
             keys=key.codec.encode([keyed.column(name) for name in key.columns]),
             keyed=keyed,
-            rows=self._check.align(brought, {name: mask[~removes] for name, mask in unset.items()}),
+            rows=self._check.align(brought, {name: mask[~removes] for name, mask in missing.items()}),
             row_of=np.cumsum(~removes) - 1,
             removes=removes,
             order=order,
-            guards=guards,
-            unset=unset,
+            sequence_values=sequence_values,
+            missing=missing,
             places=places,
-            moved=moved,
+            key_changes=key_changes,
             sequence=sequence,
             arrival=arrival,
         )
 
-    def _unset(
+    def _missing(
         self, changes: pa.Table, removes: Array, places: pa.ChunkedArray | None
     ) -> tuple[dict[str, Array], pa.Table]:
-        """The masks of left-out values in rows that come in, by column, and the changes without UNSET.
+        """The masks of left-out values in rows that come in, by column, and the changes without
+        MISSING_FIELDS.
 
         Raises SchemaMismatchError when a key or sequence column is left out.
         """
-        column, rest = _without(changes, UNSET)
+        column, rest = _without(changes, MISSING_FIELDS)
         if column is None:
             return {}, rest
         known = self._target.table.schema.column_names
-        masks = {name: mask for name, mask in unset_masks(column).items() if name in known}
+        masks = {name: mask for name, mask in missing_field_masks(column).items() if name in known}
         for name, mask in masks.items():
             if name in self._target.key.all_columns and mask.any():
                 place = None if places is None else places[int(np.argmax(mask))].as_py()
                 where = "" if place is None else "{topic}-{partition} offset {offset}: ".format(**place)
                 raise SchemaMismatchError(
                     f"{where}{self._target.table.location}: column '{name}' has no value, because the record "
-                    "leaves it out, and without it the change cannot be told from others: it is in the key "
-                    "or in `sequence_by`"
+                    "leaves it out, and without it the change cannot be identified: it is in the key or in "
+                    "`sequence_by`"
                 )
         brought = {name: mask & ~removes for name, mask in masks.items()}
         return {name: mask for name, mask in brought.items() if mask.any()}, rest
@@ -231,7 +232,7 @@ class ChangeReader:
     def _unknown_kind(self, row: int, code: int | None) -> SchemaMismatchError:
         known = ", ".join(f"{kind.value} ({kind.symbol})" for kind in RowKind)
         return SchemaMismatchError(
-            f"{self._target.table.location}: column '{ROW_KIND}', row {row}: {code} is no row kind; the "
+            f"{self._target.table.location}: column '{ROW_KIND}', row {row}: {code} is not a row kind; the "
             f"codes are {known}"
         )
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from streamlake.index.runs.entries import LACKS_VALUES, TOOK_VALUES
 from streamlake.index.runs.lookup import Found
-from streamlake.write.upsert.unset_values import Filled
+from streamlake.write.upsert.missing_values import Filled
 
 Array = Any  # numpy array
 

@@ -1,7 +1,7 @@
 """Part rows: rows that wait for values of another key's row, as tasks send them to the driver.
 
-Made by `unset_values`, completed by `moved_rows`. Invariant: a missing value is
-marked in UNSET, never just null.
+Made by `missing_values`, completed by `key_changes`. Invariant: a missing value is marked in MISSING_FIELDS,
+never just null.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamlake.formats.arrow.unset_cells import unset_column
-from streamlake.records import MOVED, PLACE, PLACE_TYPE, ROW_SEQUENCE, UNSET
+from streamlake.formats.arrow.missing_fields import missing_fields_column
+from streamlake.records import KEY_CHANGE, MISSING_FIELDS, PLACE, PLACE_TYPE, ROW_SEQUENCE
 from streamlake.write.upsert.changes import Changes
 
 Array = Any  # numpy array
 
-GUARD = "_guard"
+SEQUENCE_VALUE = "_guard"
 """The column of part rows with the sequence value of the change, where changes have one."""
 NEW_KEY = "_new_key"
-"""The column, in rows that left their key, with the key they have now; as MOVED."""
+"""The column, in rows that left their key, with the key they have now; as KEY_CHANGE."""
 BASE = "_base"
 """The column, in rows that left their key, that is true where the row was as the
 table had it before the checkpoint.
@@ -33,8 +33,8 @@ table had it before the checkpoint.
 class PartRows:
     """n rows that wait for values of another key's row.
 
-    `rows` has nulls for these values, and the columns UNSET, MOVED (the other key) and PLACE. `changes` (n,)
-    int64 is the number of the change that each row is the state after.
+    `rows` has nulls for these values, and the columns MISSING_FIELDS, KEY_CHANGE (the other key) and PLACE.
+    `changes` (n,) int64 is the number of the change that each row is the state after.
     """
 
     rows: pa.Table
@@ -60,20 +60,20 @@ def part_rows(
         if name in lacking:
             masks[name] |= lacking[name]
     at = pa.array(move, mask=move < 0)
-    moved = pa.nulls(len(of)) if changes.moved is None else changes.moved.take(at)
+    key_changes = pa.nulls(len(of)) if changes.key_changes is None else changes.key_changes.take(at)
     places = pa.nulls(len(of), PLACE_TYPE) if changes.places is None else changes.places.take(pa.array(of))
-    table = rows.append_column(UNSET, unset_column(masks, len(of)))
-    return PartRows(table.append_column(MOVED, moved).append_column(PLACE, places), of)
+    table = rows.append_column(MISSING_FIELDS, missing_fields_column(masks, len(of)))
+    return PartRows(table.append_column(KEY_CHANGE, key_changes).append_column(PLACE, places), of)
 
 
-def guarded(parts: PartRows, changes: Changes) -> pa.Table:
+def sequenced(parts: PartRows, changes: Changes) -> pa.Table:
     """Part rows with the sequence values and the source positions of their changes, where these have any."""
     rows = parts.rows
     if changes.sequence is not None:
         rows = rows.append_column(ROW_SEQUENCE, changes.sequence.take(pa.array(parts.changes)))
-    if changes.guards is None:
+    if changes.sequence_values is None:
         return rows
-    return rows.append_column(GUARD, pa.array(changes.guards.take(parts.changes).values))
+    return rows.append_column(SEQUENCE_VALUE, pa.array(changes.sequence_values.take(parts.changes).values))
 
 
 def packed(tables: Sequence[pa.Table]) -> bytes:

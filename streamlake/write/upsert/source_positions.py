@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamlake.index.keys.guards import Guards
+from streamlake.index.keys.sequence_values import SequenceValues
 
 Array = Any  # numpy array
 
@@ -65,8 +65,13 @@ def split_places(sequence: pa.ChunkedArray) -> tuple[pa.ChunkedArray, Array | No
 
 
 def inherited(
-    guards: Guards, arrival: Array, order: Array, group: Array, known: Array, floor: Floor | None
-) -> Guards:
+    sequence_values: SequenceValues,
+    arrival: Array,
+    order: Array,
+    group: Array,
+    known: Array,
+    floor: Floor | None,
+) -> SequenceValues:
     """The sequence values of n changes, with those inherited that `arrival` marks (see `split_places`).
 
     `order` (n,) int64 is the order of arrival, `group` (n,) the number of each change's key, and `known` (m,)
@@ -76,15 +81,15 @@ def inherited(
     """
     waits = arrival >= 0
     read = waits & (arrival != AFTER_ALL)
-    told = np.where(waits, np.where(read, arrival - AFTER_ALL, NO_PLACE), guards.values)
+    stated = np.where(waits, np.where(read, arrival - AFTER_ALL, NO_PLACE), sequence_values.values)
     if floor is not None:
         # The floor says as much about older changes, and must not hide a snapshot's position.
-        told = np.where((told >= 0) & (told < floor.place), NO_PLACE, told)
+        stated = np.where((stated >= 0) & (stated < floor.place), NO_PLACE, stated)
         known = np.where((known >= 0) & (known <= floor.place), NO_PLACE, known)
-    found = np.maximum(known[group], np.where(waits, told, NO_PLACE))
+    found = np.maximum(known[group], np.where(waits, stated, NO_PLACE))
     if len(known) < len(group):
         by = np.lexsort((order, group))
-        values, ranked = np.unique(told[by], return_inverse=True)
+        values, ranked = np.unique(stated[by], return_inverse=True)
         # Keys ascend, so nothing is taken over from one key to the next.
         start = group[by] * len(values)
         before = values[np.maximum.accumulate(start + ranked) - start]
@@ -93,13 +98,13 @@ def inherited(
         lifted = np.maximum(found, floor.place - AFTER_ALL)
         after = read | (order >= floor.order)
         found = np.where(arrival < floor.place, NO_PLACE, np.where(after, lifted, found))
-    return Guards(np.where(waits, found, told))
+    return SequenceValues(np.where(waits, found, stated))
 
 
-def against_truncates(guards: Guards) -> Guards:
+def against_truncates(sequence_values: SequenceValues) -> SequenceValues:
     """The positions that sequence values count with against truncates.
 
     For a row of a snapshot this is the snapshot's own, -1 for none.
     """
-    values = guards.values
-    return Guards(np.where(values < 0, values + AFTER_ALL, values))
+    values = sequence_values.values
+    return SequenceValues(np.where(values < 0, values + AFTER_ALL, values))

@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 
 from streamlake.errors import InvalidOptionError, SchemaMismatchError
-from streamlake.index.keys.guards import Guards
 from streamlake.index.keys.keys import Keys
+from streamlake.index.keys.sequence_values import SequenceValues
 from streamlake.index.last_per_key import last_per_key
-from streamlake.index.runs.entries import NO_GUARD, TOMBSTONE, Entries
+from streamlake.index.runs.entries import NO_SEQUENCE, TOMBSTONE, Entries
 from streamlake.index.runs.lookup import Found, KeyIndex, Live, blocks_of, live_files
 from streamlake.index.runs.run import Run
 from streamlake.records import ROW_SEQUENCE
@@ -27,11 +27,11 @@ from streamlake.write.upsert.upsert_target import UPSERT, UpsertTarget
 
 Array = Any  # numpy array
 
-Mark = int | str
+TruncatePosition = int | str
 """A source position: a position in a database's log, as its envelope gives it."""
 
 
-def later(a: Mark | None, b: Mark | None) -> Mark | None:
+def later(a: TruncatePosition | None, b: TruncatePosition | None) -> TruncatePosition | None:
     """The greater of two source positions; None means there is none.
 
     Raises InvalidOptionError when they cannot be compared.
@@ -46,33 +46,36 @@ def later(a: Mark | None, b: Mark | None) -> Mark | None:
     return max(a, b)
 
 
-def guard_of(target: UpsertTarget, mark: Mark) -> Guards:
+def sequence_of(target: UpsertTarget, position: TruncatePosition) -> SequenceValues:
     """The sequence value that a change at this source position would have, as one row.
 
     Raises InvalidOptionError when rows are not ordered by one column that holds source positions.
     """
-    codec = target.key.guard_codec
+    codec = target.key.sequence_codec
     table = target.table.location
     if not target.uses_index or codec is None or len(codec.fields) != 1 or target.mode != UPSERT:
         raise InvalidOptionError(
-            f"{table}: the table was truncated in its database at {mark!r}, which deletes the rows that are "
-            f"older; that takes sequence_by=['{ROW_SEQUENCE}'], the place in the database's log (or a column "
-            "that keeps it), mode 'upsert' and a delete_mode other than 'equality'; here these are "
+            f"{table}: the database truncated its table at {position!r}, which deletes the rows that are "
+            f"older; that takes sequence_by=['{ROW_SEQUENCE}'], the position in the database's log (or a "
+            "column that keeps it), mode 'upsert' and a delete_mode other than 'equality'; here these are "
             f"[{', '.join(target.key.sequence_by)}], '{target.mode}' and '{target.delete_mode}'"
         )
     try:
-        column = converted(pa.array([mark]), codec.fields[0].type, codec.fields[0].name)
+        column = converted(pa.array([position]), codec.fields[0].type, codec.fields[0].name)
     except NotConvertibleError as error:
         raise SchemaMismatchError(
-            f"{table}: a truncate at {mark!r} cannot be compared with column '{codec.fields[0].name}' of "
-            f"`sequence_by`: {error.message}. Order by the place in the database's log: "
+            f"{table}: a truncate at {position!r} cannot be compared with column '{codec.fields[0].name}' of "
+            f"`sequence_by`: {error.message}. Order by the position in the database's log: "
             f"sequence_by=['{ROW_SEQUENCE}']"
         ) from error
     return codec.encode([column], table)
 
 
 def keys_below(
-    parts: Sequence[Run | Entries], live: Live, bound: Guards, places: Callable[[Guards], Guards]
+    parts: Sequence[Run | Entries],
+    live: Live,
+    bound: SequenceValues,
+    places: Callable[[SequenceValues], SequenceValues],
 ) -> Iterator[tuple[Keys, Found]]:
     """The keys of some runs (newest first) that a truncate at `bound` deletes, each once, and their rows.
 
@@ -87,9 +90,11 @@ def keys_below(
             block.release()
             rows = np.flatnonzero(entries.flags & TOMBSTONE == 0)
             rows = rows[alive[entries.files[rows]]]
-            if entries.guards is not None:
-                known = entries.flags[rows] & NO_GUARD == 0
-                old = places(entries.guards.take(rows)).below(bound.take(np.zeros(len(rows), dtype=np.int64)))
+            if entries.sequence_values is not None:
+                known = entries.flags[rows] & NO_SEQUENCE == 0
+                old = places(entries.sequence_values.take(rows)).below(
+                    bound.take(np.zeros(len(rows), dtype=np.int64))
+                )
                 rows = rows[~known | old]
             keys = entries.keys.take(rows)
             keys = keys.take(last_per_key(keys)[0])
@@ -98,9 +103,9 @@ def keys_below(
             newest: Array = np.full(len(keys), len(parts), dtype=np.int64)
             np.minimum.at(newest, found.query, found.run)
             gone = newest == number
-            if found.guards is not None and found.guard_known is not None:
-                below = places(found.guards).below(bound.take(np.zeros(len(keys), dtype=np.int64)))
-                gone &= ~found.guard_known | below
+            if found.sequence_values is not None and found.sequence_known is not None:
+                below = places(found.sequence_values).below(bound.take(np.zeros(len(keys), dtype=np.int64)))
+                gone &= ~found.sequence_known | below
             if gone.any():
                 chosen = keys.take(np.flatnonzero(gone))
                 yield chosen, _of(found, gone)

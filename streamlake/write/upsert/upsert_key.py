@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from streamlake.errors import InvalidOptionError, SchemaMismatchError
-from streamlake.index.keys.guards import GuardCodec
 from streamlake.index.keys.key_codec import KeyCodec
+from streamlake.index.keys.sequence_values import SequenceCodec
 from streamlake.options import suggestion
 from streamlake.records import ROW_SEQUENCE
 from streamlake.spec.types.data_types import LongType, NestedField
@@ -30,7 +30,7 @@ class UpsertKey:
     columns: tuple[str, ...]
     codec: KeyCodec
     sequence_by: tuple[str, ...] = ()
-    guard_codec: GuardCodec | None = None
+    sequence_codec: SequenceCodec | None = None
 
     @staticmethod
     def of(schema: Schema, columns: Sequence[str], sequence_by: Sequence[str], table: str) -> UpsertKey:
@@ -49,7 +49,7 @@ class UpsertKey:
                 f"{table}: '{ROW_SEQUENCE}' orders changes alone, or is left out of sequence_by"
             )
         return UpsertKey(
-            tuple(columns), KeyCodec(key), tuple(sequence_by), GuardCodec(sequence) if sequence else None
+            tuple(columns), KeyCodec(key), tuple(sequence_by), SequenceCodec(sequence) if sequence else None
         )
 
     @property
@@ -60,7 +60,9 @@ class UpsertKey:
     @property
     def sequence_ids(self) -> tuple[int, ...]:
         """The field ids of the sequence columns, in their order; empty when there are none."""
-        return () if self.guard_codec is None else tuple(part.field_id for part in self.guard_codec.fields)
+        return (
+            () if self.sequence_codec is None else tuple(part.field_id for part in self.sequence_codec.fields)
+        )
 
     @property
     def key_types(self) -> tuple[str, ...]:
@@ -70,7 +72,11 @@ class UpsertKey:
     @property
     def sequence_types(self) -> tuple[str, ...]:
         """The types of the sequence columns as text, in their order; empty when there are none."""
-        return () if self.guard_codec is None else tuple(str(part.type) for part in self.guard_codec.fields)
+        return (
+            ()
+            if self.sequence_codec is None
+            else tuple(str(part.type) for part in self.sequence_codec.fields)
+        )
 
     @property
     def index_columns(self) -> tuple[tuple[int, ...], tuple[str, ...], tuple[int, ...], tuple[str, ...]]:
@@ -78,7 +84,7 @@ class UpsertKey:
         return self.key_ids, self.key_types, self.sequence_ids, self.sequence_types
 
     @property
-    def keeps_guards(self) -> bool:
+    def keeps_sequence_values(self) -> bool:
         """Whether the sequence value of a row can be read from the row in the table."""
         return ROW_SEQUENCE not in self.sequence_by
 

@@ -28,7 +28,7 @@ COPY_ON_WRITE = "copy-on-write"
 NULL = "null"
 REJECT = "reject"
 FAIL = "fail"
-UNSET_POLICIES = (FAIL, REJECT, NULL)
+MISSING_VALUE_POLICIES = (FAIL, REJECT, NULL)
 """The policies for a change that leaves out a value which is found nowhere."""
 
 DELETE_MODES = (POSITION, EQUALITY, COPY_ON_WRITE)
@@ -44,7 +44,7 @@ class UpsertTarget:
       longer than needed. `now_ms` is the time at which tombstones are written; None: the clock's.
     - `equality_spec` is the partition spec that equality deletes are written for. With `whole_row` they hold
       all columns, not the key alone.
-    - `unset_values` is one of UNSET_POLICIES.
+    - `unset_values` is one of MISSING_VALUE_POLICIES.
     - `truncated_below` is the source position of the last truncate; changes from before it come too late.
     - With `yields`, a change that is ordered by arrival (see `source_positions`) inherits no position from
       the table's row. So it replaces no row whose source position is known, and no row of a later snapshot.

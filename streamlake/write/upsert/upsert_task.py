@@ -42,9 +42,9 @@ _CHUNK_ROWS = 4 << 20
 def upsert_task(target: UpsertTarget, task_context: TaskContext) -> Task:
     """The function for `mapInArrow`: batches of changes of bucket i in partition i -> one row, `result`.
 
-    Changes are rows of the table. They may also have the columns ROW_KIND, ROW_ORDER, UNSET and PLACE.
-    Batches with the column TRUNCATE_BELOW are truncates. Raises a StreamlakeError for anything that goes
-    wrong with rows, files or the index.
+    Changes are rows of the table. They may also have the columns ROW_KIND, ROW_ORDER, MISSING_FIELDS and
+    PLACE. Batches with the column TRUNCATE_BELOW are truncates. Raises a StreamlakeError for anything that
+    goes wrong with rows, files or the index.
     """
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from streamlake.errors import InvalidOptionError
-from streamlake.index.keys.guards import Guards
 from streamlake.index.keys.keys import Keys, concat_keys
+from streamlake.index.keys.sequence_values import SequenceValues
 from streamlake.index.last_per_key import last_per_key
 from streamlake.index.runs.entries import (
     BY_ARRIVAL,
@@ -34,15 +34,15 @@ from streamlake.write.deletes.deleted_positions import DeletedPositions
 from streamlake.write.deletes.equality_deletes import EqualityDeleteWriter
 from streamlake.write.files.placed_writer import PlacedWriter
 from streamlake.write.files.result import Refused
-from streamlake.write.upsert.aside import Aside
 from streamlake.write.upsert.changes import Changes
-from streamlake.write.upsert.departed_rows import DepartedRows
+from streamlake.write.upsert.deferred_changes import DeferredChanges
 from streamlake.write.upsert.depending_keys import DependingKeys
 from streamlake.write.upsert.lateness import is_late, places_of
-from streamlake.write.upsert.part_rows import guarded
+from streamlake.write.upsert.missing_values import MissingValues
+from streamlake.write.upsert.old_key_rows import OldKeyRows
+from streamlake.write.upsert.part_rows import sequenced
 from streamlake.write.upsert.source_positions import FIRST, NO_PLACE, PLACED, Floor, inherited
-from streamlake.write.upsert.truncation import Mark, guard_of, keys_below, later
-from streamlake.write.upsert.unset_values import UnsetValues
+from streamlake.write.upsert.truncation import TruncatePosition, keys_below, later, sequence_of
 from streamlake.write.upsert.upsert_target import UPSERT, UpsertTarget
 
 Array = Any  # numpy array
@@ -81,16 +81,16 @@ class UpsertWriter:
         self.counters: Counter[str] = Counter()
         self.held_rows: list[pa.Table] = []
         self.moved_rows: list[pa.Table] = []
-        self._aside = Aside()
-        self._floor: Guards | None = None
+        self._deferred = DeferredChanges()
+        self._floor: SequenceValues | None = None
         self._floor_order = FIRST
-        self.truncated_below: Mark | None = None
+        self.truncated_below: TruncatePosition | None = None
         if target.truncated_below is not None and target.uses_index:
-            self._floor = guard_of(target, target.truncated_below)
-        self._unset = UnsetValues(target, rows, self.counters)
+            self._floor = sequence_of(target, target.truncated_below)
+        self._missing = MissingValues(target, rows, self.counters)
         self._sources = target.source_rows()
         self._depending = DependingKeys()
-        self._departed = DepartedRows(self._unset)
+        self._old_key_rows = OldKeyRows(self._missing)
 
     @property
     def entries(self) -> Sequence[Run | Entries]:
@@ -100,19 +100,19 @@ class UpsertWriter:
     @property
     def refused(self) -> Sequence[Refused]:
         """The changes that were not applied, because a value that they leave out is found nowhere."""
-        return self._unset.policy.refused
+        return self._missing.policy.refused
 
     def write(self, changes: Changes) -> None:
         """Apply changes; they follow those given before."""
         self.counters["changes"] += len(changes.keys)
-        self._write(self._aside.without(changes))
+        self._write(self._deferred.without(changes))
 
     def finish(self) -> None:
         """Apply the deferred changes. Nothing may follow."""
-        aside = self._aside.take()
-        if aside is not None:
-            self._write(aside)
-        self.moved_rows = self._departed.tables(KeyIndex(self._entries, self._is_live))
+        deferred = self._deferred.take()
+        if deferred is not None:
+            self._write(deferred)
+        self.moved_rows = self._old_key_rows.tables(KeyIndex(self._entries, self._is_live))
 
     def _write(self, changes: Changes) -> None:  # noqa: PLR0915
         by_arrival = self._is_by_arrival(changes)
@@ -120,17 +120,21 @@ class UpsertWriter:
         if changes.arrival is not None and not by_arrival:
             first, group = last_per_key(changes.keys)
             changes = self._placed(changes, group, self._lookup(changes.keys.among(first)))
-        order = [changes.order] if changes.guards is None or by_arrival else [changes.guards, changes.order]
+        order = (
+            [changes.order]
+            if changes.sequence_values is None or by_arrival
+            else [changes.sequence_values, changes.order]
+        )
         winners, group = last_per_key(changes.keys, order)
         self.counters["replaced-in-checkpoint"] += len(changes.keys) - len(winners)
         keys = changes.keys.among(winners)
         found = self._lookup(keys)
         if by_arrival:
             changes = self._placed(changes, group, found)
-        guards = None if changes.guards is None else changes.guards.take(winners)
+        sequence_values = None if changes.sequence_values is None else changes.sequence_values.take(winners)
         late: Array = np.zeros(len(winners), dtype=bool)
-        if guards is not None:
-            late = self._late(guards, found, np.arange(len(winners)))
+        if sequence_values is not None:
+            late = self._late(sequence_values, found, np.arange(len(winners)))
             self.counters["late"] += int(np.count_nonzero(late))
         removes = changes.removes[winners]
         unwritten: Array = np.zeros(len(winners), dtype=bool)
@@ -138,7 +142,7 @@ class UpsertWriter:
         flags: Array = np.zeros(len(winners), dtype=np.uint8)
         if arrival is not None and not self._target.yields:
             flags[arrival[winners] != PLACED] = BY_ARRIVAL
-        if changes.unset or changes.moved is not None:
+        if changes.missing or changes.key_changes is not None:
             rows, unwritten, depends = self._with_older_values(changes, winners, group, found, late)
             flags |= depends
         deletes_old = self._deletes_old(changes, keys, group, found)
@@ -167,7 +171,7 @@ class UpsertWriter:
             positions[kept],
             flags[kept],
             [RunFile(path, own=True) for path in self._rows.paths],
-            guards=None if guards is None else guards.take(kept),
+            sequence_values=None if sequence_values is None else sequence_values.take(kept),
             times=np.full(len(kept), self._now_ms) if removes.any() else None,
         )
         if len(entries):
@@ -176,27 +180,29 @@ class UpsertWriter:
             if self._held > MOST_ENTRIES:
                 self._entries, self._held = [self._spill(self._entries)], 0
 
-    def truncate(self, marks: Iterable[Mark], orders: Iterable[int] | None = None) -> None:
-        """Delete the rows whose source position is below the greatest of `marks`.
+    def truncate(self, positions: Iterable[TruncatePosition], orders: Iterable[int] | None = None) -> None:
+        """Delete the rows whose source position is below the greatest of `positions`.
 
         Older changes that are still to come are late. `orders` are the truncates' orders of
         arrival; None: before all that is still to come. Raises InvalidOptionError when rows are
         not ordered by source position.
         """
-        marks = list(marks)
-        mark = self.truncated_below
-        for each in marks:
-            mark = later(mark, each)
-        if mark is None or mark == self.truncated_below:
+        positions = list(positions)
+        position = self.truncated_below
+        for each in positions:
+            position = later(position, each)
+        if position is None or position == self.truncated_below:
             return
-        bound = guard_of(self._target, mark)
-        self.truncated_below = mark
+        bound = sequence_of(self._target, position)
+        self.truncated_below = position
         if self._floor is not None and not self._floor.below(bound).any():
             return
         self._floor = bound
         self._floor_order = FIRST
         if orders is not None:
-            self._floor_order = min(at for each, at in zip(marks, orders, strict=True) if each == mark)
+            self._floor_order = min(
+                at for each, at in zip(positions, orders, strict=True) if each == position
+            )
         parts = [*self._entries, *self._runs]
         gone = []
         for keys, found in keys_below(parts, self._is_live, bound, self._places):
@@ -211,7 +217,7 @@ class UpsertWriter:
         if gone:
             self._bury(concat_keys(gone), bound)
 
-    def _bury(self, keys: Keys, guard: Guards) -> None:
+    def _bury(self, keys: Keys, sequence_value: SequenceValues) -> None:
         """Record keys as deleted, with one sequence value for all."""
         count = len(keys)
         blank: Array = np.zeros(count, dtype=np.int64)
@@ -221,7 +227,7 @@ class UpsertWriter:
             blank,
             np.full(count, TOMBSTONE),
             [RunFile(path, own=True) for path in self._rows.paths],
-            guards=guard.take(blank),
+            sequence_values=sequence_value.take(blank),
             times=np.full(count, self._now_ms),
         )
         self._entries.insert(0, entries)
@@ -229,11 +235,11 @@ class UpsertWriter:
         if self._held > MOST_ENTRIES:
             self._entries, self._held = [self._spill(self._entries)], 0
 
-    def _late(self, guards: Guards, found: Found, which: Array) -> Array:
-        return is_late(self._target.key, guards, found, which, self._floor)
+    def _late(self, sequence_values: SequenceValues, found: Found, which: Array) -> Array:
+        return is_late(self._target.key, sequence_values, found, which, self._floor)
 
-    def _places(self, guards: Guards) -> Guards:
-        return places_of(self._target.key, guards)
+    def _places(self, sequence_values: SequenceValues) -> SequenceValues:
+        return places_of(self._target.key, sequence_values)
 
     def _lookup(self, keys: Keys) -> Found:
         return KeyIndex([*self._entries, *self._runs], self._is_live).lookup(keys)
@@ -247,14 +253,17 @@ class UpsertWriter:
 
         `found` is what the index knows of their keys.
         """
-        assert changes.guards is not None
+        assert changes.sequence_values is not None
         assert changes.arrival is not None
         known: Array = np.full(len(found.exists), NO_PLACE, dtype=np.int64)
-        if found.guards is not None and found.guard_known is not None and not self._target.yields:
-            known[found.guard_known] = found.guards.values[found.guard_known]
+        held, is_known = found.sequence_values, found.sequence_known
+        if held is not None and is_known is not None and not self._target.yields:
+            known[is_known] = held.values[is_known]
         floor = None if self._floor is None else Floor(int(self._floor.values[0]), self._floor_order)
-        guards = inherited(changes.guards, changes.arrival, changes.order, group, known, floor)
-        return replace(changes, guards=guards, arrival=None)
+        sequence_values = inherited(
+            changes.sequence_values, changes.arrival, changes.order, group, known, floor
+        )
+        return replace(changes, sequence_values=sequence_values, arrival=None)
 
     def _is_live(self, path: str) -> bool:
         return path in self._target.live_files or path in self._rows.paths
@@ -268,26 +277,26 @@ class UpsertWriter:
         its old key is known. The flags (m,) are set for keys whose values depend on the table.
         """
         late_changes: Array = np.zeros(len(changes.keys), dtype=bool)
-        if changes.guards is not None:
-            late_changes = self._late(changes.guards, found, group)
+        if changes.sequence_values is not None:
+            late_changes = self._late(changes.sequence_values, found, group)
         if self._finds_rows:
             found = self._there(changes, group, found)
-        if changes.moved is not None and self._finds_rows:
-            self._departed.note(changes, group, found, late_changes, len(self._entries))
-        if not changes.unset:
+        if changes.key_changes is not None and self._finds_rows:
+            self._old_key_rows.note(changes, group, found, late_changes, len(self._entries))
+        if not changes.missing:
             return None, np.zeros(len(winners), dtype=bool), np.zeros(len(winners), dtype=np.uint8)
         if not self._finds_rows:
             raise InvalidOptionError(
                 f"{self._target.table.location}: a change leaves out the value of column "
-                f"'{next(iter(changes.unset))}', which is then that of the row that it replaces; mode "
+                f"'{next(iter(changes.missing))}', which is then that of the row that it replaces; mode "
                 f"'{self._target.mode}' with delete_mode '{self._target.delete_mode}' does not look for that "
                 "row. Use mode 'upsert' with delete_mode 'position' or 'copy-on-write', or let the source "
                 "send whole rows"
             )
         brings = ~changes.removes[winners] & ~late
-        filled = self._unset.filled(changes, winners, group, found, late_changes, brings)
+        filled = self._missing.filled(changes, winners, group, found, late_changes, brings)
         if filled.waiting is not None:
-            self.held_rows.append(guarded(filled.waiting, changes))
+            self.held_rows.append(sequenced(filled.waiting, changes))
         depends = self._depending.flags(
             changes.keys.hashes[winners], filled, found, found.run < len(self._entries)
         )
@@ -296,7 +305,7 @@ class UpsertWriter:
     def _there(self, changes: Changes, group: Array, found: Found) -> Found:
         """What was found, without rows that others deleted, as far as values are taken over from them."""
         asked: Array = np.zeros(len(found.exists), dtype=bool)
-        for mask in (*changes.unset.values(), changes.is_moved):
+        for mask in (*changes.missing.values(), changes.is_key_change):
             asked[group[mask]] = True
         there = self._sources.are_there(found, asked[found.query] & (found.run >= len(self._entries)))
         return found if there.all() else found.only(there)
@@ -314,13 +323,13 @@ class UpsertWriter:
         if self._target.mode == UPSERT:
             return np.ones(len(keys), dtype=bool)
         removals = np.flatnonzero(changes.removes)
-        if changes.guards is not None and len(removals):
-            guards = changes.guards.take(removals)
-            late = self._late(guards, found, group[removals])
+        if changes.sequence_values is not None and len(removals):
+            sequence_values = changes.sequence_values.take(removals)
+            late = self._late(sequence_values, found, group[removals])
             if self._entries and late.any():
                 asked, place = np.unique(group[removals[late]], return_inverse=True)
                 before = KeyIndex(self._runs, self._is_live).lookup(keys.take(asked))
-                late[late] = self._late(guards.take(np.flatnonzero(late)), before, place)
+                late[late] = self._late(sequence_values.take(np.flatnonzero(late)), before, place)
             removals = removals[~late]
         deletes_old: Array = np.zeros(len(keys), dtype=bool)
         deletes_old[group[removals]] = True
@@ -362,7 +371,7 @@ class UpsertWriter:
             found.positions[rows],
             np.full(len(group), SUPERSEDES),
             [RunFile(path, own=True) for path in self._rows.paths],
-            guards=None if found.guards is None else found.guards.take(group),
+            sequence_values=None if found.sequence_values is None else found.sequence_values.take(group),
         )
         self._entries.insert(0, entries)
         self._held += len(entries)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from streamlake.cli.arguments import option_pairs, parse_catalog, told
+from streamlake.cli.arguments import option_pairs, option_value, parse_catalog
 from streamlake.cli.commands import verify
 from streamlake.errors import InvalidOptionError
 
@@ -48,7 +48,7 @@ def test_what_cannot_be_read_is_told(text: str, problem: str) -> None:
 def test_a_file_that_is_no_text_is_not_shown(tmp_path: Path) -> None:
     (tmp_path / "key").write_bytes(b"\xff\xfesecret")
     with pytest.raises(InvalidOptionError, match="is not UTF-8 text") as caught:
-        told(f"@{tmp_path / 'key'}", "--postgres")
+        option_value(f"@{tmp_path / 'key'}", "--postgres")
     assert "secret" not in str(caught.value)
 
 

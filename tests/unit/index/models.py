@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from streamlake.index.keys.guards import Guards
 from streamlake.index.keys.keys import Keys
-from streamlake.index.runs.entries import NO_GUARD, SUPERSEDES, TOMBSTONE, Entries, RunFile, sort_entries
+from streamlake.index.keys.sequence_values import SequenceValues
+from streamlake.index.runs.entries import NO_SEQUENCE, SUPERSEDES, TOMBSTONE, Entries, RunFile, sort_entries
 from streamlake.index.runs.lookup import KeyIndex
 
 FILES = tuple(f"/data/{n}.parquet" for n in range(6))
@@ -18,25 +18,25 @@ FILES = tuple(f"/data/{n}.parquet" for n in range(6))
 
 @dataclass(frozen=True)
 class Row:
-    """One entry. `key` None is the null key; `guard` None: not known."""
+    """One entry. `key` None is the null key; `sequence_value` None: not known."""
 
     key: int | None
     file: int
     position: int
     flags: int = 0
-    guard: int | None = None
+    sequence_value: int | None = None
     time: int = 0
 
 
 @dataclass(frozen=True)
 class Codec:
-    """How the model's keys and guards are encoded: with bytes, or the hash as the key; guards as none, int64, bytes.
+    """How the model's keys and sequence values are encoded: with bytes, or the hash as the key; values as none, int64, bytes.
 
     `spread` is the number of different hashes where keys have bytes, so a small one forces collisions.
     """
 
     data: bool
-    guards: str
+    sequence_values: str
     spread: int = 2**64
 
     def keys(self, keys: list[int | None]) -> Keys:
@@ -54,32 +54,41 @@ class Codec:
         mixed = 42 if key == 7 else (key + 1) * 0x9E3779B97F4A7C15 % 2**64
         return mixed % self.spread if self.data else mixed
 
-    def encoded_guards(self, guards: list[int | None]) -> Guards | None:
-        if self.guards == "none":
+    def encoded_guards(self, sequence_values: list[int | None]) -> SequenceValues | None:
+        if self.sequence_values == "none":
             return None
-        if self.guards == "int64":
-            return Guards(np.array([guard or 0 for guard in guards], dtype=np.int64))
-        return Guards(pa.array([b"%03d" % (guard or 0) for guard in guards], pa.large_binary()))
+        if self.sequence_values == "int64":
+            return SequenceValues(
+                np.array([sequence_value or 0 for sequence_value in sequence_values], dtype=np.int64)
+            )
+        return SequenceValues(
+            pa.array(
+                [b"%03d" % (sequence_value or 0) for sequence_value in sequence_values], pa.large_binary()
+            )
+        )
 
-    def decoded_guards(self, guards: Guards | None, known) -> list[int | None]:
-        if guards is None:
+    def decoded_guards(self, sequence_values: SequenceValues | None, known) -> list[int | None]:
+        if sequence_values is None:
             return [None] * 1000
         values = (
-            guards.values.tolist()
-            if guards.is_numeric
-            else [int(v or b"0") for v in guards.values.to_pylist()]
+            sequence_values.values.tolist()
+            if sequence_values.is_numeric
+            else [int(v or b"0") for v in sequence_values.values.to_pylist()]
         )
         return [value if is_known else None for value, is_known in zip(values, known.tolist(), strict=True)]
 
     def entries(self, rows: list[Row]) -> Entries:
-        no_guard = [NO_GUARD if self.guards != "none" and row.guard is None else 0 for row in rows]
+        no_guard = [
+            NO_SEQUENCE if self.sequence_values != "none" and row.sequence_value is None else 0
+            for row in rows
+        ]
         return sort_entries(
             self.keys([row.key for row in rows]),
             np.array([-1 if row.flags & TOMBSTONE else row.file for row in rows], dtype=np.int32),
             np.array([row.position for row in rows], dtype=np.int64),
             np.array([row.flags for row in rows], dtype=np.uint8) | np.array(no_guard, dtype=np.uint8),
             [RunFile(path, number % 2 == 0) for number, path in enumerate(FILES)],
-            guards=self.encoded_guards([row.guard for row in rows]),
+            sequence_values=self.encoded_guards([row.sequence_value for row in rows]),
             times=np.array([row.time for row in rows], dtype=np.int64),
         )
 
@@ -87,7 +96,7 @@ class Codec:
 CODECS = st.builds(
     Codec,
     data=st.booleans(),
-    guards=st.sampled_from(["none", "int64", "bytes"]),
+    sequence_values=st.sampled_from(["none", "int64", "bytes"]),
     spread=st.sampled_from([1, 4, 2**64]),
 )
 KEYS = st.sampled_from([None, 0, 1, 2, 3, 7])
@@ -97,15 +106,15 @@ ROWS = st.builds(
     file=st.integers(0, len(FILES) - 1),
     position=st.integers(0, 3),
     flags=st.sampled_from([0, 0, SUPERSEDES, SUPERSEDES, TOMBSTONE]),
-    guard=st.one_of(st.none(), st.integers(0, 9), st.integers(0, 9)),
+    sequence_value=st.one_of(st.none(), st.integers(0, 9), st.integers(0, 9)),
     time=st.integers(0, 9),
 )
 RUNS = st.lists(st.lists(ROWS, max_size=14), max_size=6)
 LIVE = st.sets(st.sampled_from(range(len(FILES))))
 
 
-def expected(runs: list[list[Row]], live: set[int], key: int | None, guards: str):
-    """The (file, position) pairs of the live rows of a key, and its greatest guard, those of rows that are gone included."""
+def expected(runs: list[list[Row]], live: set[int], key: int | None, sequence_values: str):
+    """The (file, position) pairs of the live rows of a key, and its greatest sequence value, those of rows that are gone included."""
     rows: set[tuple[str, int]] = set()
     found: list[int] = []
     for run in runs:
@@ -114,8 +123,8 @@ def expected(runs: list[list[Row]], live: set[int], key: int | None, guards: str
             is_row = not row.flags & TOMBSTONE and row.file in live
             if is_row:
                 rows.add((FILES[row.file], row.position))
-            if row.guard is not None and guards != "none":
-                found.append(row.guard)
+            if row.sequence_value is not None and sequence_values != "none":
+                found.append(row.sequence_value)
         if any(row.flags & (SUPERSEDES | TOMBSTONE) for row in mine):
             break
     return rows, max(found, default=None)
@@ -130,5 +139,5 @@ def answers(index: KeyIndex, codec: Codec, keys: list[int | None]):
     assert all(len(set(part)) == len(part) for part in rows)
     assert found.exists.tolist() == [bool(part) for part in rows]
     assert sorted(set(found.file.tolist())) == list(range(len(found.paths)))
-    guards = codec.decoded_guards(found.guards, found.guard_known)
-    return [(set(part), guards[at]) for at, part in enumerate(rows)]
+    sequence_values = codec.decoded_guards(found.sequence_values, found.sequence_known)
+    return [(set(part), sequence_values[at]) for at, part in enumerate(rows)]

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from streamlake.formats.arrow.arrow_schema import arrow_type
 from streamlake.index.bucketing import Bucketing
-from streamlake.index.keys.guards import Guards
 from streamlake.index.keys.key_codec import KeyCodec
+from streamlake.index.keys.sequence_values import SequenceValues
 from streamlake.index.message_key import KeyPart, MessageKey
 from streamlake.index.runs.entries import SUPERSEDES, TOMBSTONE, RunFile, sort_entries
 from streamlake.index.runs.lookup import KeyIndex
@@ -59,7 +59,7 @@ def test_an_index_in_other_buckets_answers_as_before(message_key, tmp_path):
             ids,
             np.full(len(ids), flags),
             files,
-            guards=Guards(ids),
+            sequence_values=SequenceValues(ids),
             times=np.full(len(ids), 1_000),
         )
 

@@ -29,8 +29,8 @@ def test_ranges_are_those_of_bucket_of(buckets, data):
 
 @pytest.mark.parametrize("buckets", [1, 2, 3, 7, 64])
 def test_split_by_bucket(buckets):
-    codec = Codec(data=True, guards="bytes")
-    entries = codec.entries([Row(key, key % 6, key, SUPERSEDES, guard=key) for key in range(500)])
+    codec = Codec(data=True, sequence_values="bytes")
+    entries = codec.entries([Row(key, key % 6, key, SUPERSEDES, sequence_value=key) for key in range(500)])
     parts = split_by_bucket(entries, buckets)
     assert len(parts) == buckets
     assert sum(map(len, parts)) == 500

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamlake.index.keys.guards import GuardCodec
 from streamlake.index.keys.key_codec import SEED, KeyCodec, Keys
+from streamlake.index.keys.sequence_values import SequenceCodec
 from streamlake.index.last_per_key import last_per_key
 from streamlake.spec.types.data_types import DateType, DoubleType, LongType, StringType
 from tests.unit.index.key_samples import VALUES, columns_of, fields_of, key_types, plain_key, rows_of
@@ -45,17 +45,22 @@ def test_last_change_wins(data: st.DataObject) -> None:
         keys = replace(keys, hashes=keys.hashes & np.uint64(kept))
     plain = [plain_key(row) for row in rows]
     numbers = st.lists(st.integers(-2, 2), min_size=len(rows), max_size=len(rows))
-    guard, source = data.draw(numbers), data.draw(numbers)
+    sequence_value, source = data.draw(numbers), data.draw(numbers)
     check(keys, plain, [], [()] * len(rows))
     check(keys, plain, [np.array(source, dtype=np.int64)], [(value,) for value in source])
-    columns = [pa.array(guard, pa.int64()), np.array(source, dtype=np.int64)]
-    check(keys, plain, columns, list(zip(guard, source, strict=True)))
-    texts = [str(value) for value in guard]
-    guards = GuardCodec(fields_of([StringType()])).encode([pa.array(texts, pa.string())])
-    check(keys, plain, [guards, np.array(source, dtype=np.int64)], list(zip(texts, source, strict=True)))
-    codec = GuardCodec(fields_of([LongType(), DateType()]))
-    guards = codec.encode([pa.array(guard, pa.int64()), pa.array(source, pa.date32())])
-    check(keys, plain, [guards], list(zip(guard, source, strict=True)))
+    columns = [pa.array(sequence_value, pa.int64()), np.array(source, dtype=np.int64)]
+    check(keys, plain, columns, list(zip(sequence_value, source, strict=True)))
+    texts = [str(value) for value in sequence_value]
+    sequence_values = SequenceCodec(fields_of([StringType()])).encode([pa.array(texts, pa.string())])
+    check(
+        keys,
+        plain,
+        [sequence_values, np.array(source, dtype=np.int64)],
+        list(zip(texts, source, strict=True)),
+    )
+    codec = SequenceCodec(fields_of([LongType(), DateType()]))
+    sequence_values = codec.encode([pa.array(sequence_value, pa.int64()), pa.array(source, pa.date32())])
+    check(keys, plain, [sequence_values], list(zip(sequence_value, source, strict=True)))
 
 
 def test_many_rows_of_few_keys_with_collisions() -> None:

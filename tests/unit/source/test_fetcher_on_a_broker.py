@@ -295,9 +295,9 @@ def test_the_leader_goes_away_and_comes_back(
         )
         rest = aside.submit(lambda: [value for chunk in chunks for value in chunk["value"].to_pylist()])
         ends = aside.submit(cluster.latest, [(topic, 0)])
-        impatient = source_of(broker, topic, fetch_timeout_ms=1_000)
+        with_short_timeout = source_of(broker, topic, fetch_timeout_ms=1_000)
         with pytest.raises(SourceError, match=f"sent nothing of {topic}-0.*leader is down"):
-            read(impatient, topic, 10_000, 10_001)
+            read(with_short_timeout, topic, 10_000, 10_001)
         hasty = source_of(broker, topic, **{"kafka.bootstrap.timeout.ms": 500})
         with pytest.raises(SourceError, match=r"answers, but for 0\.5 s not the leader of a partition"):
             log_end(hasty, topic)

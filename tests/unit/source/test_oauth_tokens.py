@@ -190,7 +190,7 @@ def test_a_token_in_a_file_is_read_each_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
-        (options("login/token"), "is no address like https"),
+        (options("login/token"), "is not an address like https"),
         (
             options("https://login", **{"kafka.sasl.oauthbearer.client.secret": ""}),
             "needs kafka.sasl.oauthbearer.client.id",

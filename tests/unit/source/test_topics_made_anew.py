@@ -73,7 +73,7 @@ def test_a_replay_of_what_was_logged_of_the_old_topic_is_refused(broker: KafkaBr
     fill(broker, topic, "new", 150)
     with (
         KafkaCluster(source) as cluster,
-        pytest.raises(DataLossError, match=f"topic {topic} was deleted and made anew"),
+        pytest.raises(DataLossError, match=f"topic {topic} was deleted and created again"),
     ):
         OffsetPlanner(source, cluster).ranges(*logged)
     lenient = source_of(broker, topic, fail_on_data_loss=False)
@@ -108,7 +108,7 @@ def test_a_task_finds_that_its_topic_is_another_one(broker: KafkaBroker) -> None
     assert len(values(source, piece)) == 30
     make_anew(broker, topic)
     fill(broker, topic, "new", 50)
-    with pytest.raises(DataLossError, match=f"topic {topic} was deleted and made anew"):
+    with pytest.raises(DataLossError, match=f"topic {topic} was deleted and created again"):
         values(source, piece)
     assert values(source_of(broker, topic, fail_on_data_loss=False), piece) == []
     assert values(source, replace(piece, topic_id=topic_id(source, topic)))[0] == b"new-10"
@@ -127,7 +127,7 @@ def test_a_topic_that_is_made_anew_within_a_range(
         assert next(chunks)["value"][0].as_py() == b"old-0"
         make_anew(broker, topic)
         in_batches_of_one(broker, topic, "new", 1_000)
-        with pytest.raises(error, match="deleted and made anew"):
+        with pytest.raises(error, match="deleted and created again"):
             list(chunks)
         if options:
             assert values(source, piece) == []
@@ -214,7 +214,7 @@ def test_a_client_that_cannot_be_told_so_is_refused(
     class Other:
         _client = None
 
-    with pytest.raises(SourceError, match="it cannot be told not to create topics"):
+    with pytest.raises(SourceError, match="it cannot be kept from creating topics"):
         topic_now.refuse_topic_creation(Other())
     monkeypatch.setattr(
         consumers, "refuse_topic_creation", lambda _: topic_now.refuse_topic_creation(Other())

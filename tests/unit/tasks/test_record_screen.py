@@ -104,7 +104,7 @@ def test_row_kinds_that_nobody_knows_are_rejects():
     decoded = screened.decode(raw_batch([{"value": value} for value in values]))
     assert decoded.rows.column("id").to_pylist() == [1, 3]
     assert [reject.record for reject in decoded.rejects] == [1, 3, 4]
-    assert "'zap' is no row kind" in decoded.rejects[0].reason
+    assert "'zap' is not a row kind" in decoded.rejects[0].reason
 
 
 def test_a_record_of_an_envelope_is_rejected_as_a_whole():

@@ -106,7 +106,7 @@ class DebeziumEvents(DebeziumEnvelope):
         if op == "m":
             return Outcome(ignored="logical message")
         if not isinstance(op, str) or (op != "t" and op not in _KINDS):
-            raise FieldError(f"'op' is {op!r}, which is no operation of Debezium")
+            raise FieldError(f"'op' is {op!r}, which is not an operation of Debezium")
         source = payload.get("source")
         if source is None:
             source = {}
@@ -135,7 +135,7 @@ class DebeziumEvents(DebeziumEnvelope):
         Positions of different databases cannot be compared, so the first connector with positions decides.
         """
         if not isinstance(connector, str):
-            raise FieldError("'source.connector' is needed, but it is missing or no text")
+            raise FieldError("'source.connector' is needed, but it is missing or not text")
         if self._connector not in (None, connector):
             raise FieldError(
                 f"'source.connector' is '{connector}', but records before came from '{self._connector}': "
@@ -167,17 +167,17 @@ class DebeziumEvents(DebeziumEnvelope):
             before = {**dict.fromkeys(reader.routes), **before}
         if kind == RowKind.DELETE:
             if before is None and key is not None:
-                row, unset = reader.row(self._key_image(key, documents), "key", brought=False)
+                row, missing = reader.row(self._key_image(key, documents), "key", brought=False)
             else:
                 is_whole = sends_whole_rows(_connector([payload])) or reader.is_whole(before)
-                row, unset = reader.row(
+                row, missing = reader.row(
                     before, "before", brought=False, nulls=reader.routes if is_whole else ()
                 )
-            return [Change(kind, row, sequence, unset)]
-        row, unset = reader.row(after, "after", brought=True)
-        changes = [Change(kind, row, sequence, unset)]
+            return [Change(kind, row, sequence, missing)]
+        row, missing = reader.row(after, "after", brought=True)
+        changes = [Change(kind, row, sequence, missing)]
         is_update = kind == RowKind.UPDATE_AFTER and isinstance(before, dict)
-        if is_update and reader.has_moved(before, row, unset, "before"):
+        if is_update and reader.changes_key(before, row, missing, "before"):
             gone, unknown = reader.row(before, "before", brought=False, nulls=reader.placing)
             changes.insert(0, Change(RowKind.DELETE, gone, sequence, unknown))
         return changes
@@ -218,16 +218,16 @@ class DebeziumEvents(DebeziumEnvelope):
         others[is_change] |= self._check.foreign(
             names.filter(pa.array(is_change)), (~taken & ~others)[is_change]
         )
-        moved = np.flatnonzero(~taken & ~others & has_before & (kinds == RowKind.UPDATE_AFTER))
-        if len(moved):
-            left, entered = reader.moved(*(_at(images, moved) for images in (before, after)))
+        key_changes = np.flatnonzero(~taken & ~others & has_before & (kinds == RowKind.UPDATE_AFTER))
+        if len(key_changes):
+            left, entered = reader.key_changes(*(_at(images, key_changes) for images in (before, after)))
             # Where the old row has nulls, it may be incomplete: the record-by-record path decides.
-            moved = moved[left | entered]
-            vague = reader.lacks(_at(before, moved), reader.placing)
-            others[moved[vague]] = True
-            moved = moved[~vague]
+            key_changes = key_changes[left | entered]
+            vague = reader.lacks(_at(before, key_changes), reader.placing)
+            others[key_changes[vague]] = True
+            key_changes = key_changes[~vague]
         brought = ~taken & ~others
-        removed = np.union1d(np.flatnonzero(taken & ~others), moved)
+        removed = np.union1d(np.flatnonzero(taken & ~others), key_changes)
         chosen = np.flatnonzero(brought)
         parts = []
         if len(removed):
@@ -256,9 +256,9 @@ class DebeziumEvents(DebeziumEnvelope):
         places: Array,
     ) -> Changes:
         """The changes of the (n,) images of these records: of `kinds`, or deletes where `kinds` is None."""
-        columns, unset = reader.columns(images, brought=kinds is not None)
+        columns, missing = reader.columns(images, brought=kinds is not None)
         kinds = np.full(len(places), RowKind.DELETE) if kinds is None else kinds
-        return part_of(columns, kinds, self._arrow, sequence, places, unset)
+        return part_of(columns, kinds, self._arrow, sequence, places, missing)
 
     def _tables(self, payloads: Payloads) -> pa.StringArray:
         (source,) = payloads.read([NestedField(0, "source", StructType(_NAMES))])
@@ -375,4 +375,4 @@ def _without_operation(payload: Mapping[str, Any]) -> str:
         return "transaction metadata"
     if "ddl" in payload or "tableChanges" in payload:
         return "schema change"
-    raise FieldError("'op' is missing: it is no change event of Debezium")
+    raise FieldError("'op' is missing: this is not a change event of Debezium")

@@ -170,7 +170,7 @@ class _SqlServer:
             return None
         match = _LSN.fullmatch(commit)
         if match is None:
-            raise ValueError(f"'source' has the LSN '{commit}', which is none of SQL Server")
+            raise ValueError(f"'source' has the LSN '{commit}', which is not an LSN of SQL Server")
         return int(match[1], 16) << 32 | int(match[2], 16)
 
 
@@ -215,7 +215,7 @@ class _Times:
         for part, nanos in zip(self.fields, self._NANOS, strict=True):
             found = _number(source, part.name)
             if found is not None and not -(1 << 63) <= found * nanos < 1 << 63:
-                raise ValueError(f"'source.{part.name}' is {found}, which is no time")
+                raise ValueError(f"'source.{part.name}' is {found}, which is not a time")
             scaled.append(None if found is None else found * nanos)
         return next((found for found in scaled if found is not None), None)
 

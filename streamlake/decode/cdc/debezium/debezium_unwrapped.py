@@ -98,13 +98,13 @@ class DebeziumUnwrapped(DebeziumEnvelope):
         self, payload: Mapping[str, Any], connect: ConnectSchema | None, key: bytes | None
     ) -> Outcome:
         kind = _kind(payload.get(_OP), payload.get(_DELETED))
-        told = _told(payload)
+        stated = _source_fields(payload)
         table = unwrapped_name(payload)
         if not self._check.takes(table):
             return Outcome(ignored=OTHER_TABLE)
-        sequence = told.position.value({part: payload.get(name) for part, name in told.names.items()})
+        sequence = stated.position.value({part: payload.get(name) for part, name in stated.names.items()})
         is_read = _is_read(
-            kind, payload.get(_OP), None if told.snapshot is None else payload.get(told.snapshot)
+            kind, payload.get(_OP), None if stated.snapshot is None else payload.get(stated.snapshot)
         )
         if is_read is None:
             sequence = None
@@ -112,44 +112,44 @@ class DebeziumUnwrapped(DebeziumEnvelope):
             sequence = read_at(sequence)
         reader = self._reader(connect, [payload])
         nulls = reader.routes if reader.is_whole(payload) else ()
-        row, unset = reader.row(payload, "row", brought=kind != RowKind.DELETE, nulls=nulls)
+        row, missing = reader.row(payload, "row", brought=kind != RowKind.DELETE, nulls=nulls)
         (self._check.went_one if kind == RowKind.DELETE else self._check.came_one)(table)
-        return Outcome(changes=[Change(kind, row, sequence, unset)])
+        return Outcome(changes=[Change(kind, row, sequence, missing)])
 
     def tombstone(self, key: bytes | None) -> Outcome | None:
         """See Envelope.tombstone: deletes the row of its key."""
         if key is None or not self._key:
             return None
         image, connect = self._form.payload(key)
-        row, unset = self._reader(connect, [image] if isinstance(image, dict) else []).row(
+        row, missing = self._reader(connect, [image] if isinstance(image, dict) else []).row(
             image, "key", brought=False
         )
-        return Outcome(changes=[Change(RowKind.DELETE, row, None, unset)])
+        return Outcome(changes=[Change(RowKind.DELETE, row, None, missing)])
 
     def _run(self, payloads: Payloads) -> Changes:
         records = payloads.records
         shown = payloads.samples()
-        told = _told({name: None for row in shown for name in row})
-        position, names = told.position, told.names
-        if any(_told(row).differs(told) for row in shown):
+        stated = _source_fields({name: None for row in shown for name in row})
+        position, names = stated.position, stated.names
+        if any(_source_fields(row).differs(stated) for row in shown):
             raise NotBulkError
         unseen: list[str] = []
-        if told.connector is None and payloads.connect is None:
-            known = {*told.names.values(), *(name for row in shown for name in row)}
+        if stated.connector is None and payloads.connect is None:
+            known = {*stated.names.values(), *(name for row in shown for name in row)}
             unseen = [name for name in _PLACES if name not in known]
         if payloads.connect is None:
-            unseen += _unseen_tables(told, shown)
-        snapshot = () if told.snapshot is None else (told.snapshot,)
+            unseen += _unseen_tables(stated, shown)
+        snapshot = () if stated.snapshot is None else (stated.snapshot,)
         reader = self._reader(payloads.connect, shown)
         of_row = {part.name for part in reader.physical.fields}
-        extra = [_OP, _DELETED, *names.values(), *snapshot, *told.table]
+        extra = [_OP, _DELETED, *names.values(), *snapshot, *stated.table]
         source_fields = StructType(position.fields)
         fields = [
             *(part for part in reader.physical.fields if part.name not in extra),
             NestedField(0, _OP, StringType()),
             NestedField(0, _DELETED, StringType()),
             *(NestedField(0, names[part.name], part.type) for part in position.fields if part.name in names),
-            *(NestedField(0, name, StringType()) for name in (*snapshot, *told.table)),
+            *(NestedField(0, name, StringType()) for name in (*snapshot, *stated.table)),
             *(NestedField(0, name, StringType()) for name in unseen if name not in of_row),
         ]
         arrays = payloads.read(fields, reader.watch)
@@ -178,10 +178,10 @@ class DebeziumUnwrapped(DebeziumEnvelope):
             kinds = np.where((kinds != RowKind.DELETE) & reader.unclear(images), -1, kinds)
         kinds = np.where((kinds == RowKind.DELETE) & reader.lacks(images, reader.routes), -1, kinds)
         is_row = kinds >= 0
-        tables = _names_in(columns, told.table, len(records))
+        tables = _names_in(columns, stated.table, len(records))
         foreign = self._check.foreign(tables.filter(pa.array(is_row)), kinds[is_row] != RowKind.DELETE)
         kinds[is_row] = np.where(foreign, -1, kinds[is_row])
-        reads = _reads(kinds, columns[_OP], columns[told.snapshot] if told.snapshot else None)
+        reads = _reads(kinds, columns[_OP], columns[stated.snapshot] if stated.snapshot else None)
         sequence = position.column(source)
         sequence = pc.if_else(reads, pc.bit_wise_not(sequence), sequence)
         parts = reader.parts(images, kinds, sequence, records.places)
@@ -194,14 +194,14 @@ class DebeziumUnwrapped(DebeziumEnvelope):
 
     def _tables(self, payloads: Payloads) -> pa.StringArray:
         shown = payloads.samples()
-        told = _told({name: None for row in shown for name in row})
-        unseen = _unseen_tables(told, shown) if payloads.connect is None else []
-        read = (*told.table, *unseen)
+        stated = _source_fields({name: None for row in shown for name in row})
+        unseen = _unseen_tables(stated, shown) if payloads.connect is None else []
+        read = (*stated.table, *unseen)
         arrays = payloads.read([NestedField(0, name, StringType()) for name in read]) if read else []
         columns = dict(zip(read, arrays, strict=True))
         if any(columns[name].null_count < len(payloads.records) for name in unseen):
             raise NotBulkError
-        return _names_in(columns, told.table, len(payloads.records))
+        return _names_in(columns, stated.table, len(payloads.records))
 
     def _reader(self, connect: ConnectSchema | None, shown: Sequence[Mapping[str, Any]]) -> RowReader:
         if connect is None:
@@ -218,7 +218,7 @@ def _kind(op: Any, deleted: Any) -> RowKind:
     if deleted not in ("false", False, None):
         raise FieldError(f"'{_DELETED}' is {deleted!r}, which is neither 'true' nor 'false'")
     if not (op is None or isinstance(op, str)) or op not in _KINDS:
-        raise FieldError(f"'{_OP}' is {op!r}, which is no operation on a row")
+        raise FieldError(f"'{_OP}' is {op!r}, which is not an operation on a row")
     return _KINDS[op]
 
 
@@ -257,7 +257,7 @@ def _reads(kinds: Array, op: pa.Array, snapshot: pa.Array | None) -> pa.Array:
 
 
 @dataclass(frozen=True)
-class _Told:
+class _SourceFields:
     """What a row's metadata says: its position, and the columns of position, snapshot and table."""
 
     connector: str | None
@@ -266,7 +266,7 @@ class _Told:
     snapshot: str | None
     table: tuple[str, ...]
 
-    def differs(self, other: _Told) -> bool:
+    def differs(self, other: _SourceFields) -> bool:
         """Whether a row with this metadata cannot be read as `other`."""
         return bool(self.connector or self.names) and (self.connector, self.names) != (
             other.connector,
@@ -274,9 +274,9 @@ class _Told:
         )
 
 
-def _unseen_tables(told: _Told, shown: Sequence[Mapping[str, Any]]) -> list[str]:
+def _unseen_tables(stated: _SourceFields, shown: Sequence[Mapping[str, Any]]) -> list[str]:
     """Fields that may name a table and that the shown rows do not have; other rows may have them."""
-    known = {*told.table, *(name for row in shown for name in row)}
+    known = {*stated.table, *(name for row in shown for name in row)}
     fields = (f"{prefix}{part}" for prefix in (_SOURCE, _PLAIN) for part in ("name", *EVENT_PARTS))
     return [name for name in fields if name not in known]
 
@@ -288,7 +288,7 @@ def _names_in(columns: Mapping[str, pa.Array], table: Sequence[str], count: int)
     return joined_names(server, parts)
 
 
-def _told(row: Mapping[str, Any]) -> _Told:
+def _source_fields(row: Mapping[str, Any]) -> _SourceFields:
     found: dict[str, str] = {}
     for prefix in (_PLAIN, _SOURCE):
         fields = {name[len(prefix) :]: name for name in row if name.startswith(prefix)}
@@ -303,4 +303,4 @@ def _told(row: Mapping[str, Any]) -> _Told:
     parts = ("name", *EVENT_PARTS)
     table = tuple(found.get(field, f"{_PLAIN}{field}") for field in parts)
     is_named = any(field in found for field in parts)
-    return _Told(connector, position, names, found.get(_SNAPSHOT), table if is_named else ())
+    return _SourceFields(connector, position, names, found.get(_SNAPSHOT), table if is_named else ())

@@ -20,7 +20,7 @@ from streamlake.commit.findings import (
     checkpoint_older,
     diverged,
     gap,
-    marks_lost,
+    markers_lost,
     other_table,
     staged_lost,
     table_older,
@@ -101,7 +101,7 @@ def directory_finding(
     if noted is not None and noted.table_uuid != table.uuid:
         return table_replaced(table.location, noted.table_uuid, table.uuid)
     if marker is None and noted is not None and noted.committed:
-        return marks_lost(table.location)
+        return markers_lost(table.location)
     if marker is None:
         gone = lost(table, branch, job_id, None, directory)
         if gone is not None:

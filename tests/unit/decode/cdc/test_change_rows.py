@@ -14,14 +14,14 @@ from streamlake.decode.cdc.change_rows import ChangeRows
 from streamlake.errors import DecodeError
 from streamlake.records import (
     HEADERS_TYPE,
-    MOVED,
+    KEY_CHANGE,
+    MISSING_FIELDS,
     PLACE,
     RAW_RECORDS,
     ROW_KIND,
     ROW_SEQUENCE,
     SEQUENCE,
     TRUNCATE_BELOW,
-    UNSET,
     RowKind,
 )
 from streamlake.source import kafka_source
@@ -87,7 +87,7 @@ def test_each_row_has_the_place_of_its_record() -> None:
     [
         (
             {"op": "t", "before": None, "after": None, "source": {**SOURCE, "lsn": None}},
-            "t-3 offset 41: d.s.t was truncated.*its place in the database's log is missing",
+            "t-3 offset 41: d.s.t was truncated.*its position in the database's log is missing",
         ),
         ({"op": "c", "before": None, "after": {"id": "x", "v": "a"}}, "t-3 offset 41: "),
     ],
@@ -123,7 +123,7 @@ def test_values_that_the_database_left_out_are_marked() -> None:
         )
         .rows
     )
-    assert [None if each is None else each["v"] for each in rows.column(UNSET).to_pylist()] == [
+    assert [None if each is None else each["v"] for each in rows.column(MISSING_FIELDS).to_pylist()] == [
         None,
         True,
         None,
@@ -147,23 +147,23 @@ def test_moved_rows_know_their_other_key() -> None:
     ]
     made = pa.array([[{"key": key, "value": value}] for key, value in headers], HEADERS_TYPE)
     batch = batch.set_column(batch.schema.get_field_index("headers"), batch.schema.field("headers"), made)
-    moved = rows.decode(batch).rows.column(MOVED).to_pylist()
+    moved = rows.decode(batch).rows.column(KEY_CHANGE).to_pylist()
     assert moved == [
         {"id": 2, "day": date(1970, 1, 7)},
         {"id": 1, "day": date(1970, 1, 6)},
         None,
         None,
     ]
-    assert MOVED not in rows.decode(raw(come)).rows.schema.names
+    assert KEY_CHANGE not in rows.decode(raw(come)).rows.schema.names
 
 
 def test_absent_fields_are_left_out_of_partial_updates() -> None:
     source = KafkaSource("b:1", "t", format="debezium-json", schema="id long not null, v string, w string")
     columns = (source.table_schema, source.metadata_columns, source.format, ["id"], {})
     update = raw({"op": "u", "before": None, "after": {"id": 1, "v": None}})
-    assert UNSET not in ChangeRows(*columns).decode(update).rows.schema.names
+    assert MISSING_FIELDS not in ChangeRows(*columns).decode(update).rows.schema.names
     rows = ChangeRows(*columns, partial_update=True).decode(update).rows
-    assert rows.column(UNSET).to_pylist() == [{"w": True}]
+    assert rows.column(MISSING_FIELDS).to_pylist() == [{"w": True}]
 
 
 def test_sources_know_the_envelopes() -> None:

@@ -21,7 +21,7 @@ from streamlake.decode.values.envelope import Records
 from streamlake.decode.values.new_fields import Watch
 from streamlake.decode.watched_records import watching_decoder
 from streamlake.errors import DecodeError, InvalidOptionError, NewSchemaError, SourceError
-from streamlake.records import MOVED, ROW_KIND, RowKind
+from streamlake.records import KEY_CHANGE, ROW_KIND, RowKind
 from streamlake.spec.types.data_types import IntegerType, NestedField
 from streamlake.spec.types.ddl import parse_ddl
 from streamlake.spec.types.schema import Schema, fresh_schema
@@ -247,7 +247,7 @@ def test_the_other_key_of_a_moved_row_is_read_from_avro_and_from_json(server, wr
     ])  # fmt: skip
     schema = fresh_schema(Schema((*PLAIN_TABLE.fields, NestedField(99, ROW_KIND, IntegerType(), True))))
     rows = ChangeRows(schema, {}, FORMAT, ["id"], options(server)).decode(batch).rows
-    assert rows.column(MOVED).to_pylist() == [{"id": 8}, {"id": 8}, None]
+    assert rows.column(KEY_CHANGE).to_pylist() == [{"id": 8}, {"id": 8}, None]
 
 
 @pytest.mark.parametrize("place", [0, 3, 40])
@@ -348,13 +348,13 @@ def test_with_partial_updates_what_the_schema_lacks_is_unset_and_null_is_null(
     monkeypatch.setattr(type(decoder._envelope), "one", None)
     changes = decoder.decode(batch)
     assert changes.rows.column("name").null_count == 20
-    assert set(changes.unset) == {"more"}
-    assert changes.unset["more"].all()
+    assert set(changes.missing) == {"more"}
+    assert changes.missing["more"].all()
     monkeypatch.undo()
     monkeypatch.setattr(envelope_decoder, "_ALONE", 1 << 30)
     alone = decoder.decode(batch)
     assert alone.rows.equals(changes.rows)
-    assert set(alone.unset) == {"more"}
+    assert set(alone.missing) == {"more"}
 
 
 def test_options_are_those_of_both(server):

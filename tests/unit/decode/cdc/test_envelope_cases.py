@@ -1,7 +1,7 @@
 """Every case under tests/cases/envelopes: records as each program documents them, and the changes they are.
 
 A case is a YAML file: `format`, `schema`, `key`, `options`; `records` with key, value (JSON, or text as it is) and
-headers; `changes`, one per row: row kind -> row, with `record`, `sequence`, `unset` and key moves; and what else the
+headers; `changes`, one per row: row kind -> row, with `record`, `sequence`, `missing` and key moves; and what else the
 batch must give. Left out columns are null. `bulk: false` where not all records can be read together.
 """
 
@@ -63,9 +63,9 @@ def shown(changes):
         found = {kind: readable(row), "record": int(changes.records[at])}
         if changes.sequence[at].is_valid:
             found["sequence"] = changes.sequence[at].as_py()
-        unset = sorted(name for name, mask in changes.unset.items() if mask[at])
-        if unset:
-            found["unset"] = unset
+        missing = sorted(name for name, mask in changes.missing.items() if mask[at])
+        if missing:
+            found["unset"] = missing
         if at in moves:
             found["from-key"], found["to-key"] = text_of(moves[at].from_key), text_of(moves[at].to_key)
         rows.append(found)

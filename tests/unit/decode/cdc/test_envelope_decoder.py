@@ -134,7 +134,7 @@ def test_the_placeholder_of_the_connector():
     names = ["~", "__debezium_unavailable_value"] * 10
     values = [change("u", after={"id": 1, "name": name}, lsn=1) for name in names]
     found = decoder.decode(raw_batch([{"value": value} for value in values]))
-    assert found.unset["name"].tolist() == [True, False] * 10
+    assert found.missing["name"].tolist() == [True, False] * 10
 
 
 def test_a_required_column_may_be_unset_but_not_null():
@@ -194,8 +194,8 @@ def test_with_partial_updates_what_is_absent_is_unset_and_null_is_null(format):
     decoder = open_decoder(format, SCHEMA, ["id"], {}, partial_update=True)
     found = decoder.decode(batch, keep_rejects=True)
     assert found.rows.column("name").to_pylist() == ["x", None, None] * 5
-    assert found.unset["name"].tolist() == [False, True, False] * 5
+    assert found.missing["name"].tolist() == [False, True, False] * 5
     assert [one.record for one in found.rejects] == [3, 7, 11, 15, 19]
     whole = open_decoder(format, SCHEMA, ["id"], {}).decode(batch, keep_rejects=True)
-    assert not whole.unset
+    assert not whole.missing
     assert whole.rows.equals(found.rows)

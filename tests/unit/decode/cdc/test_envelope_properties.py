@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from streamlake.decode.cdc.debezium.debezium_events import DebeziumEvents
 from streamlake.decode.cdc.debezium.debezium_options import DebeziumOptions
 from streamlake.decode.cdc.envelope_decoder import EnvelopeDecoder
-from streamlake.decode.json import shaped_columns
+from streamlake.decode.json import template_columns
 from streamlake.decode.json.json_columns import JsonColumns
 from streamlake.decode.values.envelope import Records
 from streamlake.records import ROW_KIND, RowKind
@@ -70,7 +70,7 @@ FLAT = parse_ddl(
     "id long not null, name string, amount decimal(20,2), born date, at timestamptz, seen timestamp_ntz, opens time, "
     "code uuid, raw binary, place struct<x:double,note:string>, flag boolean"
 )
-"""Without arrays, so that records have shapes."""
+"""Without arrays, so that records have templates."""
 FLAT_ROWS = st.fixed_dictionaries({name: COLUMNS[name] for name in FLAT.column_names})
 
 
@@ -113,9 +113,9 @@ def one_value(name, found):
 
 
 def one_row(image):
-    unset = {name for name, found in image.items() if found in (MARK, [MARK], list(MARK.encode()))}
+    missing = {name for name, found in image.items() if found in (MARK, [MARK], list(MARK.encode()))}
     names = [name for name in SCHEMA.column_names if name in image]
-    return {name: None if name in unset else one_value(name, image[name]) for name in names}, unset
+    return {name: None if name in missing else one_value(name, image[name]) for name in names}, missing
 
 
 def reference(records):
@@ -153,8 +153,8 @@ def result(found):
     rows = []
     for at, row in enumerate(found.rows.to_pylist()):
         kind = RowKind(row.pop(ROW_KIND))
-        unset = {name for name, mask in found.unset.items() if mask[at]}
-        rows.append((int(found.records[at]), kind, found.sequence[at].as_py(), row, unset))
+        missing = {name for name, mask in found.missing.items() if mask[at]}
+        rows.append((int(found.records[at]), kind, found.sequence[at].as_py(), row, missing))
     truncates = [(one.record, one.sequence) for one in found.truncates]
     return rows, truncates, [one.record for one in found.rejects], sum(found.ignored.values())
 
@@ -175,12 +175,12 @@ def test_bulk_equals_the_obvious_reference(records):
     st.lists(st.one_of(events(FLAT_ROWS), st.none(), st.just({"ts_ms": 1})), min_size=1, max_size=20),
     st.sampled_from([None, (",", ":"), (" , ", ": ")]),
 )
-def test_records_of_shapes_equal_the_obvious_reference(records, separators):
+def test_records_of_templates_equal_the_obvious_reference(records, separators):
     decoder = EnvelopeDecoder(FLAT, DebeziumEvents(FLAT, ["id"], OPTIONS))
     values = [
         None if one is None else json.dumps(one, separators=separators, ensure_ascii=False) for one in records
     ]
-    with mock.patch.object(shaped_columns, "LEAST", 1):
+    with mock.patch.object(template_columns, "LEAST", 1):
         found = decoder.decode(raw_batch([{"value": value} for value in values]), keep_rejects=True)
     found.rows.validate(full=True)
     assert shown(result(found)) == shown(reference(records))
@@ -202,17 +202,17 @@ def test_changes_with_and_without_old_rows_need_no_parser(records):
     envelope = DebeziumEvents(FLAT, ["id"], OPTIONS)
     raw = raw_batch([{"value": record} for record in records])
     with (
-        mock.patch.object(shaped_columns, "LEAST", 1),
+        mock.patch.object(template_columns, "LEAST", 1),
         mock.patch.object(JsonColumns, "_parsed", side_effect=AssertionError("the parser was asked")),
     ):
         whole = envelope.bulk(Records.of(raw))
     assert shown(result(whole)) == shown(reference(records))
 
 
-@pytest.mark.parametrize("shapes", [False, True])
-def test_without_a_key_old_rows_need_no_column(shapes):
+@pytest.mark.parametrize("templates", [False, True])
+def test_without_a_key_old_rows_need_no_column(templates):
     envelope = DebeziumEvents(FLAT, (), OPTIONS)
-    row = dict.fromkeys(FLAT.column_names) | {"name": "x"} | ({} if shapes else {"list": [1]})
+    row = dict.fromkeys(FLAT.column_names) | {"name": "x"} | ({} if templates else {"list": [1]})
     source = {"connector": "postgresql", "lsn": 1}
     events = [
         {

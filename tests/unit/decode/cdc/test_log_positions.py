@@ -51,7 +51,7 @@ def test_sql_servers_places_order_as_its_log_does(
     "wrong", ["", "x", "00000027:00000758", "80000000:00000000:0000", "00000027:0000075g:0003"]
 )
 def test_what_is_no_place_of_sql_server(wrong: str) -> None:
-    with pytest.raises(ValueError, match="none of SQL Server"):
+    with pytest.raises(ValueError, match="not an LSN of SQL Server"):
         one_by_one("sqlserver", [{"commit_lsn": wrong}])
     with pytest.raises(NotBulkError):
         in_bulk("sqlserver", [{"commit_lsn": "00000027:00000758:0003"}, {"commit_lsn": wrong}])

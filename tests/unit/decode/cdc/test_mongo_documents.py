@@ -83,9 +83,9 @@ def test_forms_may_be_mixed(column, count):
 @pytest.mark.parametrize(
     ("column", "value", "reason"),
     [
-        ("uuid", {"$binary": TEXT, "$type": "03"}, "subtype '03' is no UUID"),
-        ("uuid", {"$binary": {"base64": TEXT, "subType": "03"}}, "subtype '03' is no UUID"),
-        ("uuid", {"$binary": TEXT}, "'\\$binary'|no UUID"),
+        ("uuid", {"$binary": TEXT, "$type": "03"}, "subtype '03' is not a UUID"),
+        ("uuid", {"$binary": {"base64": TEXT, "subType": "03"}}, "subtype '03' is not a UUID"),
+        ("uuid", {"$binary": TEXT}, "'\\$binary'|not a UUID"),
         ("uuid", {"$binary": "a2Fma2E=", "$type": "04"}, "it holds 5 bytes instead of 16"),
         ("fixed(4)", {"$binary": "a2Fma2E=", "$type": "00"}, "it holds 5 bytes instead of 4"),
         ("binary", {"$binary": None, "$type": "00"}, "bytes in base64"),

@@ -1,4 +1,4 @@
-"""Partial updates of plain JSON and Avro: a field that a record lacks is unset, and one that is null is null."""
+"""Partial updates of plain JSON and Avro: a field that a record lacks is missing, and one that is null is null."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from streamlake import create_table, load_table
 from streamlake.decode.json.json_names import present_fields
 from streamlake.decode.row_decoder import RowDecoder
 from streamlake.errors import DecodeError, InvalidOptionError
-from streamlake.formats.arrow.unset_cells import unset_masks
+from streamlake.formats.arrow.missing_fields import missing_field_masks
 from streamlake.pipeline.sinks.sink import IcebergSink
-from streamlake.records import PLACE, UNSET
+from streamlake.records import MISSING_FIELDS, PLACE
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.spec.types.ddl import parse_ddl
 from tests.helpers.local_upserts import LocalUpserts
@@ -33,7 +33,7 @@ SCHEMA = parse_ddl(
 
 
 def unset_of(rows: pa.RecordBatch) -> list[set[str]]:
-    masks = unset_masks(rows.column(UNSET)) if UNSET in rows.schema.names else {}
+    masks = missing_field_masks(rows.column(MISSING_FIELDS)) if MISSING_FIELDS in rows.schema.names else {}
     return [{name for name, mask in masks.items() if mask[at]} for at in range(rows.num_rows)]
 
 
@@ -57,7 +57,7 @@ def test_what_is_missing_is_unset_and_what_is_null_is_null() -> None:
     present = [record for record in records if record is not None]
     assert unset_of(found.rows) == [lacking(record) for record in present]
     assert found.tombstones == 1
-    rows = found.rows.drop_columns([UNSET, PLACE]).to_pylist()
+    rows = found.rows.drop_columns([MISSING_FIELDS, PLACE]).to_pylist()
     assert [{k: v for k, v in row.items() if v is not None} for row in rows] == [
         {
             k: {"a": v.get("a"), "note": v.get("note")} if k == "place" else v
@@ -126,7 +126,7 @@ def test_names_are_those_that_the_json_module_finds(
         assert has.tolist() == [name in record for record, _ in records], name
 
 
-def test_records_of_one_shape() -> None:
+def test_records_of_one_template() -> None:
     records = [{"id": at, "place": {"note": "n"}, "name": None, "n": at} for at in range(100)]
     rows = reader().decode(raw_batch([{"value": {**record, "name": "x"}} for record in records])).rows
     assert unset_of(rows) == [{"note", "tags"}] * 100
@@ -158,7 +158,7 @@ def encoded(schema: dict[str, Any], **row: Any) -> bytes:
     return out.getvalue()
 
 
-def test_a_field_that_the_writers_schema_lacks_is_unset() -> None:
+def test_a_field_that_the_writers_schema_lacks_is_missing() -> None:
     written = of("id", "note")
     options = {"avro.schema": json.dumps(written)}
     decoder = RowDecoder(COLUMNS, {}, "avro", options, partial_update=True)
@@ -191,7 +191,9 @@ def test_each_schema_of_a_batch_tells_what_its_records_lack(registry: RegistrySe
         found = RowDecoder(COLUMNS, {}, "confluent-avro", chosen, partial_update=True).decode(batch).rows
         assert unset_of(found) == [set(COLUMNS.column_names) - rows[at].keys() for at in order]
         wanted = [{**dict.fromkeys(COLUMNS.column_names), **rows[at]} for at in order]
-        assert found.drop_columns([UNSET, PLACE]).to_pylist() == wanted, "a reader's default is no value"
+        assert found.drop_columns([MISSING_FIELDS, PLACE]).to_pylist() == wanted, (
+            "a reader's default is no value"
+        )
 
 
 def test_json_behind_a_header() -> None:

@@ -84,5 +84,5 @@ def test_anything_else_is_refused(values: list[object], type_: pa.DataType, mess
 
 
 def test_the_row_is_counted_over_chunks() -> None:
-    with pytest.raises(SchemaMismatchError, match="row 3: 'x' is no row kind"):
+    with pytest.raises(SchemaMismatchError, match="row 3: 'x' is not a row kind"):
         row_kinds(pa.chunked_array([["I", "U"], ["D", "x", "y"]]), "t")

@@ -20,7 +20,7 @@ from streamlake.decode.cdc.debezium.debezium_events import DebeziumEvents
 from streamlake.decode.cdc.envelope_decoder import EnvelopeDecoder
 from streamlake.decode.converters.decimal_converters import Unscaled, VariableScale
 from streamlake.decode.converters.lossy_converters import RoundedDecimal
-from streamlake.decode.json import shaped_columns
+from streamlake.decode.json import template_columns
 from streamlake.decode.json.json_columns import JsonColumns
 from streamlake.decode.json.json_decoder import JsonDecoder
 from streamlake.decode.json.json_options import JsonOptions
@@ -58,7 +58,7 @@ class Bad(Exception):
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch):
-    monkeypatch.setattr(shaped_columns, "LEAST", 1)
+    monkeypatch.setattr(template_columns, "LEAST", 1)
 
 
 def exact(text, schema):

@@ -193,7 +193,7 @@ def test_a_record_that_is_not_what_its_frame_says_is_named(server, value, reason
 def test_a_registry_that_is_away_is_no_fault_of_the_record():
     away = {"schema-registry.url": "http://127.0.0.1:1", "schema-registry.retries": "0"}
     decode = decoder(source(format="confluent-avro", schema="id long", options=away))
-    with pytest.raises(SourceError, match="the schema 1 of the registry cannot be had after 1 attempts"):
+    with pytest.raises(SourceError, match="the schema 1 of the registry cannot be fetched after 1 attempts"):
         decode.decode(raw(framed(1, b"\x02")))
 
 

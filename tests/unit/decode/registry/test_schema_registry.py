@@ -121,7 +121,7 @@ def test_a_registry_that_stays_away_is_an_error_of_the_source(waits):
     )
     with pytest.raises(SourceError) as raised:
         client.by_id(7)
-    assert "the schema 7 of the registry cannot be had after 3 attempts: http://127.0.0.1:1: " in str(
+    assert "the schema 7 of the registry cannot be fetched after 3 attempts: http://127.0.0.1:1: " in str(
         raised.value
     )
     assert len(waits) == 2
@@ -279,8 +279,8 @@ def test_another_kind_of_schema_is_refused(server):
     ("options", "message"),
     [
         ({}, "schema-registry.url is missing"),
-        ({"url": "registry:8081"}, "no address like http"),
-        ({"url": "http://h:99999999"}, "no address like http"),
+        ({"url": "registry:8081"}, "not an address like http"),
+        ({"url": "http://h:99999999"}, "not an address like http"),
         ({"url": "http://h", "basic-auth": "me"}, "must look like user:password"),
         ({"url": "http://h", "basic-auth": "a:b", "bearer-token": "c"}, "give either"),
         ({"url": "http://h", "ssl.key-location": "/k"}, "needs schema-registry.ssl.certificate-location"),

@@ -20,7 +20,7 @@ from tests.unit.decode.registry.test_confluent_formats import avro, record
 
 TABLE = "id long not null, name string, s struct<a: long>, tags array<struct<t: string>>"
 COUNTS = pytest.mark.parametrize("count", [1, 30, 200])
-"""Records: few are read one by one, many in bulk, and more by their shape."""
+"""Records: few are read one by one, many in bulk, and more by their template."""
 
 
 def source(format="json", schema=TABLE, **more):

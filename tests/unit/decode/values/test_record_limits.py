@@ -95,7 +95,7 @@ def test_nested_too_deeply(format, depth, kind, count):
 @pytest.mark.parametrize("columns", ["id long not null", "id long not null, l array<int>"])
 @pytest.mark.parametrize("bad", ['{"id":1,"x":[[{"y":"]]"}]]}', '{"id":1,"x":1,"y":2,"z":3,"l":null}'])
 def test_the_verdict_is_the_same_whatever_the_neighbours_are(bad, columns):
-    """In blocks of one shape, of several, and of records that only the exact way reads."""
+    """In blocks of one template, of several, and of records that only the exact way reads."""
     options = {"record.max-depth": "3", "record.max-fields": "4"}
     source = KafkaSource("localhost:1", "t", schema=columns, format="json", options=options)
     for others in (

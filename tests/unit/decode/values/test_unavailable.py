@@ -79,14 +79,14 @@ def event(number: int, value: Any, connect: dict[str, Any] | None, op: str = "u"
 @pytest.mark.parametrize(("type_", "mark", "value", "connect"), FORMS)
 @pytest.mark.parametrize("with_schema", [False, True])
 @pytest.mark.parametrize("count", [1, 40])
-def test_every_form_of_the_placeholder_is_unset(
+def test_every_form_of_the_placeholder_is_missing(
     type_: str, mark: Any, value: Any, connect: dict[str, Any], with_schema: bool, count: int
 ) -> None:
     told = connect if with_schema else None
     decoder = open_decoder("debezium-json", parse_ddl(f"id long not null, v {type_}"), ["id"], {})
     shown = [mark, value, None] * count
     changes = decoder.decode(raw_batch([{"value": event(at, each, told)} for at, each in enumerate(shown)]))
-    assert changes.unset["v"].tolist() == [True, False, False] * count
+    assert changes.missing["v"].tolist() == [True, False, False] * count
     found = changes.rows.column("v")
     assert found.is_valid().to_pylist() == [False, True, False] * count
     alone = decoder.decode(raw_batch([{"value": event(0, value, told)}])).rows.column("v")
@@ -99,7 +99,7 @@ def test_another_placeholder_has_a_uuid_of_its_own() -> None:
     # nameUUIDFromBytes("~")
     shown = [["4c761f17-0e01-3836-bf84-498202b99827"], [UUID]]
     changes = decoder.decode(raw_batch([{"value": event(at, each, None)} for at, each in enumerate(shown)]))
-    assert changes.unset["v"].tolist() == [True, False]
+    assert changes.missing["v"].tolist() == [True, False]
 
 
 @pytest.mark.parametrize("mark", [MARK, HSTORE, [MARK], [UUID], LETTERS, {MARK: MARK}])

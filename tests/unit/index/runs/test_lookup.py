@@ -38,27 +38,27 @@ def test_lookup_is_the_model(codec, runs, live, keys, block, mapped, tmp_path_fa
             refs = [write_run(IO, f"{directory}/{n}", part, 0, 1) for n, part in enumerate(entries)]
         entries = [open_run(IO, ref) for ref in refs]
     index = KeyIndex(entries, paths)
-    assert answers(index, codec, keys) == [expected(runs, live, key, codec.guards) for key in keys]
+    assert answers(index, codec, keys) == [expected(runs, live, key, codec.sequence_values) for key in keys]
     by_function = KeyIndex(entries, lambda path: path in paths)
     assert answers(by_function, codec, keys) == answers(index, codec, keys)
 
 
 def test_no_runs_know_nothing():
-    found = KeyIndex([], set()).lookup(Codec(data=False, guards="none").keys([1, None]))
+    found = KeyIndex([], set()).lookup(Codec(data=False, sequence_values="none").keys([1, None]))
     assert len(found) == 0
     assert found.exists.tolist() == [False, False]
-    assert found.guards is None
+    assert found.sequence_values is None
 
 
 @pytest.mark.parametrize(("kept", "asked"), [(None, 7), (7, None), (None, None), (7, 7)])
 def test_null_is_not_the_value_of_the_same_hash(kept, asked):
-    codec = Codec(data=False, guards="none")
+    codec = Codec(data=False, sequence_values="none")
     found = KeyIndex([codec.entries([Row(kept, 0, 5)])], set(FILES)).lookup(codec.keys([asked]))
     assert found.positions.tolist() == ([5] if kept == asked else [])
 
 
 def test_only_files_of_entries_that_are_found_are_asked_for():
-    codec = Codec(data=False, guards="none")
+    codec = Codec(data=False, sequence_values="none")
     asked = []
     entries = codec.entries([Row(key, key % 6, key) for key in range(60)])
     index = KeyIndex([entries], lambda path: asked.append(path) or True)
@@ -68,7 +68,7 @@ def test_only_files_of_entries_that_are_found_are_asked_for():
 
 
 def test_own_files_and_runs_are_told():
-    codec = Codec(data=False, guards="none")
+    codec = Codec(data=False, sequence_values="none")
     newer = codec.entries([Row(1, 0, 5), Row(2, 1, 6, SUPERSEDES), Row(3, 0, 0, TOMBSTONE)])
     older = codec.entries([Row(1, 2, 7), Row(2, 2, 8), Row(3, 2, 9)])
     found = KeyIndex([newer, older], set(FILES)).lookup(codec.keys([3, 2, 1]))
@@ -84,6 +84,6 @@ def test_own_files_and_runs_are_told():
 
 
 def test_keys_of_another_kind_are_an_error():
-    index = KeyIndex([Codec(data=True, guards="none", spread=1).entries([Row(1, 0, 0)])], set(FILES))
+    index = KeyIndex([Codec(data=True, sequence_values="none", spread=1).entries([Row(1, 0, 0)])], set(FILES))
     with pytest.raises(IndexDamagedError, match="other key columns"):
         index.lookup(Keys(np.array([0], dtype=np.uint64)))

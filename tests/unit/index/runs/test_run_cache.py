@@ -50,7 +50,9 @@ def io(tmp_path: Path) -> RemoteIO:
 
 @pytest.fixture
 def ref(io) -> RunRef:
-    entries = Codec(data=True, guards="int64").entries([Row(key, 0, key, guard=1) for key in range(1000)])
+    entries = Codec(data=True, sequence_values="int64").entries(
+        [Row(key, 0, key, sequence_value=1) for key in range(1000)]
+    )
     return write_run(io, "far:/a.run", entries, 0, 1)
 
 

@@ -21,10 +21,10 @@ IO = LocalFileIO()
 
 
 def some_entries(first: int = 0) -> Entries:
-    codec = Codec(data=True, guards="bytes")
+    codec = Codec(data=True, sequence_values="bytes")
     flags = (0, SUPERSEDES, TOMBSTONE)
     return codec.entries(
-        [Row(key, key % 6, key, flags[key % 3], guard=key % 5) for key in range(first, first + 40)]
+        [Row(key, key % 6, key, flags[key % 3], sequence_value=key % 5) for key in range(first, first + 40)]
     )
 
 
@@ -98,7 +98,7 @@ def test_another_version_is_named(ref):
 
 def test_what_is_no_run_is_named(ref):
     rewrite(ref, b"PAR1" * 100)
-    refused(ref, "no run of the key index")
+    refused(ref, "not a run of the key index")
 
 
 def test_the_storage_failing_is_no_damage(tmp_path):

@@ -87,7 +87,7 @@ class World:
 
     def errors(self, **pipeline: str) -> dict[str, str]:
         found = self.found(**pipeline).values()
-        return {each.about: each.told for each in found if each.verdict is Verdict.ERROR}
+        return {each.about: each.message for each in found if each.verdict is Verdict.ERROR}
 
     def make_table(self, ddl: str = "id long not null", **more: Any) -> Table:
         return make_table(self.table, ddl, **more)
@@ -117,10 +117,10 @@ def test_a_pipeline_that_can_be_started(world: World) -> None:
     found = world.found()
     assert {each.verdict for each in found.values()} == {Verdict.RIGHT}
     assert sorted(found) == ["checkpoint", "file", "java", "kafka", "offsets", "records", "table"]
-    assert "orders (2)" in found["kafka"].told
-    assert "3 offsets are due" in found["offsets"].told
-    assert "newest 3 records" in found["records"].told
-    assert "can be created: format version 2, id long" in found["table"].told
+    assert "orders (2)" in found["kafka"].message
+    assert "3 offsets are due" in found["offsets"].message
+    assert "newest 3 records" in found["records"].message
+    assert "can be created: format version 2, id long" in found["table"].message
     assert world.fetched == [OffsetRange("orders", 0, 0, 3)]
     assert sorted(path for path in world.home.rglob("*") if path != world.file) == before
 
@@ -136,10 +136,10 @@ def test_a_running_pipeline_is_right_too(world: World) -> None:
     operation.commit()
     found = world.found()
     assert {each.verdict for each in found.values()} == {Verdict.RIGHT}
-    assert "last checkpoint planned 0, done 0" in found["checkpoint"].told
-    assert "1 offsets are due" in found["offsets"].told
-    assert "tell the same" in found["lineage"].told
-    assert "columns are the table's" in found["columns"].told
+    assert "last checkpoint planned 0, done 0" in found["checkpoint"].message
+    assert "1 offsets are due" in found["offsets"].message
+    assert "directory agree" in found["lineage"].message
+    assert "columns are the table's" in found["columns"].message
 
 
 def world_offsets(world: World) -> tuple[str, ...]:
@@ -152,8 +152,8 @@ def test_rows_that_name_their_tables(world: World) -> None:
     template = f"{world.home}/e_{{row.id}}"
     world.table = Path(f"'{template}'")
     found = world.found()
-    assert "by the field id" in found["routes"].told
-    assert "none has been named yet" in found["table"].told
+    assert "by the field id" in found["routes"].message
+    assert "none has been named yet" in found["table"].message
     assert not world.errors()
     world.start_query()
     (world.checkpoint / "streamlake").mkdir()
@@ -180,7 +180,7 @@ class TestKafka:
 
         world.cluster.topics = silent  # type: ignore[method-assign, assignment]
         found = world.found()
-        assert found["kafka"].told == "Kafka at b:1 cannot be asked"
+        assert found["kafka"].message == "Kafka at b:1 cannot be asked"
         assert not {"records", "offsets", "registry"} & set(found)
         assert found["table"].verdict is Verdict.RIGHT
         # Without a schema of its own it cannot be told what the table would be.
@@ -206,13 +206,13 @@ class TestKafka:
         world.values = [b"not json"]
         found = world.found(sink="create: true, on-error: reject")
         assert found["records"].verdict is Verdict.WARNING
-        assert "would be rejected" in found["records"].told
+        assert "would be rejected" in found["records"].message
 
     def test_an_empty_topic(self, world: World) -> None:
         world.cluster.logs = {("orders", 0): (5, 5)}
         found = world.found()
         assert found["records"].verdict is Verdict.UNKNOWN
-        assert "0 offsets are due" in found["offsets"].told
+        assert "0 offsets are due" in found["offsets"].message
 
     def test_starting_offsets(self, world: World) -> None:
         offsets = json.dumps(json.dumps({"orders": {"0": 77, "1": 0}}))
@@ -259,7 +259,7 @@ class TestTable:
         world.make_table("id long", properties={"streamlake.schema-evolution": "add"})
         found = world.found(source="schema: id long, more string")
         assert found["columns"].verdict is Verdict.RIGHT
-        assert "more is added" in found["columns"].told
+        assert "more is added" in found["columns"].message
 
     def test_the_key(self, world: World) -> None:
         world.make_table("id long", format_version=2)
@@ -290,20 +290,20 @@ class TestTable:
         world.file.write_text(text)
         points = check_pipeline(str(world.file), lambda pipeline: None)
         assert points.is_right
-        assert "the catalog answers" in [each.told for each in points.found]
+        assert "the catalog answers" in [each.message for each in points.found]
         world.file.write_text(text.replace("type: hadoop", "type: hadop"))
         [error] = [
             each
             for each in check_pipeline(str(world.file), lambda _: None).found
             if each.verdict is Verdict.ERROR
         ]
-        assert (error.about, "did you mean 'hadoop'" in error.told) == ("catalog", True)
+        assert (error.about, "did you mean 'hadoop'" in error.message) == ("catalog", True)
 
 
 class TestCheckpoint:
     def test_it_cannot_be_written(self, world: World) -> None:
         world.checkpoint.write_text("a file")
-        assert "is no directory" in world.errors()["checkpoint"]
+        assert "is not a directory" in world.errors()["checkpoint"]
 
     def test_of_another_source(self, world: World) -> None:
         world.start_query()
@@ -359,10 +359,10 @@ class TestRegistry:
         assert "orders-value" in errors["registry"]
         registry.register("orders-value", self.AVRO)
         found = world.found(source=source)
-        assert "newest schemas of orders" in found["registry"].told
-        assert "can be created: format version 2, id long" in found["table"].told
+        assert "newest schemas of orders" in found["registry"].message
+        assert "can be created: format version 2, id long" in found["table"].message
         world.make_table("id long")
-        assert "fit the table" in world.found(source=source)["registry"].told
+        assert "fit the table" in world.found(source=source)["registry"].message
 
     def test_a_table_for_another_schema(self, registry: RegistryServer, world: World) -> None:
         world.values = []
@@ -377,7 +377,7 @@ class TestRegistry:
         source += "\n    schema: id long not null"
         assert "orders-value" in world.errors(source=source, sink=sink)["registry"]
         registry.register("orders-value", self.AVRO)
-        assert "newest schemas of orders" in world.found(source=source, sink=sink)["registry"].told
+        assert "newest schemas of orders" in world.found(source=source, sink=sink)["registry"].message
 
     def test_no_registry(self, world: World) -> None:
         source = self.SOURCE.format(url="http://127.0.0.1:1")
@@ -389,8 +389,8 @@ class TestManyTables:
         world.write(topics="[orders, returns]", sink=sink)
         world.file.write_text(world.file.read_text().replace(str(world.table), f"'{world.home}/{{topic}}'"))
         found = check_pipeline(str(world.file), lambda pipeline: None).found
-        self.right = [each.told for each in found if each.verdict is Verdict.RIGHT]
-        return [(each.about, each.told) for each in found if each.verdict is Verdict.ERROR]
+        self.right = [each.message for each in found if each.verdict is Verdict.RIGHT]
+        return [(each.about, each.message) for each in found if each.verdict is Verdict.ERROR]
 
     def test_each_table_is_looked_at(self, world: World) -> None:
         world.cluster.logs[("returns", 0)] = (0, 3)
@@ -422,7 +422,7 @@ class TestOtherSources:
         found = self.points(world, self.FILES)
         assert {each.verdict for each in found.values()} == {Verdict.RIGHT}
         inferred = self.points(world, self.FILES.replace(", schema: id long", ""))
-        assert "no schema can be inferred" in inferred["files"].told
+        assert "no schema can be inferred" in inferred["files"].message
 
     def test_rate(self, world: World) -> None:
         text = "source: {{rate: {{}}}}\nsink: {{table: {home}/t, create: true}}\ncheckpoint: {home}/c\n"
@@ -466,7 +466,7 @@ def test_write_access(tmp_path: Path) -> None:
     require_writable(str(tmp_path / "a" / "b"))
     require_writable(f"file://{tmp_path}/a")
     (tmp_path / "file").touch()
-    with pytest.raises(StorageError, match="is no directory"):
+    with pytest.raises(StorageError, match="is not a directory"):
         require_writable(str(tmp_path / "file" / "c"))
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
@@ -487,7 +487,7 @@ def test_a_source_table_that_no_record_is_of(world: World) -> None:
     keyed = {"sink": "mode: upsert, key: [id], create: true"}
     source = "schema: id long not null\n    format: maxwell-json\n    options: {{source-tables: {}}}"
     (told,) = [
-        each.told
+        each.message
         for each in world.found(source=source.format("shop.Users"), **keyed).values()
         if each.verdict is Verdict.WARNING
     ]

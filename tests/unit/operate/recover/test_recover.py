@@ -485,7 +485,7 @@ def test_a_table_that_was_dropped_is_made_and_filled_again(
     stream: LocalStream, capsys: pytest.CaptureFixture[str]
 ) -> None:
     message = drop_table(stream)
-    assert "was dropped since: there is none now" in message
+    assert "was dropped: there is no table now" in message
     recover(stream, message, "--rewind-to=-1", capsys)
     finish(stream, expected(stream.mode, records(10)))
 
@@ -541,7 +541,7 @@ def test_a_table_that_was_put_back_from_a_copy_lacks_checkpoints(
     stream: LocalStream, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     message = restore_table(stream, tmp_path)
-    assert "an older state of the table" in message
+    assert "replaced by an older state" in message
     assert findings(stream) == ["table-older"]
     recover(stream, message, "--rewind-to=1", capsys)
     finish(stream, expected(stream.mode, records(10)))

@@ -62,8 +62,8 @@ def refused(stream: LocalStream, told: str) -> None:
     points = Points()
     check_lineage(plan, open_table(stream.location), stream.directory, str(stream.path), points)
     [point] = points.found
-    assert re.search(told, point.told)
-    assert "streamlake recover" in point.told
+    assert re.search(told, point.message)
+    assert "streamlake recover" in point.message
     with pytest.raises(LineageError, match=told):
         stream.start()
 

@@ -495,7 +495,7 @@ def test_a_replay_takes_over_what_another_one_is_about_to_commit(tmp_path, monke
     make_table(location, "id long, v string")
     reject(location, [record(1), record(2)])
     _between(monkeypatch, SinkRun, "commit", lambda: replay(given(location)))
-    with pytest.raises(CommitConflictError, match="was faster"):
+    with pytest.raises(CommitConflictError, match="finished first"):
         replay(given(location))
     assert left(location) == []
     assert rows_of(location) == [(1, "a"), (2, "a")]
@@ -506,7 +506,7 @@ def test_of_two_replays_with_different_records_one_fails(tmp_path, monkeypatch):
     make_table(location, "id long, v string")
     reject(location, [record(1), record(2)])
     _between(monkeypatch, ReplayPlans, "write", lambda: replay(given(location), limit=1))
-    with pytest.raises(CommitConflictError, match="was faster"):
+    with pytest.raises(CommitConflictError, match="finished first"):
         replay(given(location))
     assert rows_of(location) == [(1, "a")]
     assert replay(given(location)).records == 1

@@ -147,7 +147,7 @@ def test_offsets_that_are_too_many_for_the_summary_come_from_the_directory(strea
     positions = {("orders", part): 10**12 for part in range(1_000)}
     stream.commit(3, positions)
     assert stream.status().tables[0].offsets is None
-    assert "do not tell which offsets" in stream.status().notes[0]
+    assert "directory record which offsets" in stream.status().notes[0]
     log = stream.checkpoint / "offsets"
     log.mkdir()
     (log / "3").write_text(f"v1\n{{}}\n{SourceOffsets(positions).to_text()}\n")
@@ -213,7 +213,7 @@ def test_a_table_that_was_set_aside(stream: Stream) -> None:
         quarantine_to_bytes({"lake.orders": entry})
     )
     [problem] = stream.status().problems
-    assert "lake.orders was set aside at checkpoint 3 and lacks 20 offsets" in problem
+    assert "lake.orders has been in quarantine since checkpoint 3 and lacks 20 offsets" in problem
     assert "no column x" in problem
 
 

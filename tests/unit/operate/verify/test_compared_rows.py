@@ -119,9 +119,9 @@ def test_guards_order_as_bytes(sequence_by: list[str], values: Mapping[str, pa.A
     rows = content(5)
     for name, array in values.items():
         rows = rows.set_column(rows.column_names.index(name), name, array)
-    guards = form.of_source(rows).column("guard").to_pylist()
-    assert guards == sorted(guards)
-    assert len(set(guards)) == 5
+    sequence_values = form.of_source(rows).column("guard").to_pylist()
+    assert sequence_values == sorted(sequence_values)
+    assert len(set(sequence_values)) == 5
 
 
 def test_kinds_of_changes(table: Table) -> None:
@@ -198,7 +198,7 @@ class TestTopicExtent:
         self.committed(table, {("another", 0): 60})
         found = self.extent(table)
         assert found.ranges == (OffsetRange("t", 0, 5, 100), OffsetRange("t", 1, 0, 7))
-        assert "no snapshot tells" in found.notes[-1]
+        assert "no snapshot records" in found.notes[-1]
 
     def test_refusals(self, table: Table) -> None:
         with pytest.raises(SourceError, match="nope"):

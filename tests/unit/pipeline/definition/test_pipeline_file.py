@@ -165,7 +165,8 @@ def test_a_value_of_the_environment_is_no_yaml() -> None:
         (MINIMAL.replace("rate: {}", "rate: {rows-per-second: many}"), "source.rate.rows-per-second must be a whole number"),
         (MINIMAL.replace("rate: {}", "rate: {rows-per-second: 0}"), "rows-per-second is 0; it must be at least 1"),
         (MINIMAL.replace("rate: {}", "rate: {rows-per-second: 1.5}"), "must be a whole number"),
-        (MINIMAL.replace("rate: {}", "files: {path: /x, format: xml}"), "source.files.format is 'xml', which is none of parquet"),
+        (MINIMAL.replace("rate: {}", "files: {path: /x, format: xml}"), "source.files.format is 'xml', which is not "
+                                                                        "one of parquet"),
         (MINIMAL.replace("rate: {}", "files: {format: json}"), "source.files.path is missing"),
         (MINIMAL.replace("rate: {}", "kafka: {bootstrap-servers: a}"), "source.kafka: give either topics or topic-pattern"),
         (MINIMAL.replace("rate: {}", "kafka: {bootstrap-servers: a, topics: t, topic-pattern: t}"), "either topics or"),

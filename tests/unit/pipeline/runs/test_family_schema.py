@@ -8,7 +8,7 @@ import pytest
 from streamlake.decode.values.new_fields import Watch
 from streamlake.errors import NewSchemaError
 from streamlake.pipeline.runs.routed.family_schema import united
-from streamlake.records import ROW_ORDER, UNSET
+from streamlake.records import MISSING_FIELDS, ROW_ORDER
 from streamlake.spec.types.ddl import parse_ddl
 from streamlake.spec.types.type_text import columns_text
 from streamlake.tasks.table_fit import TableFit
@@ -41,9 +41,9 @@ def batch(**columns: object) -> pa.RecordBatch:
 
 
 def test_a_table_takes_the_columns_that_it_has() -> None:
-    rows = batch(**{ROW_ORDER: [0, 1], UNSET: [None, None]})
+    rows = batch(**{ROW_ORDER: [0, 1], MISSING_FIELDS: [None, None]})
     kept = fit("id long, x string").of(rows)
-    assert kept.schema.names == ["id", "x", ROW_ORDER, UNSET]
+    assert kept.schema.names == ["id", "x", ROW_ORDER, MISSING_FIELDS]
     assert fit("id long, n long, s struct<a: int, b: int>, x string").of(rows) is rows
     assert fit("id long").of(batch(x=["lost", None])).schema.names == ["id"], "it does not follow its stream"
 

@@ -42,7 +42,7 @@ from streamlake.errors import (
     StreamlakeError,
 )
 from streamlake.formats.arrow import exact_decimals
-from streamlake.formats.arrow.unset_cells import unset_column
+from streamlake.formats.arrow.missing_fields import missing_fields_column
 from streamlake.index.runs import lookup
 from streamlake.operate.doctor import reachable_files
 from streamlake.operate.doctor.diagnosis import diagnose
@@ -52,7 +52,7 @@ from streamlake.pipeline.runs.lineage import lineage_check
 from streamlake.pipeline.runs.sink_run import SinkRun
 from streamlake.pipeline.runs.upsert_run import UpsertRun
 from streamlake.pipeline.spark import query_identity
-from streamlake.records import ROW_SEQUENCE, UNSET
+from streamlake.records import MISSING_FIELDS, ROW_SEQUENCE
 from streamlake.source import consumers, fetcher, source_options
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.source.offsets import OffsetRange, SourceOffsets
@@ -264,8 +264,8 @@ def only_the_latest_snapshot(patch: Patch) -> None:
         return iter(() if head is None else (head,))
 
     patch.setattr(history, "_ancestry", head_only)
-    patch.setattr(history, "told_by_name", lambda *_: None)
-    patch.setattr(history, "told_of_job", lambda *_: [])
+    patch.setattr(history, "parsed_property", lambda *_: None)
+    patch.setattr(history, "properties_of_job", lambda *_: [])
 
 
 def always_main(patch: Patch) -> None:
@@ -726,7 +726,7 @@ def _first_value(upserts: LocalUpserts) -> list[str | None]:
 def _left_out() -> pa.Table:
     """A change that leaves `v` out."""
     table = pa.table({"number": [1], "v": pa.nulls(1, pa.string())})
-    return table.append_column(UNSET, unset_column({"v": np.array([True])}, 1))
+    return table.append_column(MISSING_FIELDS, missing_fields_column({"v": np.array([True])}, 1))
 
 
 def check_deleted_row_is_no_source(home: Path) -> None:

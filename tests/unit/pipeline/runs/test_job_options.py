@@ -243,7 +243,7 @@ def test_an_index_that_is_there_keeps_its_buckets(tmp_path: Path, caplog: pytest
     assert isinstance(run, UpsertRun)
     assert run._index.rows_indexed() == 0
     [message] = [record.getMessage() for record in caplog.records]
-    assert "write_parallelism=5 is for an index that is built anew; the key index has 7 buckets" in message
+    assert "write_parallelism=5 is for an index that is rebuilt; the key index has 7 buckets" in message
     equality = opened(table, **upsert, delete_mode="equality", write_parallelism=5)
     assert buckets_of(equality) == 5
 

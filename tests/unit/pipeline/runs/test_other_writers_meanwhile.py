@@ -18,9 +18,9 @@ from streamlake.checkpoint.committable import Committable
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.commit.receipt import CommitReceipt, Outcome
 from streamlake.errors import DecodeError, OutdatedValuesError
-from streamlake.formats.arrow.unset_cells import unset_column
+from streamlake.formats.arrow.missing_fields import missing_fields_column
 from streamlake.pipeline.runs import micro_batch
-from streamlake.records import MOVED, ROW_KIND, ROW_SEQUENCE, UNSET, RowKind
+from streamlake.records import KEY_CHANGE, MISSING_FIELDS, ROW_KIND, ROW_SEQUENCE, RowKind
 from tests.helpers import foreign_writers
 from tests.helpers.invariants import check_table
 from tests.helpers.local_upserts import LocalUpserts, Truncate
@@ -230,7 +230,9 @@ def test_a_row_that_a_snapshot_read_replaces_a_replayed_one(placed: Streams) -> 
 def partial(*rows: Row) -> pa.Table:
     """Changes (id, v) that leave `other` out."""
     table = pa.table({"id": pa.array([row[0] for row in rows], pa.int64()), "v": [row[1] for row in rows]})
-    return table.append_column(UNSET, unset_column({"other": np.full(len(rows), True)}, len(rows)))
+    return table.append_column(
+        MISSING_FIELDS, missing_fields_column({"other": np.full(len(rows), True)}, len(rows))
+    )
 
 
 def whole(*rows: Row) -> pa.Table:
@@ -356,10 +358,10 @@ def test_a_row_that_got_another_key_takes_what_its_old_key_has_now(filled: Strea
             "v": [None, "moved"],
             "other": pa.nulls(2, pa.string()),
             ROW_KIND: pa.array([3, 0], pa.int8()),
-            MOVED: pa.array([{"id": 11}, {"id": 1}]),
+            KEY_CHANGE: pa.array([{"id": 11}, {"id": 1}]),
         }
     )
-    moved = moved.append_column(UNSET, unset_column({"other": np.array([False, True])}, 2))
+    moved = moved.append_column(MISSING_FIELDS, missing_fields_column({"other": np.array([False, True])}, 2))
     filled.meanwhile(moved, lambda: filled.b.checkpoint(whole((1, "b", "B"))))
     assert (11, "moved", "B") in live(filled.a)
 
@@ -372,10 +374,12 @@ def test_a_row_that_got_another_key_takes_nothing_from_a_deleted_one(filled: Str
             "v": [None, "moved"],
             "other": pa.nulls(2, pa.string()),
             ROW_KIND: pa.array([3, 0], pa.int8()),
-            MOVED: pa.array([{"id": 11}, {"id": 1}]),
+            KEY_CHANGE: pa.array([{"id": 11}, {"id": 1}]),
         }
     )
-    filled.a.checkpoint(moved.append_column(UNSET, unset_column({"other": np.array([False, True])}, 2)))
+    filled.a.checkpoint(
+        moved.append_column(MISSING_FIELDS, missing_fields_column({"other": np.array([False, True])}, 2))
+    )
     assert (11, "moved", None) in live(filled.a)
 
 

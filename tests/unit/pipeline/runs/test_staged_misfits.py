@@ -175,7 +175,7 @@ def test_a_partition_spec_that_is_removed_during_the_commit(tmp_path):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SinkRun, "commit", late)
-        with pytest.raises(Exception, match="does not fit it any more"):
+        with pytest.raises(Exception, match="no longer fits it"):
             running.start(1)
     finishes(running)
 
@@ -212,7 +212,7 @@ def test_what_spark_was_told_to_be_done(tmp_path, fault):
         os.remove(staged_files(running, 1)["data"].removeprefix("file:"))
     else:
         remove_spec(running.location)
-    with pytest.raises(LineageError, match="cannot be committed any more") as told:
+    with pytest.raises(LineageError, match="can no longer be committed") as told:
         running.start()
     assert "--rewind-to" in str(told.value)
     assert running.rows() == APPENDED[:2]

@@ -13,7 +13,7 @@ from tests.helpers.oracle_run import OracleRun
 CASES = {
     "rows of others without a guard": Plan(
         steps=(Checkpoint(((8, 2, 7, 9),), during=(Foreign("append", 44),)),),
-        guards=("decimal(20,1)", "long"),
+        sequence_values=("decimal(20,1)", "long"),
     ),
     "whole rows are deleted of which only the key is known": Plan(
         steps=(Checkpoint(((7, 3, 6, 3),)),),
@@ -30,7 +30,7 @@ CASES = {
             ),
             mode="changelog",
             delete_mode=mode,
-            guards=("long",),
+            sequence_values=("long",),
             chunk_rows=1,
         )
         for mode in DELETE_MODES
@@ -43,7 +43,7 @@ CASES = {
                 Checkpoint(((1, 1, 6, 0), (1, 2, 6, 0))),
             ),
             mode="changelog",
-            guards=("string",),
+            sequence_values=("string",),
             chunk_rows=rows,
         )
         for rows in (1, 2, 3, 9)
@@ -55,7 +55,7 @@ CASES = {
             Checkpoint(((1, 3, 7, 4), (4, 0, 0, 2)), bulk=97, during=(Damage("run"),), crash=True),
             Checkpoint(((4, 2, 5, 0), (1, 1, 6, 8)), bulk=509, crash=True),
         ),
-        guards=("double",),
+        sequence_values=("double",),
         chunk_rows=50,
     ),
     "the index is lost during a checkpoint, other buckets before it": Plan(
@@ -113,7 +113,7 @@ CASES = {
                 Restart(3),
                 Checkpoint(((1, 2, 2, 0), (2, 2, 4, 0), (3, 2, 5, 0)), truncates=((5, 0),)),
             ),
-            guards=guards,
+            sequence_values=guards,
             delete_mode=mode,
         )
         for guards, mode in ((PLACES, "position"), (("long",), "position"), (("string",), "copy-on-write"))
@@ -129,7 +129,7 @@ CASES = {
                 Foreign("compact", 35),
                 Checkpoint(tuple((key, 2, 4, 0) for key in range(7))),
             ),
-            guards=guards,
+            sequence_values=guards,
             delete_mode=mode,
             format_version=2,
             tasks=1,
@@ -138,7 +138,7 @@ CASES = {
     },
     "nothing but a deleted key that was never there": Plan(
         steps=(Checkpoint(((1, 3, 5, 0),)), Restart(2), Checkpoint(((1, 2, 3, 0), (2, 2, 3, 0)))),
-        guards=("long",),
+        sequence_values=("long",),
     ),
 }
 

@@ -135,7 +135,7 @@ def test_rows_that_do_not_fit(delete_mode: str, home: Path) -> None:
             SchemaMismatchError,
             lambda kinds=kinds: upserts.checkpoint(changes({5: ("x", 1), 6: ("y", 2)}, kinds)),
         )
-        assert "is no row kind" in told
+        assert "is not a row kind" in told
     upserts.checkpoint_id = 1
     upserts.restart()
     upserts.checkpoint(changes(SECOND))

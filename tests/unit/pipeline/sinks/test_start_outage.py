@@ -131,7 +131,7 @@ def test_a_table_that_was_dropped_is_no_outage(tmp_path: Path, monkeypatch: pyte
         start = Start(tmp_path / str(len(settings)), monkeypatch, 0, **settings)
         for path in sorted(Path(start.stream.location).rglob("*"), reverse=True):
             path.rmdir() if path.is_dir() else path.unlink()
-        with pytest.raises(LineageError, match="was dropped since: there is none now"):
+        with pytest.raises(LineageError, match="was dropped: there is no table now"):
             start.run()
         assert start.tried == 1
         assert not list(Path(start.stream.location).rglob("*")), "nothing was created in its place"

@@ -88,7 +88,7 @@ def told(stream: LocalStream, name: str, capsys: pytest.CaptureFixture[str]) -> 
         str(stream.path),
         points,
     )
-    [warning] = [each.told for each in points.found if each.verdict is Verdict.WARNING]
+    [warning] = [each.message for each in points.found if each.verdict is Verdict.WARNING]
     assert name in warning
     assert "The start deletes them" in warning
     assert (

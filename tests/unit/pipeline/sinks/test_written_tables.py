@@ -155,7 +155,7 @@ def test_what_it_lacks_may_stay_out(stream: RoutedStream) -> None:
 
 def test_a_table_that_is_restored_while_the_query_runs(stream: RoutedStream) -> None:
     restore(stream)
-    with pytest.raises(LineageError, match="an older state of the table was put in its place"):
+    with pytest.raises(LineageError, match="the table was replaced by an older state"):
         stream.take(row(9, "b"))
 
 
@@ -174,7 +174,7 @@ def test_a_table_that_is_dropped(stream: RoutedStream, new: bool) -> None:
     shutil.rmtree(stream.home / "e_b")
     if new:
         create_table(str(stream.home / "e_b"), DDL)
-    refused(stream, "another table at .*e_b" if new else "e_b .* that was dropped since: there is none now")
+    refused(stream, "another table at .*e_b" if new else "e_b .* that was dropped: there is no table now")
     assert (stream.home / "e_b").exists() == new
 
 

@@ -96,7 +96,7 @@ def test_a_value_that_was_left_out_is_no_null_but_in_the_key():
         [pa.array([1, 2, None], pa.int64()), pa.array([None, None, "x"])], names=["id", "v"]
     )
     left_out = {"v": np.array([True, False, False]), "id": np.array([False, False, True])}
-    found = ViolationCheck(parse_ddl("id long, v string not null"), key=["id"]).find(batch, unset=left_out)
+    found = ViolationCheck(parse_ddl("id long, v string not null"), key=["id"]).find(batch, missing=left_out)
     assert sorted(found) == [1, 2]
     assert "leaves it out" in found[2]
 

@@ -150,7 +150,7 @@ def test_truncates_that_cannot_be_carried_out(
 
 
 def test_places_that_the_table_does_not_keep(tmp_path: Path) -> None:
-    """Guards are in the index alone: they hold from checkpoint to checkpoint, and are unknown where it is built anew."""
+    """SequenceValues are in the index alone: they hold from checkpoint to checkpoint, and are unknown where it is built anew."""
     create_table(str(tmp_path / "table"), "id long, v long", format_version=3)
     options: dict[str, Any] = {"key": ["id"], "sequence_by": [ROW_SEQUENCE]}
     stream = LocalUpserts(str(tmp_path / "table"), **options)

@@ -4,7 +4,7 @@ A database does not send values that an update left unchanged (TOASTed values ar
 and a partial update has missing fields. Such a value is taken from the last change of the key in the same
 table of changes that has it. Where there is none since the key was last deleted, it is taken from the key's
 row in the files, of this checkpoint or of the table. After a key change the values come from the row under
-the old key, which `moved_rows` does. Invariant: rows are written whole or not at all. A value that is found
+the old key, which `key_changes` does. Invariant: rows are written whole or not at all. A value that is found
 nowhere is treated by the policy, never by accident.
 """
 
@@ -35,7 +35,7 @@ PlaceOf = Callable[[int], Place]
 LastOf = Callable[[Array], Array]
 
 
-class Folding:
+class ChangeOrder:
     """The changes of some keys in the order in which they apply, for finding the last one that has a value.
 
     `group` (n,) int64 is the key number of each of n changes. `asked` are the numbers of the keys that
@@ -46,7 +46,7 @@ class Folding:
         wanted: Array = np.zeros(int(group.max()) + 1 if len(group) else 0, dtype=bool)
         wanted[asked] = True
         rows = np.flatnonzero(wanted[group] & ~late)
-        by = [] if changes.guards is None else ranks(changes.guards, rows)
+        by = [] if changes.sequence_values is None else ranks(changes.sequence_values, rows)
         order = np.lexsort((rows, changes.order[rows], *reversed(by), group[rows]))
         self._rows = rows[order]
         groups = group[self._rows]
@@ -112,14 +112,14 @@ class _Sources:
     missed: Array
 
 
-class UnsetValues:
+class MissingValues:
     """Fills in left-out values for one task, which writes its rows to `rows`."""
 
     def __init__(self, target: UpsertTarget, rows: PlacedWriter, counters: Counter[str]) -> None:
         self._target = target
         self._rows = rows
         self._old_rows = OldRows(target.table)
-        self.policy = UnsetPolicy(target, counters)
+        self.policy = MissingValuePolicy(target, counters)
 
     def filled(
         self, changes: Changes, winners: Array, group: Array, found: Found, late: Array, brings: Array
@@ -130,15 +130,15 @@ class UnsetValues:
         these keys, and `late` (n,) bool are the changes that do not count. Raises DecodeError for a value
         that is found nowhere, when the policy is to fail.
         """
-        masks = {name: mask for name, mask in changes.unset.items() if (mask[winners] & brings).any()}
+        masks = {name: mask for name, mask in changes.missing.items() if (mask[winners] & brings).any()}
         partial: Array = np.zeros(len(winners), dtype=bool)
         for mask in masks.values():
             partial |= mask[winners]
         asked = np.flatnonzero(partial & brings)
-        folding = Folding(changes, group, asked, late)
+        change_order = ChangeOrder(changes, group, asked, late)
         row = _newest_rows(found, len(winners))[asked]
         sources = {
-            name: _sources(changes, mask, lambda known: folding.last(known, winners[asked]), row)
+            name: _sources(changes, mask, lambda known: change_order.last(known, winners[asked]), row)
             for name, mask in masks.items()
         }
         lacking = {name: source.lacking for name, source in sources.items()}
@@ -169,14 +169,14 @@ class UnsetValues:
 
         `group`, `found` and `late` are as for `filled`.
         """
-        folding = Folding(changes, group, np.unique(group[at]), late)
+        change_order = ChangeOrder(changes, group, np.unique(group[at]), late)
         row = _newest_rows(found, int(group.max()) + 1)[group[at]]
         none: Array = np.zeros(len(changes.keys), dtype=bool)
         sources = {
             name: _sources(
                 changes,
-                changes.unset.get(name, none),
-                lambda known: folding.last(known, at, before=True),
+                changes.missing.get(name, none),
+                lambda known: change_order.last(known, at, before=True),
                 row,
             )
             for name in changes.rows.column_names
@@ -237,7 +237,7 @@ class UnsetValues:
         return self._old_rows.read(found.paths, found.file[rows], found.positions[rows], names, files)
 
 
-class UnsetPolicy:
+class MissingValuePolicy:
     """Applies the policy for values that are found nowhere, and counts them."""
 
     def __init__(self, target: UpsertTarget, counters: Counter[str]) -> None:
@@ -282,8 +282,8 @@ class UnsetPolicy:
             )
         raise DecodeError(
             f"{message}; let the database send whole rows (PostgreSQL: alter table ... replica identity "
-            "full), or say by the table property streamlake.upsert.unset-values what becomes of such "
-            "changes: reject, or null"
+            "full), or set the table property streamlake.upsert.unset-values to reject or null for such "
+            "changes"
         )
 
     def _nowhere(self, place: Place, column: str) -> str:
@@ -295,16 +295,16 @@ class UnsetPolicy:
         )
 
 
-def _sources(changes: Changes, unset: Array, last: LastOf, row: Array) -> _Sources:
-    """Where the values of a column come from for the changes in `unset`, (n,) bool, which leave them out.
+def _sources(changes: Changes, missing: Array, last: LastOf, row: Array) -> _Sources:
+    """Where the values of a column come from for the changes in `missing`, (n,) bool, which leave them out.
 
     `row` (k,) is -1 where the key has no row in a file.
     """
-    arrives = changes.is_moved & ~changes.removes
-    change = last(changes.removes | arrives | ~unset)
+    arrives = changes.is_key_change & ~changes.removes
+    change = last(changes.removes | arrives | ~missing)
     there = change >= 0
     removed = there & changes.removes[change]
-    move = np.where(there & arrives[change] & unset[change], change, -1)
+    move = np.where(there & arrives[change] & missing[change], change, -1)
     missed = ~there & (row < 0)
     return _Sources(
         np.where(removed | (move >= 0), -1, change), ~there & (row >= 0), move, removed | missed, missed

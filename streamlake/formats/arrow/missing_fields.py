@@ -1,4 +1,4 @@
-"""Missing fields of source records, as an Arrow column (`UNSET`) that travels with the rows.
+"""Missing fields of source records, as an Arrow column (`MISSING_FIELDS`) that travels with the rows.
 
 Decoders make the column, the write tasks read it. It is a struct with one boolean field for each column that
 some row has no value for; the field is true for these rows. Rows without missing fields are null. Invariant:
@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 Array = Any  # numpy array
 
 
-def unset_column(masks: Mapping[str, Array], rows: int) -> pa.StructArray:
-    """The column `UNSET` of n rows.
+def missing_fields_column(masks: Mapping[str, Array], rows: int) -> pa.StructArray:
+    """The column `MISSING_FIELDS` of n rows.
 
     `masks` has a (n,) bool array per column with missing fields, at least one.
     """
@@ -32,8 +32,8 @@ def unset_column(masks: Mapping[str, Array], rows: int) -> pa.StructArray:
     )
 
 
-def unset_masks(column: pa.Array | pa.ChunkedArray) -> dict[str, Array]:
-    """(n,) bool for each column with missing fields, from the column `UNSET` of n rows."""
+def missing_field_masks(column: pa.Array | pa.ChunkedArray) -> dict[str, Array]:
+    """(n,) bool for each column with missing fields, from the column `MISSING_FIELDS` of n rows."""
     masks: dict[str, Array] = {}
     for part in column.type:
         mask = pc.fill_null(pc.struct_field(column, [part.name]), False).to_numpy(zero_copy_only=False)
@@ -42,13 +42,13 @@ def unset_masks(column: pa.Array | pa.ChunkedArray) -> dict[str, Array]:
     return masks
 
 
-def same_unset_type(types: Sequence[pa.DataType]) -> pa.DataType:
-    """The type of `UNSET` with the fields of all the given types."""
+def common_missing_fields_type(types: Sequence[pa.DataType]) -> pa.DataType:
+    """The type of `MISSING_FIELDS` with the fields of all the given types."""
     return pa.struct([pa.field(name, pa.bool_()) for name in dict.fromkeys(p.name for t in types for p in t)])
 
 
-def as_unset_type(column: pa.StructArray, type_: pa.DataType) -> pa.StructArray:
-    """The column `UNSET` cast to a type that `same_unset_type` made."""
+def as_missing_fields_type(column: pa.StructArray, type_: pa.DataType) -> pa.StructArray:
+    """The column `MISSING_FIELDS` cast to a type that `common_missing_fields_type` made."""
     if column.type.equals(type_):
         return column
     known = {part.name for part in column.type}

@@ -22,21 +22,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamlake.formats.arrow.unset_cells import unset_masks
-from streamlake.index.keys.guards import Guards
+from streamlake.formats.arrow.missing_fields import missing_field_masks
 from streamlake.index.keys.keys import Keys
+from streamlake.index.keys.sequence_values import SequenceValues
 from streamlake.index.runs.entries import GONE, SUPERSEDES, RunFile, sort_entries
 from streamlake.index.runs.lookup import Found, KeyIndex
 from streamlake.index.runs.run import RunRef, open_run, write_run
-from streamlake.records import MOVED, PLACE, ROW_SEQUENCE, UNSET
+from streamlake.records import KEY_CHANGE, MISSING_FIELDS, PLACE, ROW_SEQUENCE
 from streamlake.spec.metadata.data_file import DataFile, FileContent
 from streamlake.write.files.result import Refused, WriteResult
 from streamlake.write.rows.conversion import converted
 from streamlake.write.rows.row_check import RowCheck
 from streamlake.write.target.output_files import OutputFiles
+from streamlake.write.upsert.missing_values import MissingValuePolicy, Place
 from streamlake.write.upsert.old_rows import OldRows
-from streamlake.write.upsert.part_rows import BASE, GUARD, NEW_KEY, unpacked
-from streamlake.write.upsert.unset_values import Place, UnsetPolicy
+from streamlake.write.upsert.part_rows import BASE, NEW_KEY, SEQUENCE_VALUE, unpacked
 from streamlake.write.upsert.upsert_target import UpsertTarget
 from streamlake.write.upsert.upsert_task import rows_writer
 
@@ -45,7 +45,7 @@ Key = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
-class Moved:
+class CompletedRows:
     """What the driver wrote: data files with the held rows, and key index runs for them."""
 
     data_files: tuple[DataFile, ...] = ()
@@ -54,7 +54,7 @@ class Moved:
     counters: Mapping[str, int] = field(default_factory=dict)
 
 
-def write_moved_rows(target: UpsertTarget, results: Iterable[WriteResult]) -> Moved:
+def write_completed_rows(target: UpsertTarget, results: Iterable[WriteResult]) -> CompletedRows:
     """Write the rows that the tasks of a checkpoint held back. `target` is the one that the tasks had.
 
     Raises DecodeError for a value that is found nowhere when the policy is to fail,
@@ -63,9 +63,9 @@ def write_moved_rows(target: UpsertTarget, results: Iterable[WriteResult]) -> Mo
     results = list(results)
     held = unpacked(result.held_rows for result in results)
     if held is None:
-        return Moved()
+        return CompletedRows()
     counters: Counter[str] = Counter()
-    policy = UnsetPolicy(target, counters)
+    policy = MissingValuePolicy(target, counters)
     rows = _Resolution(target, results, held, policy).rows()
     counters["filled"] += rows.num_rows
     table = target.table
@@ -81,7 +81,7 @@ def write_moved_rows(target: UpsertTarget, results: Iterable[WriteResult]) -> Mo
             places.positions,
             np.full(rows.num_rows, SUPERSEDES),
             [RunFile(path, own=False) for path in writer.paths],
-            guards=_guards(rows),
+            sequence_values=_sequence_values(rows),
         )
         runs = tuple(
             write_run(table.io, output.new_run(), part, bucket, target.buckets)
@@ -92,27 +92,29 @@ def write_moved_rows(target: UpsertTarget, results: Iterable[WriteResult]) -> Mo
         writer.abort()
         output.delete_all()
         raise
-    return Moved(files, runs, tuple(policy.refused), counters)
+    return CompletedRows(files, runs, tuple(policy.refused), counters)
 
 
 class _Resolution:
     """Finds the values of held rows. It follows a row from key to key as long as tasks report key changes."""
 
     def __init__(
-        self, target: UpsertTarget, results: Sequence[WriteResult], held: pa.Table, policy: UnsetPolicy
+        self, target: UpsertTarget, results: Sequence[WriteResult], held: pa.Table, policy: MissingValuePolicy
     ) -> None:
         self._target = target
         self._held = held
         self._policy = policy
         images = unpacked(result.moved_rows for result in results)
         self._images = held.slice(0, 0) if images is None else images
-        self._image_masks = unset_masks(self._images.column(UNSET))
+        self._image_masks = missing_field_masks(self._images.column(MISSING_FIELDS))
         self._by_move = {} if images is None else self._moves(images)
         self._files = {file.file_path: file for result in results for file in result.data_files}
         self._own = {result.index.bucket: result.index.run for result in results if result.index is not None}
         self._columns = target.table.schema.column_names
         rows = held.num_rows
-        self._waits = {name: mask.copy() for name, mask in unset_masks(held.column(UNSET)).items()}
+        self._waits = {
+            name: mask.copy() for name, mask in missing_field_masks(held.column(MISSING_FIELDS)).items()
+        }
         self._before: Array = np.zeros(rows, dtype=bool)
         self._index = {
             name: np.where(mask, -1, np.arange(rows, dtype=np.int64)) for name, mask in self._waits.items()
@@ -123,7 +125,7 @@ class _Resolution:
         held = self._held
         rows = held.num_rows
         key = self._target.key.codec.encode([held.column(name) for name in self._target.key.columns])
-        last: list[Key | None] = self._ids(self._other_keys(held.column(MOVED)))
+        last: list[Key | None] = self._ids(self._other_keys(held.column(KEY_CHANGE)))
         ends = self._followed(self._ids(key), last)
         keys = self._other_keys(self._key_columns(ends))
         old = self._older_rows(keys, rows)
@@ -185,7 +187,7 @@ class _Resolution:
         codec = self._target.key.codec
         own = self._ids(codec.encode([images.column(name) for name in self._target.key.columns]))
         to = self._ids(self._other_keys(images.column(NEW_KEY)))
-        self._image_origins = self._ids(self._other_keys(images.column(MOVED)))
+        self._image_origins = self._ids(self._other_keys(images.column(KEY_CHANGE)))
         self._image_bases = images.column(BASE).to_pylist()
         self._image_sequences = _sequences(images)
         moves: dict[tuple[Key | None, Key | None], list[int]] = {}
@@ -194,8 +196,8 @@ class _Resolution:
         return moves
 
     def _key_columns(self, ends: Sequence[int]) -> pa.ChunkedArray:
-        """The old key of each row's last key change, as a column like MOVED."""
-        held, images = self._held.column(MOVED), self._images.column(MOVED)
+        """The old key of each row's last key change, as a column like KEY_CHANGE."""
+        held, images = self._held.column(KEY_CHANGE), self._images.column(KEY_CHANGE)
         both = pa.chunked_array([*held.chunks, *images.chunks], held.type)
         index = [row if at < 0 else self._held.num_rows + at for row, at in enumerate(ends)]
         return both.take(pa.array(index, pa.int64()))
@@ -280,7 +282,7 @@ class _Resolution:
         )
 
     def _other_keys(self, structs: pa.ChunkedArray) -> tuple[Keys, Array]:
-        """The keys in a column like MOVED, and (n,) bool: which rows have one."""
+        """The keys in a column like KEY_CHANGE, and (n,) bool: which rows have one."""
         codec = self._target.key.codec
         valid = structs.is_valid().to_numpy(zero_copy_only=False)
         names = {part.name for part in structs.type}
@@ -315,11 +317,11 @@ def _sequences(rows: pa.Table) -> list[Any]:
     )
 
 
-def _guards(rows: pa.Table) -> Guards | None:
-    if GUARD not in rows.column_names:
+def _sequence_values(rows: pa.Table) -> SequenceValues | None:
+    if SEQUENCE_VALUE not in rows.column_names:
         return None
-    column = rows.column(GUARD).combine_chunks()
-    return Guards(column.to_numpy() if pa.types.is_integer(column.type) else column)
+    column = rows.column(SEQUENCE_VALUE).combine_chunks()
+    return SequenceValues(column.to_numpy() if pa.types.is_integer(column.type) else column)
 
 
 def _waiting(waits: Mapping[str, Array], rows: int) -> Array:

@@ -3,8 +3,8 @@
 A program writes its records with the same fields in the same order and spacing. Such a record is a chain of
 constant runs (`{"id": `, `, "name": "`) with values between them. A value holds no quotation mark of its own
 (except escaped ones, which do not count), so the quotation marks of a record show where every run must be.
-`Shape.match` finds the records of a block with this template, for all of them at once; `shaped_columns` makes
-columns of the values. Other records are left to the general reader.
+`Shape.match` finds the records of a block with this template, for all of them at once; `template_columns`
+makes columns of the values. Other records are left to the general reader.
 
 Invariant: a record that matches is the template's record with other values. Where that was one valid object,
 and the values are valid (the caller checks scalars and escapes), so is the record, with the same fields.
@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamlake.decode.json.json_values import parse_object
-from streamlake.decode.values.quotes_and_escapes import BACKSLASH, leads, quotation_marks, unusual
+from streamlake.decode.values.quotes_and_escapes import BACKSLASH, find_quotes, leads, unusual
 from streamlake.decode.values.text_columns import bytes_and_offsets
 
 _Array = Any
@@ -38,13 +38,13 @@ class Block:
     """n records and the quotation marks that begin and end their texts.
 
     Record i has the bytes `offsets`[i] to `offsets`[i + 1] of `data`, and the quotation marks `firsts`[i] to
-    `firsts`[i + 1] of `marks`. `excluded` (n,): records with escapes of more than one letter or with control
-    characters, or None.
+    `firsts`[i + 1] of `quote_positions`. `excluded` (n,): records with escapes of more than one letter or
+    with control characters, or None.
     """
 
     data: _Array
     offsets: _Array
-    marks: _Array
+    quote_positions: _Array
     firsts: _Array
     excluded: _Array | None
 
@@ -53,7 +53,7 @@ class Block:
         """The block of a binary array without nulls."""
         data, offsets = bytes_and_offsets(values)
         lead = leads(np.flatnonzero(data == BACKSLASH))
-        marks = quotation_marks(data, lead)
+        quote_positions = find_quotes(data, lead)
         excluded: _Array | None = None
         others = unusual(data, lead)
         if len(data) and data.min() < _SPACE:
@@ -61,7 +61,7 @@ class Block:
         if len(others):
             excluded = np.zeros(len(values), dtype=bool)
             excluded[np.searchsorted(offsets, others, side="right") - 1] = True
-        return Block(data, offsets, marks, np.searchsorted(marks, offsets), excluded)
+        return Block(data, offsets, quote_positions, np.searchsorted(quote_positions, offsets), excluded)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -98,7 +98,7 @@ class Matches:
 
 
 @dataclass(frozen=True)
-class Shape:
+class RecordTemplate:
     """One record template. `runs` has one more entry than there are values.
 
     `values`: path of a field -> (number of the value, whether it is a text). `objects` are the paths of
@@ -120,7 +120,7 @@ class Shape:
         end = block.offsets[1:][rows]
         starts: _Array = np.empty((len(self.runs), len(rows)), dtype=np.int64)
         anchored = len(self._anchors)
-        starts[:anchored] = block.marks[block.firsts[:-1][rows] + self._anchors]
+        starts[:anchored] = block.quote_positions[block.firsts[:-1][rows] + self._anchors]
         starts[anchored:] = end
         starts -= self._insets
         fits = (np.diff(starts, axis=0) >= self._least).all(axis=0)
@@ -166,7 +166,7 @@ def _stands(data: _Array, start: _Array, text: bytes) -> _Array:
     return (found.reshape(-1, size) == np.frombuffer(text, dtype=np.uint8)).all(axis=1)
 
 
-def shape_of(record: bytes) -> Shape | None:
+def template_of(record: bytes) -> RecordTemplate | None:
     """The template of a record; None where it has none.
 
     That is so for a value that is not a JSON object, for arrays, for names with escaped letters, and for a
@@ -181,7 +181,7 @@ def shape_of(record: bytes) -> Shape | None:
     path: list[str | None] = []
     spans: list[tuple[int, int]] = []
     values: dict[Path, tuple[int, bool]] = {}
-    marks: list[int] = []
+    quote_positions: list[int] = []
     seen: set[Path] = set()
     objects: set[Path] = set()
     after_colon = False
@@ -189,7 +189,7 @@ def shape_of(record: bytes) -> Shape | None:
         text, scalar, mark = token.groups()
         where = tuple(name for name in path if name is not None)
         if text is not None:
-            marks += token.start(), token.end() - 1
+            quote_positions += token.start(), token.end() - 1
         if mark == b"[" or (scalar is not None and _SCALAR.fullmatch(scalar) is None):
             return None
         if mark == b"{":
@@ -211,16 +211,18 @@ def shape_of(record: bytes) -> Shape | None:
         after_colon = mark == b":"
     if not spans:
         return None
-    return Shape(_runs(record, spans, marks), values, frozenset(objects), len(marks))
+    return RecordTemplate(
+        _runs(record, spans, quote_positions), values, frozenset(objects), len(quote_positions)
+    )
 
 
-def _runs(record: bytes, spans: list[tuple[int, int]], marks: list[int]) -> tuple[Run, ...]:
+def _runs(record: bytes, spans: list[tuple[int, int]], quote_positions: list[int]) -> tuple[Run, ...]:
     runs = []
     begins = [0, *(end for _, end in spans)]
     ends = [*(begin for begin, _ in spans), len(record)]
     for begin, end in zip(begins, ends, strict=True):
-        number = bisect_left(marks, begin)
-        is_in = number < len(marks) and marks[number] < end
-        anchor, inset = (number, marks[number] - begin) if is_in else (None, end - begin)
+        number = bisect_left(quote_positions, begin)
+        is_in = number < len(quote_positions) and quote_positions[number] < end
+        anchor, inset = (number, quote_positions[number] - begin) if is_in else (None, end - begin)
         runs.append(Run(record[begin:end], anchor, inset))
     return tuple(runs)

@@ -1,6 +1,6 @@
 """Values of JSON records with known templates, cut out of a block and read as columns.
 
-`ShapedColumns` makes its columns with it. Invariant: gives what `json_values` would give, or raises
+`TemplateColumns` makes its columns with it. Invariant: gives what `json_values` would give, or raises
 NotBulkError. Scalars that are not requested are checked too, because a record with a wrong one is not valid
 JSON.
 """
@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamlake.decode.json.json_options import JsonOptions
-from streamlake.decode.json.json_shape import Block, Matches, Path, Shape
 from streamlake.decode.json.json_values import RESOLUTION_NANOS
+from streamlake.decode.json.record_template import Block, Matches, Path, RecordTemplate
 from streamlake.decode.values import text_columns, text_values
 from streamlake.decode.values.quotes_and_escapes import unescaped
 from streamlake.decode.values.text_columns import NotBulkError, bytes_and_offsets, letter_table
@@ -82,16 +82,18 @@ class _Group:
     `unread`: numbers of the scalars that no column has read yet.
     """
 
-    shape: Shape
+    template: RecordTemplate
     matches: Matches
     at: _Array
     unread: set[int]
 
 
-class ShapedValues:
+class TemplateValues:
     """Reads the values of a block's groups; `rows` are the numbers of the records of all groups, in order."""
 
-    def __init__(self, block: Block, groups: Sequence[tuple[Shape, Matches]], options: JsonOptions) -> None:
+    def __init__(
+        self, block: Block, groups: Sequence[tuple[RecordTemplate, Matches]], options: JsonOptions
+    ) -> None:
         is_in: _Array = np.zeros(len(block), dtype=bool)
         for _, matches in groups:
             is_in[matches.rows] = True
@@ -99,12 +101,12 @@ class ShapedValues:
         places = np.cumsum(is_in) - 1
         self._groups = [
             _Group(
-                shape,
+                template,
                 matches,
                 places[matches.rows],
-                {number for number, is_text in shape.values.values() if not is_text},
+                {number for number, is_text in template.values.values() if not is_text},
             )
-            for shape, matches in groups
+            for template, matches in groups
         ]
         self._data = block.data
         self._buffer = pa.py_buffer(block.data)
@@ -125,7 +127,7 @@ class ShapedValues:
         return array
 
     def _value(self, path: Path, type_: IcebergType) -> pa.Array:
-        holders = [group for group in self._groups if path in group.shape.objects]
+        holders = [group for group in self._groups if path in group.template.objects]
         if holders:
             return self._struct(path, type_, holders)
         cells = self._cells(path)
@@ -140,7 +142,7 @@ class ShapedValues:
         if not isinstance(type_, StructType):
             raise NotBulkError
         for group in self._groups:
-            if path in group.shape.values:
+            if path in group.template.values:
                 self._require_nulls(group, path)
         absent = self._absent(holders)
         parts = [self._field(part, path, absent) for part in type_.fields]
@@ -151,17 +153,17 @@ class ShapedValues:
         return pa.StructArray.from_arrays(parts, fields=list(arrow_type(type_)), mask=mask)
 
     def _cells(self, path: Path) -> _Cells | None:
-        holders = [group for group in self._groups if path in group.shape.values]
-        is_text = any(group.shape.values[path][1] for group in holders)
+        holders = [group for group in self._groups if path in group.template.values]
+        is_text = any(group.template.values[path][1] for group in holders)
         if is_text:
             for group in holders:
-                if not group.shape.values[path][1]:
+                if not group.template.values[path][1]:
                     self._require_nulls(group, path)
-            holders = [group for group in holders if group.shape.values[path][1]]
+            holders = [group for group in holders if group.template.values[path][1]]
         if not holders:
             return None
         for group in holders:
-            group.unread.discard(group.shape.values[path][0])
+            group.unread.discard(group.template.values[path][0])
         if len(self._groups) == 1:
             begin, end = _bounds(holders[0], path)
             return _Cells(begin, end, None, is_text)
@@ -180,7 +182,7 @@ class ShapedValues:
         return absent
 
     def _require_nulls(self, group: _Group, path: Path) -> None:
-        number, is_text = group.shape.values[path]
+        number, is_text = group.template.values[path]
         if is_text or not self._are(*_bounds(group, path), b"null").all():
             raise NotBulkError
         group.unread.discard(number)
@@ -332,7 +334,7 @@ class ShapedValues:
 
 
 def _bounds(group: _Group, path: Path) -> tuple[_Array, _Array]:
-    number, _ = group.shape.values[path]
+    number, _ = group.template.values[path]
     return group.matches.begins[number], group.matches.ends[number]
 
 

@@ -11,8 +11,13 @@ import pytest
 
 from streamlake import create_table, load_table
 from streamlake.errors import DecodeError, InvalidOptionError, SchemaMismatchError
-from streamlake.formats.arrow.unset_cells import as_unset_type, same_unset_type, unset_column, unset_masks
-from streamlake.records import PLACE, PLACE_TYPE, ROW_KIND, UNSET, RowKind
+from streamlake.formats.arrow.missing_fields import (
+    as_missing_fields_type,
+    common_missing_fields_type,
+    missing_field_masks,
+    missing_fields_column,
+)
+from streamlake.records import MISSING_FIELDS, PLACE, PLACE_TYPE, ROW_KIND, RowKind
 from streamlake.write.rows.change_batches import gather_changes
 from tests.helpers import foreign_writers
 from tests.helpers.invariants import check_table
@@ -36,7 +41,7 @@ def changes(*rows: Row, at: int = 0, versions: list[int] | None = None) -> pa.Ta
     table = pa.table(columns)
     if any(mask.any() for mask in masks.values()):
         places = [{"topic": "t", "partition": 3, "offset": at + n} for n in range(len(rows))]
-        table = table.append_column(UNSET, unset_column(masks, len(rows)))
+        table = table.append_column(MISSING_FIELDS, missing_fields_column(masks, len(rows)))
         table = table.append_column(PLACE, pa.array(places, PLACE_TYPE))
     return table
 
@@ -186,14 +191,14 @@ def test_batches_with_and_without_marks_come_together() -> None:
     plain = changes((4, "a", "b", U))
     batches = [each.to_batches()[0] for each in (plain, first, other, plain)]
     (table,) = gather_changes(batches, 1 << 20, 100)
-    masks = unset_masks(table.column(UNSET))
+    masks = missing_field_masks(table.column(MISSING_FIELDS))
     assert {name: mask.tolist() for name, mask in masks.items()} == {
         "a": [False, True, False, False, False],
         "b": [False, False, False, True, False],
     }
     assert table.column("id").to_pylist() == [4, 1, 2, 3, 4]
     assert [place is None for place in table.column(PLACE).to_pylist()] == [True, False, False, False, True]
-    assert UNSET not in next(gather_changes([batches[0]] * 2, 1 << 20, 100)).column_names
+    assert MISSING_FIELDS not in next(gather_changes([batches[0]] * 2, 1 << 20, 100)).column_names
     assert [part.num_rows for part in gather_changes(batches, 1 << 20, 2)] == [1, 2, 2]
 
 
@@ -201,9 +206,11 @@ def test_batches_with_and_without_marks_come_together() -> None:
 def test_masks_survive_the_column(rows: int) -> None:
     source = np.random.default_rng(rows)
     masks = {f"c{n}": source.random(rows) < 0.3 for n in range(5)}
-    column = unset_column(masks, rows)
-    typed = as_unset_type(column, same_unset_type([column.type, pa.struct([("d", pa.bool_())])]))
+    column = missing_fields_column(masks, rows)
+    typed = as_missing_fields_type(
+        column, common_missing_fields_type([column.type, pa.struct([("d", pa.bool_())])])
+    )
     for each in (column, typed, pa.chunked_array([column.slice(0, 1), column.slice(1)])):
-        found = unset_masks(each)
+        found = missing_field_masks(each)
         assert found.keys() == {name for name, mask in masks.items() if mask.any()}
         assert all((found[name] == masks[name]).all() for name in found)

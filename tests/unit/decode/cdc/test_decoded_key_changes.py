@@ -121,7 +121,7 @@ def test_a_delete_may_have_null_for_what_names_its_table(format, copies):
         assert (kind, found["id"], found["c"]) == (RowKind.DELETE, 1, None)
     del gone["c"]
     for [reason] in changes(format, [record(format, gone, None)] * copies):
-        assert "c' is required to tell the row's table" in reason
+        assert "c' is required to find the row's table" in reason
     assert "'before.id' is required" in str(
         changes("debezium-json", [debezium("d", row("DE", id=None), None)])
     )
@@ -131,7 +131,7 @@ def test_a_delete_may_have_null_for_what_names_its_table(format, copies):
 def test_a_delete_with_nothing_but_a_key_does_not_tell_the_table(empty):
     """PostgreSQL without REPLICA IDENTITY FULL: the null is none, and what cannot be null is filled with nothing."""
     [[reason]] = changes("debezium-json", [debezium("d", row(None, v=empty), None)])
-    assert "'before.c' is required to tell the row's table" in reason
+    assert "'before.c' is required to find the row's table" in reason
     [[(kind, _)]] = changes("debezium-json", [debezium("d", row(None, v=empty), None, "mysql")])
     assert kind == RowKind.DELETE, "its rows are whole"
 
@@ -141,7 +141,7 @@ def test_a_value_that_was_left_out_has_not_changed():
         for found in changes("debezium-json", [debezium("u", row("DE"), row(MARK))] * copies):
             assert [kind for kind, _ in found] == [RowKind.UPDATE_AFTER]
         for [reason] in changes("debezium-json", [debezium("d", row(MARK), None)] * copies):
-            assert "'before.c' is required to tell the row's table, but it was left out" in reason
+            assert "'before.c' is required to find the row's table, but it was left out" in reason
 
 
 def test_a_document_without_the_field_is_one_with_null():

@@ -16,7 +16,7 @@ from streamlake.write.upsert.changes import Changes, joined_changes
 Array = Any  # numpy array
 
 
-class Aside:
+class DeferredChanges:
     """The deferred changes of one task.
 
     Keys are identified by their hashes. Two keys with one hash cost time, but the result is the same.
@@ -28,18 +28,18 @@ class Aside:
 
     def without(self, changes: Changes) -> Changes:
         """The changes to apply now, without those that are deferred."""
-        if changes.moved is None and not len(self._hashes):
+        if changes.key_changes is None and not len(self._hashes):
             return changes
         partial: Array = np.zeros(len(changes.keys), dtype=bool)
-        for mask in changes.unset.values():
+        for mask in changes.missing.values():
             partial |= mask
-        arrived = changes.is_moved & ~changes.removes & partial
+        arrived = changes.is_key_change & ~changes.removes & partial
         self._hashes = np.union1d(self._hashes, changes.keys.hashes[arrived])
-        aside = np.isin(changes.keys.hashes, self._hashes)
-        if not aside.any():
+        deferred = np.isin(changes.keys.hashes, self._hashes)
+        if not deferred.any():
             return changes
-        self._parts.append(changes.take(np.flatnonzero(aside)))
-        return changes.take(np.flatnonzero(~aside))
+        self._parts.append(changes.take(np.flatnonzero(deferred)))
+        return changes.take(np.flatnonzero(~deferred))
 
     def take(self) -> Changes | None:
         """All deferred changes, which are then no longer held here; None when there are none."""

@@ -1,4 +1,4 @@
-"""Guards order as their columns do."""
+"""SequenceValues order as their columns do."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamlake.errors import InvalidOptionError, SchemaMismatchError
-from streamlake.index.keys.guards import GuardCodec, Guards, compare, concat_guards
+from streamlake.index.keys.sequence_values import (
+    SequenceCodec,
+    SequenceValues,
+    compare,
+    concat_sequence_values,
+)
 from streamlake.spec.types.data_types import (
     DoubleType,
     IcebergType,
@@ -38,7 +43,7 @@ def test_guards_order_as_the_values_do(data: st.DataObject) -> None:
     types = data.draw(key_types())
     row = st.tuples(*[st.sampled_from(VALUES[type_]) for type_ in types])
     rows = data.draw(st.lists(st.tuples(row, row), min_size=1, max_size=30))
-    codec = GuardCodec(fields_of(types))
+    codec = SequenceCodec(fields_of(types))
     left = codec.encode(columns_of(types, [pair[0] for pair in rows]))
     right = codec.encode(columns_of(types, [pair[1] for pair in rows]))
     expected = [tuple(map(sortable, first)) < tuple(map(sortable, second)) for first, second in rows]
@@ -53,24 +58,26 @@ def test_guards_order_as_the_values_do(data: st.DataObject) -> None:
 @pytest.mark.parametrize("types", [[LongType()], [StringType()], [LongType(), StringType()]], ids=str)
 def test_take_and_concat(types: list[IcebergType]) -> None:
     rows = [tuple(sorted(VALUES[type_])[at] for type_ in types) for at in range(4)]
-    guards = GuardCodec(fields_of(types)).encode(columns_of(types, rows))
-    assert compare(guards.take(np.array([0, 3])), guards.take(np.array([1, 1]))).tolist() == [True, False]
-    both = concat_guards([guards, guards.take(np.array([2]))])
+    sequence_values = SequenceCodec(fields_of(types)).encode(columns_of(types, rows))
+    assert compare(
+        sequence_values.take(np.array([0, 3])), sequence_values.take(np.array([1, 1]))
+    ).tolist() == [True, False]
+    both = concat_sequence_values([sequence_values, sequence_values.take(np.array([2]))])
     assert len(both) == 5
     assert not compare(both, both).any()
-    assert not compare(both.take(np.array([4])), guards.take(np.array([2]))).any()
-    assert concat_guards([guards]) is guards
+    assert not compare(both.take(np.array([4])), sequence_values.take(np.array([2]))).any()
+    assert concat_sequence_values([sequence_values]) is sequence_values
 
 
 @pytest.mark.parametrize("types", [[LongType()], [StringType()], [LongType(), DoubleType()]], ids=str)
 def test_no_rows(types: list[IcebergType]) -> None:
-    none = GuardCodec(fields_of(types)).encode(columns_of(types, []))
+    none = SequenceCodec(fields_of(types)).encode(columns_of(types, []))
     assert len(none) == 0
     assert compare(none, none).tolist() == []
 
 
 def test_a_null_is_refused_with_its_place() -> None:
-    codec = GuardCodec((NestedField(1, "lsn", LongType()), NestedField(2, "part", StringType())))
+    codec = SequenceCodec((NestedField(1, "lsn", LongType()), NestedField(2, "part", StringType())))
     columns = [pa.array([1, 2, 3]), pa.chunked_array([["a", "b"], [None]])]
     with pytest.raises(SchemaMismatchError, match=r"^lake/t: column 'part', row 2: .*null.*Fill or filter"):
         codec.encode(columns, "lake/t")
@@ -79,12 +86,12 @@ def test_a_null_is_refused_with_its_place() -> None:
 @pytest.mark.parametrize("type_", [VariantType(), ListType(2, LongType())], ids=str)
 def test_a_type_without_order_is_refused(type_: IcebergType) -> None:
     with pytest.raises(InvalidOptionError, match=r"'lsn' of `sequence_by` has the type"):
-        GuardCodec((NestedField(1, "lsn", type_),))
+        SequenceCodec((NestedField(1, "lsn", type_),))
 
 
 def test_a_guard_has_a_column_and_travels() -> None:
     with pytest.raises(InvalidOptionError, match="no column"):
-        GuardCodec(())
-    codec = GuardCodec(fields_of([LongType()]))
+        SequenceCodec(())
+    codec = SequenceCodec(fields_of([LongType()]))
     assert pickle.loads(pickle.dumps(codec)) == codec
-    assert Guards(np.array([1, 2])).take(np.array([1])).values.tolist() == [2]
+    assert SequenceValues(np.array([1, 2])).take(np.array([1])).values.tolist() == [2]

@@ -13,8 +13,8 @@ import pytest
 
 from streamlake import create_table, load_table
 from streamlake.errors import DecodeError
-from streamlake.formats.arrow.unset_cells import unset_column
-from streamlake.records import MOVED, PLACE, PLACE_TYPE, ROW_KIND, ROW_SEQUENCE, UNSET, RowKind
+from streamlake.formats.arrow.missing_fields import missing_fields_column
+from streamlake.records import KEY_CHANGE, MISSING_FIELDS, PLACE, PLACE_TYPE, ROW_KIND, ROW_SEQUENCE, RowKind
 from streamlake.table.updates.update_properties import UpdateProperties
 from tests.helpers import foreign_writers
 from tests.helpers.invariants import check_table
@@ -37,11 +37,11 @@ def changes(*rows: Row) -> pa.Table:
     table = pa.table(columns)
     if any(mask.any() for mask in masks.values()):
         places = [{"topic": "t", "partition": 0, "offset": row[0]} for row in rows]
-        table = table.append_column(UNSET, unset_column(masks, len(rows)))
+        table = table.append_column(MISSING_FIELDS, missing_fields_column(masks, len(rows)))
         table = table.append_column(PLACE, pa.array(places, PLACE_TYPE))
     moved = [{"id": row[5]} if len(row) > 5 else None for row in rows]
     if any(moved):
-        table = table.append_column(MOVED, pa.array(moved, pa.struct([("id", pa.int32())])))
+        table = table.append_column(KEY_CHANGE, pa.array(moved, pa.struct([("id", pa.int32())])))
     return table
 
 
@@ -65,7 +65,7 @@ def rows(stream: LocalUpserts) -> dict[int, tuple[Any, Any]]:
 
 @pytest.fixture(params=[((), 1000), ((ROW_SEQUENCE,), 1000), ((ROW_SEQUENCE,), 1)], ids=str)
 def stream(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalUpserts:
-    """With and without guards; all changes at once, and one by one."""
+    """With and without sequence values; all changes at once, and one by one."""
     sequence_by, at_once = request.param
     monkeypatch.setattr("streamlake.write.upsert.upsert_task._CHUNK_ROWS", at_once)
     return upserts(tmp_path, sequence_by=sequence_by, batch_rows=at_once)
@@ -101,7 +101,7 @@ def test_the_old_row_is_made_in_the_same_checkpoint(stream: LocalUpserts) -> Non
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4))), ids=str)
 def test_partitions_come_in_any_order(tmp_path: Path, order: tuple[int, ...]) -> None:
-    """Every partition keeps its own order; the guard tells the rest."""
+    """Every partition keeps its own order; the sequence value decides the rest."""
     stream = upserts(tmp_path, sequence_by=[ROW_SEQUENCE])
     stream.checkpoint(changes((1, 1, "a1", "b1", C)))
     parts = [

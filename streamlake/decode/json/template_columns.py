@@ -1,8 +1,8 @@
 """JSON columns by record templates, many times faster than a parser: only values are cut out and read.
 
 The first thing that `JsonColumns` tries with a block. For the records that match one of the block's templates
-(see `json_shape`) it gives what `JsonColumns` would give, and says which records these are. The others take
-the general path.
+(see `record_template`) it gives what `JsonColumns` would give, and says which records these are. The others
+take the general path.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from streamlake.decode.json.json_options import JsonOptions
-from streamlake.decode.json.json_shape import Block, Matches, Path, Shape, shape_of
-from streamlake.decode.json.shaped_values import ShapedValues
+from streamlake.decode.json.record_template import Block, Matches, Path, RecordTemplate, template_of
+from streamlake.decode.json.template_values import TemplateValues
 from streamlake.decode.values.text_columns import NotBulkError
 from streamlake.spec.types.data_types import IcebergType, ListType, NestedField, StructType, children
 
@@ -27,12 +27,12 @@ LEAST = 64
 """The number of records in a block below which looking for a template does not pay."""
 _BLOCKS_BEFORE_GIVING_UP = 3
 _LONGEST_REST = 6
-_KEPT_SHAPES = 32
+_KEPT_TEMPLATES = 32
 """The number of templates remembered.
 
 Changes have one with and one without the old row, and one for each set of texts that are null.
 """
-_NEW_SHAPES = 8
+_NEW_TEMPLATES = 8
 """The number of templates looked for in one block."""
 _PIECE_BYTES = 2 << 20
 """The bytes read at once: few enough to stay in a core's own cache while they are read value by value."""
@@ -45,7 +45,7 @@ def has_list(type_: IcebergType) -> bool:
     return isinstance(type_, ListType) or any(has_list(part.type) for part in children(type_))
 
 
-class ShapedColumns:
+class TemplateColumns:
     """Reads blocks into the columns of `fields` (none holds a map), as far as their records share templates.
 
     Keeps the templates of the last blocks. After a few blocks in a row without one, it pauses for more and
@@ -66,7 +66,7 @@ class ShapedColumns:
         self._options = options
         self._checked = () if strict_names else watched
         self._known = known
-        self._shapes: list[Shape] = []
+        self._templates: list[RecordTemplate] = []
         self._misses = 0
         self._rest = 0
         self._tries = 0
@@ -83,7 +83,7 @@ class ShapedColumns:
         if self._rest:
             self._rest -= 1
             raise NotBulkError
-        self._tries = _NEW_SHAPES
+        self._tries = _NEW_TEMPLATES
         pieces = max(1, min(values.nbytes // _PIECE_BYTES, len(values) // _PIECE_RECORDS))
         bounds = [len(values) * piece // pieces for piece in range(pieces + 1)]
         rows, parts = [], []
@@ -106,16 +106,16 @@ class ShapedColumns:
         joined = [pa.concat_arrays(column) for column in zip(*parts, strict=True)]
         return None if count == len(values) else np.concatenate(rows), joined
 
-    def _found(self, values: pa.Array) -> ShapedValues | None:
+    def _found(self, values: pa.Array) -> TemplateValues | None:
         """The records of a piece that match templates; None where they are not UTF-8."""
         try:
             values.cast(pa.string())
         except pa.ArrowInvalid:
             return None
         block = Block.of(values)
-        return ShapedValues(block, self._groups(values, block), self._options)
+        return TemplateValues(block, self._groups(values, block), self._options)
 
-    def _groups(self, values: pa.Array, block: Block) -> list[tuple[Shape, Matches]]:
+    def _groups(self, values: pa.Array, block: Block) -> list[tuple[RecordTemplate, Matches]]:
         """Records grouped by template: the known ones first, and new ones while it pays."""
         is_left: _Array = np.ones(len(block), dtype=bool) if block.excluded is None else ~block.excluded
         groups = []
@@ -123,20 +123,22 @@ class ShapedColumns:
         while True:
             left = np.flatnonzero(is_left)
             number = len(sizes)
-            if number == len(self._shapes) and not self._finds_new(values, block.quotes, left):
+            if number == len(self._templates) and not self._finds_new(values, block.quotes, left):
                 break
-            shape = self._shapes[number]
+            template = self._templates[number]
             sizes.append(0)
-            if not _is_worth(int(np.count_nonzero(block.quotes[left] == shape.quotes)), len(shape.values)):
+            if not _is_worth(
+                int(np.count_nonzero(block.quotes[left] == template.quotes)), len(template.values)
+            ):
                 continue
-            matches = shape.match(block, left)
+            matches = template.match(block, left)
             sizes[-1] = len(matches.rows)
             if len(matches.rows):
-                groups.append((shape, matches))
+                groups.append((template, matches))
                 is_left[matches.rows] = False
         # The templates that most records match come first.
         order = sorted(range(len(sizes)), key=lambda number: -sizes[number])
-        self._shapes = [self._shapes[number] for number in order[:_KEPT_SHAPES]]
+        self._templates = [self._templates[number] for number in order[:_KEPT_TEMPLATES]]
         return groups
 
     def _finds_new(self, values: pa.Array, quotes: _Array, left: _Array) -> bool:
@@ -152,11 +154,11 @@ class ShapedColumns:
                 if not self._tries:
                     return False
                 self._tries -= 1
-                found = shape_of(values[record].as_py())
-                if found is None or found in self._shapes:
+                found = template_of(values[record].as_py())
+                if found is None or found in self._templates:
                     continue
                 if self._checked is None or self._knows_all(found, self._below(self._checked), self._checked):
-                    self._shapes.append(found)
+                    self._templates.append(found)
                     return True
         return False
 
@@ -168,14 +170,14 @@ class ShapedColumns:
             fields = type_.fields if isinstance(type_, StructType) else ()
         return fields
 
-    def _knows_all(self, shape: Shape, fields: Sequence[NestedField], where: Path) -> bool:
+    def _knows_all(self, template: RecordTemplate, fields: Sequence[NestedField], where: Path) -> bool:
         names = {(*where, part.name) for part in fields}
-        below = {path for path in (*shape.values, *shape.objects) if len(path) == len(where) + 1}
+        below = {path for path in (*template.values, *template.objects) if len(path) == len(where) + 1}
         if where == self._checked:
             below = {path for path in below if not self._known(path[-1])}
         inner = [part for part in fields if isinstance(part.type, StructType)]
         return {path for path in below if path[: len(where)] == where} <= names and all(
-            self._knows_all(shape, part.type.fields, (*where, part.name))
+            self._knows_all(template, part.type.fields, (*where, part.name))
             for part in inner
             if isinstance(part.type, StructType)
         )

@@ -1,6 +1,6 @@
 """Sequence values of rows (the columns of `sequence_by`), in a form that compares whole columns at once.
 
-In the code they are called `Guards`. A change whose sequence value is below the greatest one known of its key
+A change whose sequence value is below the greatest one known of its key
 is late. They are kept in runs next to the keys. Invariant: the encoding orders as the columns do, first
 column first, so encodings of different checkpoints compare too.
 """
@@ -35,7 +35,7 @@ _END = pa.scalar(b"\x00\x00", pa.large_binary())
 
 
 @dataclass(frozen=True, eq=False)
-class Guards:
+class SequenceValues:
     """The sequence values of n rows: (n,) int64, or a large_binary array whose bytes order as the values do.
 
     Never null.
@@ -51,34 +51,36 @@ class Guards:
         """Whether `values` is a numpy array of integers."""
         return isinstance(self.values, np.ndarray)
 
-    def take(self, indices: Array) -> Guards:
+    def take(self, indices: Array) -> SequenceValues:
         """The sequence values at (m,) integer `indices`, which may repeat."""
-        return Guards(self.values[indices] if self.is_numeric else self.values.take(pa.array(indices)))
+        return SequenceValues(
+            self.values[indices] if self.is_numeric else self.values.take(pa.array(indices))
+        )
 
-    def below(self, other: Guards) -> Array:
+    def below(self, other: SequenceValues) -> Array:
         """(n,) bool: whether row i here is less than row i of `other`, which has n rows of the same codec."""
         if self.is_numeric:
             return self.values < other.values
         return pc.less(self.values, other.values).to_numpy(zero_copy_only=False)
 
 
-def concat_guards(parts: Sequence[Guards]) -> Guards:
-    """The rows of one or more `Guards` of one codec, one after the other."""
+def concat_sequence_values(parts: Sequence[SequenceValues]) -> SequenceValues:
+    """The rows of one or more `SequenceValues` of one codec, one after the other."""
     if len(parts) == 1:
         return parts[0]
     values = [part.values for part in parts]
-    return Guards(np.concatenate(values) if parts[0].is_numeric else pa.concat_arrays(values))
+    return SequenceValues(np.concatenate(values) if parts[0].is_numeric else pa.concat_arrays(values))
 
 
-def greatest_rows(group: Array, guards: Guards, count: int) -> Array:
+def greatest_rows(group: Array, sequence_values: SequenceValues, count: int) -> Array:
     """(count,) int64: the row of the greatest sequence value in each group; -1 for an empty group.
 
-    `group` is (n,) integers from 0 to count-1, one for each of n `guards`.
+    `group` is (n,) integers from 0 to count-1, one for each of n `sequence_values`.
     """
-    if guards.is_numeric:
-        order = np.lexsort((guards.values, group))
+    if sequence_values.is_numeric:
+        order = np.lexsort((sequence_values.values, group))
     else:
-        table = pa.table({"group": group, "guard": guards.values})
+        table = pa.table({"group": group, "guard": sequence_values.values})
         order = pc.sort_indices(table, [("group", "ascending"), ("guard", "ascending")]).to_numpy()
     groups = group[order]
     last: Array = np.append(groups[1:] != groups[:-1], True) if len(groups) else np.zeros(0, dtype=bool)
@@ -87,13 +89,13 @@ def greatest_rows(group: Array, guards: Guards, count: int) -> Array:
     return rows
 
 
-def compare(a: Guards, b: Guards) -> Array:
+def compare(a: SequenceValues, b: SequenceValues) -> Array:
     """(n,) bool: whether a[i] < b[i]."""
     return a.below(b)
 
 
 @dataclass(frozen=True)
-class GuardCodec:
+class SequenceCodec:
     """Encodes the sequence columns `fields`, most significant first.
 
     Raises InvalidOptionError for a type without order.
@@ -117,7 +119,7 @@ class GuardCodec:
         """Whether sequence values are int64: one column of at most 64 bits."""
         return len(self.fields) == 1 and is_word(self.fields[0].type)
 
-    def encode(self, columns: Sequence[pa.Array | pa.ChunkedArray], where: str = "") -> Guards:
+    def encode(self, columns: Sequence[pa.Array | pa.ChunkedArray], where: str = "") -> SequenceValues:
         """The sequence values of n rows, from one column of n values per field in the field's Arrow type.
 
         Raises SchemaMismatchError for a null, naming `where` (the table), column and row.
@@ -128,18 +130,18 @@ class GuardCodec:
                 place = f"{where}: " if where else ""
                 raise SchemaMismatchError(
                     f"{place}column '{part.name}', row {row}: the value is null and `sequence_by` needs one "
-                    "to tell an older change from a newer. Fill or filter such rows in the stream, or leave "
-                    "the column out of `sequence_by`."
+                    "to order the changes of a key. Fill or filter such rows in the stream, or leave the "
+                    "column out of `sequence_by`."
                 )
         parts = [key_column(part.type, column) for part, column in zip(self.fields, columns, strict=True)]
         if self.is_numeric:
-            return Guards(_ordered(parts[0], self.fields[0].type).astype(np.int64))
+            return SequenceValues(_ordered(parts[0], self.fields[0].type).astype(np.int64))
         last = len(parts) - 1
         encoded = [
             _sortable_bytes(part, field.type, last=at == last)
             for at, (part, field) in enumerate(zip(parts, self.fields, strict=True))
         ]
-        return Guards(joined(*encoded))
+        return SequenceValues(joined(*encoded))
 
 
 def _ordered(part: KeyColumn, type_: IcebergType) -> Array:

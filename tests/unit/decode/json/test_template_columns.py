@@ -1,4 +1,4 @@
-"""Records of one shape: what is cut out of them is what the exact way reads, and a record that only looks alike is told apart."""
+"""Records of one template: what is cut out of them is what the exact way reads, and a record that only looks alike is told apart."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamlake.decode.json import shaped_columns
+from streamlake.decode.json import template_columns
 from streamlake.decode.json.json_columns import JsonColumns
 from streamlake.decode.json.json_decoder import JsonDecoder
 from streamlake.decode.json.json_options import JsonOptions
-from streamlake.decode.json.json_shape import shape_of
 from streamlake.decode.json.json_values import parse_object, row
-from streamlake.decode.json.shaped_columns import ShapedColumns
+from streamlake.decode.json.record_template import template_of
+from streamlake.decode.json.template_columns import TemplateColumns
 from streamlake.decode.values.text_columns import NotBulkError
 from streamlake.formats.arrow.arrow_schema import schema_to_arrow
 from streamlake.spec.types.ddl import parse_ddl
@@ -33,7 +33,7 @@ OPTIONS = JsonOptions()
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch):
-    monkeypatch.setattr(shaped_columns, "LEAST", 1)
+    monkeypatch.setattr(template_columns, "LEAST", 1)
 
 
 class Bad(Exception):
@@ -93,14 +93,14 @@ def record(at, /, **changed):
     return json.dumps(value, ensure_ascii=False).encode()
 
 
-def shaped(records, schema=SCHEMA, options=OPTIONS, *, strict=False):
-    reader = ShapedColumns(schema.fields, options, strict_names=strict)
+def by_template(records, schema=SCHEMA, options=OPTIONS, *, strict=False):
+    reader = TemplateColumns(schema.fields, options, strict_names=strict)
     return reader.read(pa.array(records, pa.binary()))
 
 
-def test_records_of_one_shape():
+def test_records_of_one_template():
     records = [record(at) for at in range(200)]
-    rows, columns = shaped(records)
+    rows, columns = by_template(records)
     assert rows is None
     assert [plain(array) for array in columns] == exact(records) == decode(records)
 
@@ -129,7 +129,7 @@ def test_records_of_one_shape():
         {"data": "AP9="},
     ],
 )
-def test_other_values_and_other_shapes_among_them(changed):
+def test_other_values_and_other_templates_among_them(changed):
     records = [record(at, **(changed if at in (0, 77, 99) else {})) for at in range(100)]
     assert decode(records) == exact(records)
 
@@ -223,14 +223,14 @@ VALUES = st.one_of(st.none(), st.booleans(), st.integers(-(2**33), 2**33), st.fl
     st.sampled_from([(", ", ": "), (",", ":"), (" , ", " :  ")]),
     st.sampled_from(["int", "string", "double", "boolean", "decimal(9,2)"]),
 )
-def test_any_mixture_of_shapes(objects, separators, type_):
+def test_any_mixture_of_templates(objects, separators, type_):
     schema = parse_ddl(f"a {type_}, b string, c bigint, d decimal(9,2), e struct<x: int>")
     records = [json.dumps(one, separators=separators, ensure_ascii=False).encode() for one in objects]
     assert decode(records, schema) == exact(records, schema)
 
 
-def test_the_shape_is_kept_and_given_up():
-    reader = ShapedColumns(SCHEMA.fields, JsonOptions(), strict_names=False)
+def test_the_template_is_kept_and_given_up():
+    reader = TemplateColumns(SCHEMA.fields, JsonOptions(), strict_names=False)
     reader.read(pa.array([record(at) for at in range(10)], pa.binary()))
     mixed = [record(0, name="\x01"), *(record(at) for at in range(10))]
     rows, columns = reader.read(pa.array(mixed, pa.binary()))
@@ -244,7 +244,7 @@ def test_the_shape_is_kept_and_given_up():
         reader.read(pa.array([record(at) for at in range(10)], pa.binary()))
 
 
-def test_a_shape_that_is_longer_than_a_whole_block():
+def test_a_template_that_is_longer_than_a_whole_block():
     schema = parse_ddl("a int, b string")
     decoder = JsonColumns(schema.fields, OPTIONS, strict_names=False)
     long = b'{"a": 1, "' + b"n" * 5_000 + b'": "x"}'
@@ -252,7 +252,7 @@ def test_a_shape_that_is_longer_than_a_whole_block():
     assert decoder.read(pa.array([b'{"a": 1, "b": "x"}'] * 3, pa.binary()))[1].to_pylist() == ["x"] * 3
 
 
-def test_records_of_several_shapes_are_read_together():
+def test_records_of_several_templates_are_read_together():
     changes = [
         {},
         {"s": None},
@@ -263,7 +263,7 @@ def test_records_of_several_shapes_are_read_together():
     ]
     records = [record(at, **changes[at % 4]) for at in range(200)]
     schema = parse_ddl(DDL.replace("y: string not null", "y: string"))
-    rows, columns = shaped(records, schema)
+    rows, columns = by_template(records, schema)
     assert rows is None
     assert [plain(array) for array in columns] == exact(records, schema)
     for array, part in zip(columns, schema_to_arrow(schema), strict=True):
@@ -274,11 +274,11 @@ def test_records_of_several_shapes_are_read_together():
 
 
 @pytest.mark.parametrize("bad", [(), (0,), (59, 60), (199,), range(20, 30), range(0, 200, 3)])
-def test_a_block_is_read_in_pieces_and_what_has_no_shape_beside_them(bad, monkeypatch):
-    monkeypatch.setattr(shaped_columns, "_PIECE_BYTES", 4_000)
-    monkeypatch.setattr(shaped_columns, "_PIECE_RECORDS", 5)
+def test_a_block_is_read_in_pieces_and_what_has_no_template_beside_them(bad, monkeypatch):
+    monkeypatch.setattr(template_columns, "_PIECE_BYTES", 4_000)
+    monkeypatch.setattr(template_columns, "_PIECE_RECORDS", 5)
     records = [record(at, **({"name": "\x01"} if at in bad else {})) for at in range(200)]
-    rows, columns = shaped(records)
+    rows, columns = by_template(records)
     assert (list(range(200)) if rows is None else rows.tolist()) == [at for at in range(200) if at not in bad]
     assert [len(array) for array in columns] == [200 - len(bad)] * len(columns)
     assert decode(records) == exact(records)
@@ -323,7 +323,7 @@ def test_numbers_that_no_column_holds(number, type_):
     assert decode(records, only_b) in (exact(records, only_b), exact(records[:1] * 100, only_b))
 
 
-def test_one_bad_value_does_not_give_shapes_up(monkeypatch):
+def test_one_bad_value_does_not_give_templates_up(monkeypatch):
     asked = []
     parsed = JsonColumns._parsed
     monkeypatch.setattr(
@@ -342,8 +342,8 @@ def test_one_bad_value_does_not_give_shapes_up(monkeypatch):
     assert not asked
 
 
-def test_shapes_are_tried_again_after_a_rest():
-    reader = ShapedColumns(parse_ddl("id long").fields, JsonOptions(), strict_names=False)
+def test_templates_are_tried_again_after_a_rest():
+    reader = TemplateColumns(parse_ddl("id long").fields, JsonOptions(), strict_names=False)
     lists = pa.array([b'{"id": 1, "list": [%d]}' % at for at in range(10)], pa.binary())
     good = pa.array([b'{"id": %d}' % at for at in range(10)], pa.binary())
     for _ in range(200):
@@ -355,17 +355,17 @@ def test_shapes_are_tried_again_after_a_rest():
     assert reader.read(good)[0] is None
 
 
-def test_records_without_a_shape_do_not_hide_the_others():
+def test_records_without_a_template_do_not_hide_the_others():
     kinds = [{"tags": ["a"]}, {"a": "x"}, {"b": "x", "c": 1}, {"c": 1.5, "d": None}, {"e": {"f": "x"}}]
     records = [json.dumps({"id": at, **kinds[at % 5 if at % 10 else 0]}).encode() for at in range(500)]
     schema = parse_ddl("id long, a string, e struct<f: string>")
-    rows, _ = shaped(records, schema)
+    rows, _ = by_template(records, schema)
     assert len(rows) == sum(b"tags" not in one for one in records)
     assert decode(records, schema) == exact(records, schema)
 
 
-def test_shapes_of_few_records_are_left_to_the_general_reader(monkeypatch):
-    monkeypatch.setattr(shaped_columns, "LEAST", 64)
+def test_templates_of_few_records_are_left_to_the_general_reader(monkeypatch):
+    monkeypatch.setattr(template_columns, "LEAST", 64)
     names = [f"c{at}" for at in range(100)]
     records = [
         json.dumps({name: "x" if at >> bit % 8 & 1 else None for bit, name in enumerate(names)}).encode()
@@ -373,16 +373,16 @@ def test_shapes_of_few_records_are_left_to_the_general_reader(monkeypatch):
     ]
     schema = parse_ddl(", ".join(f"{name} string" for name in names))
     with pytest.raises(NotBulkError):
-        shaped(records, schema)
+        by_template(records, schema)
 
 
-def test_new_shapes_are_not_looked_for_without_end(monkeypatch):
+def test_new_templates_are_not_looked_for_without_end(monkeypatch):
     asked = []
-    monkeypatch.setattr(shaped_columns, "shape_of", lambda text: asked.append(text) or shape_of(text))
+    monkeypatch.setattr(template_columns, "template_of", lambda text: asked.append(text) or template_of(text))
     records = [b'{"id": %d, "n%d": 1}' % (at, at) for at in range(100)]
     schema = parse_ddl("id bigint")
     with pytest.raises(NotBulkError):
-        shaped(records, schema)
+        by_template(records, schema)
     assert len(asked) == 8
     assert decode(records, schema) == exact(records, schema)
 
@@ -390,7 +390,7 @@ def test_new_shapes_are_not_looked_for_without_end(monkeypatch):
 def test_a_field_that_is_text_here_and_a_number_there():
     schema = parse_ddl("a string, b int")
     records = [b'{"a": %s, "b": %d}' % (b'"x"' if at % 2 else b"null", at) for at in range(20)]
-    assert shaped(records, schema)[0] is None
+    assert by_template(records, schema)[0] is None
     assert decode(records, schema) == exact(records, schema)
     records[7] = b'{"a": 5, "b": 1}'
     assert decode(records, schema) == exact(records, schema) != (0, "")
@@ -401,9 +401,9 @@ ESCAPED = ['"', "\\", "/", "\b\f\n\r\t", '\\"', "\\\\", '"\\', "é\n", "a\\n", "
 
 
 @pytest.mark.parametrize("text", ESCAPED)
-def test_escapes_of_one_letter_are_read_by_shape(text):
+def test_escapes_of_one_letter_are_read_by_template(text):
     records = [record(at, name=text * (at % 3)) for at in range(50)]
-    rows, columns = shaped(records)
+    rows, columns = by_template(records)
     assert rows is None
     assert [plain(array) for array in columns] == exact(records)
 
@@ -416,7 +416,7 @@ def test_other_escapes_are_left_to_the_general_reader(text, where):
         records[at] = records[at].replace(
             b'"%s": "x"' % where.encode(), b'"%s": "%s"' % (where.encode(), text.encode())
         )
-        rows, _ = shaped(records)
+        rows, _ = by_template(records)
         assert at not in rows.tolist()
     assert decode(records) == exact(records)
 
@@ -433,7 +433,7 @@ def test_any_text_with_escapes(texts):
         json.dumps({"a": text, "unread": text[::-1], "c": at, "b": text * 2}, ensure_ascii=False).encode()
         for at, text in enumerate(texts)
     ]
-    assert shaped(records, schema)[0] is None
+    assert by_template(records, schema)[0] is None
     assert decode(records, schema) == exact(records, schema)
 
 
@@ -441,9 +441,9 @@ def test_unknown_names_are_left_to_the_general_reader_where_they_are_errors():
     schema, strict = parse_ddl("a int, s struct<x: int>"), JsonOptions("iso", "fail")
     for text in (b'{"a": 1, "b": 2}', b'{"a": 1, "s": {"x": 1, "y": 2}}', b'{"a": 1, "b": {}}'):
         with pytest.raises(NotBulkError):
-            shaped([text] * 3, schema, strict, strict=True)
+            by_template([text] * 3, schema, strict, strict=True)
         assert decode([text] * 3, schema, strict) == exact([text] * 3, schema, strict)
-    assert shaped([b'{"a": 1, "s": {"x": 1}}'] * 3, schema, strict, strict=True)[0] is None
+    assert by_template([b'{"a": 1, "s": {"x": 1}}'] * 3, schema, strict, strict=True)[0] is None
 
 
 @pytest.mark.parametrize(
@@ -461,11 +461,11 @@ def test_unknown_names_are_left_to_the_general_reader_where_they_are_errors():
         b'{"a": NaN}',
     ],
 )
-def test_what_has_no_shape(text):
-    assert shape_of(text) is None
+def test_what_has_no_template(text):
+    assert template_of(text) is None
 
 
-def test_the_general_reader_is_not_asked_about_records_of_one_shape(monkeypatch):
+def test_the_general_reader_is_not_asked_about_records_of_one_template(monkeypatch):
     def asked(*_):
         raise AssertionError("the general reader was asked")
 
