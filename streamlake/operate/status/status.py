@@ -13,9 +13,10 @@ from types import TracebackType
 
 from streamlake.catalog.open import CatalogOption
 from streamlake.checkpoint.spark_directory import SparkDirectory
-from streamlake.commit.offset_summary import kafka_offsets
+from streamlake.commit.offset_summary import kafka_offsets, source_offsets
 from streamlake.errors import InvalidOptionError, SourceError, StreamlakeError
 from streamlake.operate.checkpoint_directory import started_directory
+from streamlake.operate.status.committed_offsets import committed_offsets_of
 from streamlake.operate.status.table_status import StatusTarget, TableStatus, table_status
 from streamlake.pipeline.definition.pipeline_file import KafkaSettings, Pipeline
 from streamlake.pipeline.definition.pipeline_source import kafka_source, with_short_timeout
@@ -100,7 +101,7 @@ class StatusReader:
         problems: list[str] = []
         directory = self._directory(notes)
         try:
-            ends, begins = self._extent()
+            ends, begins = self._extent(directory, problems)
         except SourceError as error:
             ends, begins = None, {}
             problems.append(str(error))
@@ -110,7 +111,7 @@ class StatusReader:
             _topics(ends, directory), {} if named is None else tables_from_text(named, TABLES_PATH)
         )
         tables = tuple(table_status(target, job_id) for target in targets)
-        committed = _committed(tables, directory)
+        committed = committed_offsets_of(targets, tables, directory, notes)
         if committed is None and any(each.checkpoint_id is not None for each in tables):
             notes.append("neither the tables nor the checkpoint directory record which offsets are committed")
         partitions = _lags(committed or {}, ends, begins, notes, problems)
@@ -138,8 +139,13 @@ class StatusReader:
             notes.append(f"no query has been started from {self._checkpoint} yet")
         return directory
 
-    def _extent(self) -> tuple[Mapping[Partition, int] | None, Mapping[Partition, int]]:
-        """The end offsets of all partitions that are to be read, and their first offsets."""
+    def _extent(
+        self, directory: SparkDirectory | None, problems: list[str]
+    ) -> tuple[Mapping[Partition, int] | None, Mapping[Partition, int]]:
+        """The end offsets of all partitions that are to be read, and their first offsets.
+
+        A topic with another id than the directory has recorded becomes a problem.
+        """
         if self._cluster is None:
             return None, {}
         found = self._cluster.topics()
@@ -147,6 +153,8 @@ class StatusReader:
             raise SourceError(
                 f"Kafka has no topic {', '.join(found.missing)}, or does not show it to this user"
             )
+        if directory is not None:
+            problems += _recreated(directory, found.topic_ids)
         return self._cluster.latest(found.partitions), self._cluster.earliest(found.partitions)
 
 
@@ -208,19 +216,16 @@ def _topics(ends: Iterable[Partition] | None, directory: SparkDirectory | None) 
     return sorted({topic for topic, _ in (*(ends or ()), *(kafka_offsets(logged) or ()))})
 
 
-def _committed(tables: Iterable[TableStatus], directory: SparkDirectory | None) -> PartitionOffsets | None:
-    """The end offsets of the newest commit of any table.
-
-    A checkpoint does not commit to tables that it has no rows for.
-    """
-    known = [each for each in tables if each.checkpoint_id is not None]
-    if not known:
-        return None
-    last = max(known, key=lambda each: (each.committed_ms or 0, each.checkpoint_id or 0))
-    if last.offsets is not None or directory is None or last.job_id != directory.job_id:
-        return last.offsets
-    # The summary leaves out offsets that are too long for it.
-    return kafka_offsets(directory.end_offsets(last.checkpoint_id or 0) or ())
+def _recreated(directory: SparkDirectory, topic_ids: Mapping[str, str]) -> list[str]:
+    """The topics that are others by now than those that the query has read."""
+    known = source_offsets(directory.end_offsets(directory.last_planned) or ())
+    before = {} if known is None else known.topic_ids
+    return [
+        f"{topic} was deleted and created again (its id was {before[topic]}, and is {now_id}): the stream "
+        "stops there, unless fail-on-data-loss is false; read the new topic from a new checkpoint directory"
+        for topic, now_id in sorted(topic_ids.items())
+        if before.get(topic, now_id) != now_id
+    ]
 
 
 def _quarantined(directory: SparkDirectory, committed: PartitionOffsets) -> list[str]:

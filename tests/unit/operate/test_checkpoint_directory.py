@@ -49,7 +49,7 @@ def test_storage_that_lacks_a_setting_says_nothing_of_a_query(azure: Path) -> No
         assert opened_directory(LOCATION, catalog, points) == (None, False)
         [error] = points.found
         assert error.verdict is Verdict.ERROR
-        assert "adls.account-name" in error.told
+        assert "adls.account-name" in error.message
         with pytest.raises(InvalidOptionError, match=r"adls\.account-name"):
             started_directory(LOCATION, catalog)
     [note] = StatusReader(lambda topics, named: [], checkpoint=LOCATION).read().notes
@@ -62,7 +62,7 @@ def test_the_settings_of_the_catalog_open_the_directory(azure: Path) -> None:
         existing_directory(LOCATION, CATALOG)
     points = Points()
     assert opened_directory(LOCATION, CATALOG, points) == (None, True)
-    assert "no query has been started" in points.found[0].told
+    assert "no query has been started" in points.found[0].message
     start(azure)
     assert existing_directory(LOCATION, CATALOG).job_id == "job-1"
     points = Points()

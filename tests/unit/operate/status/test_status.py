@@ -12,6 +12,8 @@ import pytest
 
 from streamlake import clock
 from streamlake.checkpoint.identity import CheckpointIdentity
+from streamlake.checkpoint.spark_directory import SparkDirectory
+from streamlake.checkpoint.table_log import logged_table, table_log_path, table_log_to_bytes
 from streamlake.cli import main as cli
 from streamlake.cli.commands.status import human_duration
 from streamlake.commit.marker import marker_summary
@@ -202,6 +204,63 @@ def test_the_newest_commit_of_any_table_tells(stream: Stream, tmp_path: Path) ->
         found = reader.read()
     assert [each.checkpoint_id for each in found.tables] == [0, 4]
     assert found.lag == 10
+
+
+def test_a_table_that_lacks_a_checkpoint_holds_back_the_lag(stream: Stream, tmp_path: Path) -> None:
+    """Its records failed, or are staged: what another table has committed meanwhile is not its own."""
+    first, other = stream.table, make_table(tmp_path / "other", "id long")
+    source = statuses.KafkaSource("b:1", "orders")
+    ends: list[dict[Partition, int]] = [
+        {("orders", 0): 10 * number, ("orders", 1): 50} for number in (1, 4, 9)
+    ]
+    for name in ("offsets", "commits"):
+        (stream.checkpoint / name).mkdir()
+
+    def planned(checkpoint_id: int) -> None:
+        log = SourceOffsets(ends[checkpoint_id]).to_text()
+        (stream.checkpoint / "offsets" / str(checkpoint_id)).write_text(f"v1\n{{}}\n{log}\n")
+
+    def commit(table: Table, checkpoint_id: int) -> None:
+        stream.table = table
+        stream.now_ms += 1_000
+        stream.commit(checkpoint_id, ends[checkpoint_id])
+
+    def found() -> statuses.PipelineStatus:
+        targets = [statuses.StatusTarget(first.location), statuses.StatusTarget(other.location)]
+        with statuses.StatusReader(lambda topics, named: targets, source, str(stream.checkpoint)) as reader:
+            return reader.read()
+
+    planned(0)
+    commit(first, 0)
+    commit(other, 0)
+    (stream.checkpoint / "commits" / "0").write_text("v1\n{}")
+    assert (found().lag, found().notes) == (90, ())
+    planned(1)
+    commit(other, 1)
+    behind = found()
+    assert behind.lag == 90
+    [note] = behind.notes
+    assert "checkpoint 1 is not in all tables" in note
+    assert "counted from checkpoint 0" in note
+    (stream.checkpoint / "commits" / "1").write_text("v1\n{}")
+    assert (found().lag, found().notes) == (60, ()), "the first table had no rows"
+    directory = SparkDirectory(str(stream.checkpoint))
+    written = {logged_table(first.location, "main"): 1, logged_table(other.location, "main"): 1}
+    content = table_log_to_bytes(JOB, directory._digest_of(1) or "", written)
+    directory.replace(table_log_path(1), content)
+    assert found().lag == 90, "the first table had rows, and does not have them"
+
+
+def test_a_topic_that_was_created_again_is_a_problem(stream: Stream) -> None:
+    (stream.checkpoint / "offsets").mkdir()
+    log = SourceOffsets({("orders", 0): 10}, topic_ids={"orders": "old"}).to_text()
+    (stream.checkpoint / "offsets" / "0").write_text(f"v1\n{{}}\n{log}\n")
+    stream.commit(0, {("orders", 0): 10, ("orders", 1): 50})
+    stream.cluster.ids = {"orders": "old"}
+    assert stream.status().problems == ()
+    stream.cluster.ids = {"orders": "new"}
+    [problem] = stream.status().problems
+    assert "orders was deleted and created again (its id was old, and is new)" in problem
 
 
 def test_a_table_that_was_set_aside(stream: Stream) -> None:
