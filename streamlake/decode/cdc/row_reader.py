@@ -131,7 +131,7 @@ class RowReader:
         """The rows that a change moved, by the columns of the key and `routes` that both images have.
 
         (n,) bool where a column had a value and now has another one or null, and (n,) bool where a column has
-        a value and was null or missing.
+        a value and was null or missing. Raises NotBulkError.
         """
         left: Array = np.zeros(len(after), dtype=bool)
         entered: Array = np.zeros(len(after), dtype=bool)
@@ -141,10 +141,14 @@ class RowReader:
                 continue
             old, new = before.field(name), after.field(name)
             known: Array = np.ones(len(after), dtype=bool)
+            values = []
             for column in (old, new):
-                mask = self._known(column, converter)[1]
+                found, mask = self._known(column, converter)
+                values.append(found)
                 if mask is not None:
                     known &= ~mask
+            if pa.types.is_nested(old.type):  # a number with its scale, which Arrow does not compare
+                old, new = map(converter.column, values)
             differs = pc.not_equal(old, new).fill_null(False).to_numpy(zero_copy_only=False)
             was, is_ = (column.is_valid().to_numpy(zero_copy_only=False) for column in (old, new))
             left |= known & (differs | (was & ~is_))

@@ -103,7 +103,7 @@ class TextTruth(Leaf):
     def _value(self, found: Any) -> bool:
         if isinstance(found, bool):
             return found
-        truth = _TRUTH.get(str(int(found)) if isinstance(found, int) else found)
+        truth = _TRUTH.get(str(found)) if isinstance(found, (int, str)) else None
         if truth is None:
             raise ValueError("0, 1, true or false is needed")
         return truth

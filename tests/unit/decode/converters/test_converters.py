@@ -223,7 +223,7 @@ def test_values_without_a_schema(target, options, good, bad):
         (TextWhole(type_of("long")), ["-9223372036854775808"], ["9223372036854775808"]),
         (TextReal(type_of("double")), ["1.5", "-0", "1e300", "0.1"], ["1e400", "", "x", 1.5]),
         (TextReal(type_of("float")), ["0.1", "16777217"], ["1e39"]),
-        (TextTruth(), ["1", "0", "true", "false"], ["yes", "2", ""]),
+        (TextTruth(), ["1", "0", "true", "false"], ["yes", "2", "", [], {}]),
         (NumberTruth(), [1, 0], [2, -1, "1"]),
         (Latin1(type_of("binary")), ["", "abc", "ÿ\u0000"], ["Ā", 5]),
     ],
