@@ -15,9 +15,11 @@ from typing import Any
 from streamlake.decode.cdc.debezium.debezium_parts import debezium_parts
 from streamlake.decode.values.connect_schema import DECIMAL, GEOMETRIES, VARIABLE_SCALE, ConnectSchema
 from streamlake.spec.types.data_types import (
+    BinaryType,
     BooleanType,
     DecimalType,
     DoubleType,
+    FixedType,
     FloatType,
     IcebergType,
     ListType,
@@ -31,6 +33,7 @@ from streamlake.spec.types.schema import Schema
 
 _EVENTS = ("debezium-json", "debezium-avro")
 _CONNECTOR = "postgresql"
+_BINARY_MODE = "debezium.binary-handling-mode"
 _BITS = "io.debezium.data.Bits"
 _POINT = "io.debezium.data.geometry.Point"
 _INLINE_BITS = 192
@@ -61,12 +64,13 @@ def nulled_columns(
     if format not in _EVENTS:
         return ()
     form = debezium_parts(format, options)[1]
+    binary = options.get(_BINARY_MODE, "bytes")
     found: dict[str, None] = {}
     for value in values:
         with suppress(ValueError):  # the decoder reports records that cannot be read
             payload, connect = form.payload(value)
             if isinstance(payload, dict) and _is_bare_update(payload):
-                found.update(dict.fromkeys(_nulled(connect, table)))
+                found.update(dict.fromkeys(_nulled(connect, table, binary)))
     return tuple(name for name in table.column_names if name in found)
 
 
@@ -76,15 +80,26 @@ def _is_bare_update(payload: Mapping[str, Any]) -> bool:
     return payload.get("op") == "u" and payload.get("before") is None and connector == _CONNECTOR
 
 
-def _nulled(connect: ConnectSchema | None, table: Schema) -> Iterable[str]:
+def _nulled(connect: ConnectSchema | None, table: Schema, binary: str) -> Iterable[str]:
+    """The columns of one record; `binary` is the connector's binary.handling.mode as it was given.
+
+    Bytes that the connector sends as base64 text have no placeholder; as bytes and as hex text they have one.
+    """
     row = None if connect is None else connect.fields.get("after")
+    of_bytes = {part.name for part in table.fields if isinstance(part.type, (BinaryType, FixedType))}
     if row is None:
         return [
             part.name
             for part in table.fields
-            if isinstance(part.type, ListType) and isinstance(part.type.element_type, _NULLED_ITEMS)
+            if (isinstance(part.type, ListType) and isinstance(part.type.element_type, _NULLED_ITEMS))
+            or (part.name in of_bytes and binary == "base64")
         ]
-    return [name for name, part in row.fields.items() if _is_nulled(part)]
+    return [
+        name
+        for name, part in row.fields.items()
+        if _is_nulled(part)
+        or (name in of_bytes and binary != "hex" and part.type == "string" and part.name is None)
+    ]
 
 
 def _is_nulled(part: ConnectSchema) -> bool:

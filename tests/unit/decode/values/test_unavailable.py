@@ -156,3 +156,25 @@ def test_without_a_schema_the_tables_types_tell(type_: str, nulled: bool) -> Non
     values = [as_bytes(event(1, None, None))]
     assert nulled_columns("debezium-json", values, {}, table) == (("v",) if nulled else ())
     assert nulled_columns("debezium-unwrapped-json", values, {}, table) == ()
+
+
+@pytest.mark.parametrize("type_", ["binary", "fixed[4]"])
+@pytest.mark.parametrize(
+    ("mode", "schema", "nulled"),
+    [
+        ("base64", TEXT, True),
+        ("base64", None, True),
+        ("bytes", TEXT, True),
+        ("bytes", BYTES, False),
+        ("bytes", None, False),
+        ("hex", TEXT, False),
+        ("hex", None, False),
+    ],
+)
+def test_bytes_that_come_as_base64_text_have_no_placeholder(
+    type_: str, mode: str, schema: dict[str, Any] | None, nulled: bool
+) -> None:
+    table = parse_ddl(f"id long not null, v {type_}")
+    options = {"debezium.binary-handling-mode": mode}
+    found = nulled_columns("debezium-json", [as_bytes(event(1, None, schema))], options, table)
+    assert found == (("v",) if nulled else ())
