@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from streamlake.decode.cdc.debezium.missing_documents import lacks_documents
 from streamlake.decode.cdc.debezium.nulled_values import nulled_columns
+from streamlake.decode.cdc.debezium.old_keys import columns_without_old_values
 from streamlake.errors import DecodeError, StreamlakeError
 from streamlake.operate.check.check_points import Points
 from streamlake.pipeline.runs.filtered_tables import unmet
@@ -95,7 +96,7 @@ def check_records(
         points.error(RECORDS, str(error))
         return
     read = 0
-    values: list[bytes] = []
+    records: list[tuple[bytes | None, bytes]] = []
     named: Counter[str] = Counter()
     for piece in pieces:
         decoder = row_decoder(retrying, key, topic=piece.topic, sources=sources)
@@ -103,7 +104,8 @@ def check_records(
             for raw in fetch_range(retrying, piece, parts_read(retrying)):
                 read += raw.num_rows
                 named.update(decoder.decode(raw).named)
-                values += [value for value in raw.column("value").to_pylist() if value is not None]
+                pairs = zip(raw.column("key").to_pylist(), raw.column("value").to_pylist(), strict=True)
+                records += [(each, value) for each, value in pairs if value is not None]
         except DecodeError as error:
             report = points.warning if rejects else points.error
             report(
@@ -114,7 +116,9 @@ def check_records(
         else:
             continue
         return
+    values = [value for _, value in records]
     _warn_of_nulls(retrying, values, points)
+    _warn_of_old_keys(retrying, records, key, points)
     for text in unmet(retrying.settings.source_tables, named).values():
         points.warning(RECORDS, text)
     if lacks_documents(retrying.format, values, retrying.settings.decode):
@@ -139,6 +143,20 @@ def _warn_of_nulls(source: KafkaSource, values: Sequence[bytes], points: Points)
             f"types of {', '.join(nulled)} Debezium then sends null, which overwrites the value. Set "
             "REPLICA IDENTITY FULL for the table in PostgreSQL (alter table ... replica identity full), or "
             "make sure that their values stay short",
+        )
+
+
+def _warn_of_old_keys(
+    source: KafkaSource, records: Sequence[tuple[bytes | None, bytes]], key: Sequence[str], points: Points
+) -> None:
+    unknown = columns_without_old_values(source.format, records, source.settings.decode, key)
+    if unknown:
+        points.warning(
+            RECORDS,
+            f"the key column {', '.join(unknown)} is not in the message key, and updates come without the "
+            "row before: an update that changes it, and every delete, leaves the old row in the table. Set "
+            "REPLICA IDENTITY FULL for the table in PostgreSQL (alter table ... replica identity full), or "
+            "take the database's primary key as sink.key",
         )
 
 

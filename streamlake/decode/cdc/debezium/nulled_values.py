@@ -31,7 +31,8 @@ from streamlake.spec.types.data_types import (
 )
 from streamlake.spec.types.schema import Schema
 
-_EVENTS = ("debezium-json", "debezium-avro")
+EVENTS = ("debezium-json", "debezium-avro")
+"""The formats with images before and after a change."""
 _CONNECTOR = "postgresql"
 _BINARY_MODE = "debezium.binary-handling-mode"
 _BITS = "io.debezium.data.Bits"
@@ -61,7 +62,7 @@ def nulled_columns(
 
     None where no update shows that the before image is left out.
     """
-    if format not in _EVENTS:
+    if format not in EVENTS:
         return ()
     form = debezium_parts(format, options)[1]
     binary = options.get(_BINARY_MODE, "bytes")
@@ -69,12 +70,13 @@ def nulled_columns(
     for value in values:
         with suppress(ValueError):  # the decoder reports records that cannot be read
             payload, connect = form.payload(value)
-            if isinstance(payload, dict) and _is_bare_update(payload):
+            if isinstance(payload, dict) and is_bare_update(payload):
                 found.update(dict.fromkeys(_nulled(connect, table, binary)))
     return tuple(name for name in table.column_names if name in found)
 
 
-def _is_bare_update(payload: Mapping[str, Any]) -> bool:
+def is_bare_update(payload: Mapping[str, Any]) -> bool:
+    """Whether an event is an update of PostgreSQL that comes without the row before."""
     source = payload.get("source")
     connector = source.get("connector") if isinstance(source, dict) else None
     return payload.get("op") == "u" and payload.get("before") is None and connector == _CONNECTOR
