@@ -683,8 +683,8 @@ def check_places_of_rewritten_rows(home: Path) -> None:
 
 
 def rows_of_live_files_alone(patch: Patch) -> None:
-    counted = lookup._with_guards
-    patch.setattr(lookup, "_with_guards", lambda flags, lives: lives & counted(flags, lives))
+    counted = lookup._with_sequence_values
+    patch.setattr(lookup, "_with_sequence_values", lambda flags, lives: lives & counted(flags, lives))
 
 
 # T23, T24: others commit between staging and commit
