@@ -61,8 +61,8 @@ class WayOut:
 class Finding:
     """One contradiction.
 
-    `found` says what is there, `consequence` what going on would do ("Going on would ..."), `by_hand` what
-    can be done without a command.
+    `found` says what is there, `consequence` what continuing would do ("Continuing would ..."), `by_hand`
+    what can be done without a command.
     """
 
     kind: Kind
@@ -116,14 +116,14 @@ def catalog_text(catalog: str | Mapping[str, str]) -> str:
 
 
 def explained(finding: Finding, command: RecoverCommand) -> str:
-    """The message for a finding: what was found, what going on would do, and the commands of its ways out."""
+    """The message for a finding: what was found, what continuing would do, and the ways out as commands."""
     ways = command.offers(finding)
-    told = f"{finding.found}. Continuing would {finding.consequence}."
+    text = f"{finding.found}. Continuing would {finding.consequence}."
     if not ways:
-        return told
+        return text
     numbered = "; ".join(f"({number}) {way}" for number, way in enumerate(ways, 1))
     return (
-        f"{told} Stop every driver of the pipeline, then take one of these ways out (each says what it will "
+        f"{text} Stop every driver of the pipeline, then take one of these ways out (each says what it will "
         f"do first, and does it with --yes): {numbered}"
     )
 

@@ -35,10 +35,10 @@ def offsets_summary(start: Sequence[str], end: Sequence[str]) -> dict[str, str]:
     """
     kafka = kafka_offsets(end)
     if kafka is not None:
-        told = {OFFSETS: _compact(kafka)}
+        entries = {OFFSETS: _compact(kafka)}
     else:
-        told = {START_OFFSETS: json.dumps(list(start)), END_OFFSETS: json.dumps(list(end))}
-    return {name: text for name, text in told.items() if len(text) <= TEXT_LIMIT}
+        entries = {START_OFFSETS: json.dumps(list(start)), END_OFFSETS: json.dumps(list(end))}
+    return {name: text for name, text in entries.items() if len(text) <= TEXT_LIMIT}
 
 
 def first_summary(start: Sequence[str], end: Sequence[str]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from streamlake import clock
 from streamlake.commit.marker import MAX_COMMITTED_CHECKPOINT_ID
 from streamlake.tables import LoadedTable
 
-Array = Any  # numpy array
+Array = np.ndarray[Any, Any]
 
 _SCANS = 3
 

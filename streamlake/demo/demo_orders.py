@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-Array = Any  # numpy array
+Array = np.ndarray[Any, Any]
 
 REGIONS = ("eu", "us", "apac", "latam")
 STATUSES = ("placed", "paid", "packed", "shipped", "delivered", "returned")

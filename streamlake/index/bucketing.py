@@ -20,7 +20,7 @@ from streamlake.index.keys.keys import Keys, bucket_of
 from streamlake.index.message_key import MessageKey
 from streamlake.index.runs.entries import Entries
 
-Array = Any  # numpy array
+Array = np.ndarray[Any, Any]
 
 
 def hash_range(bucket: int, buckets: int) -> tuple[int, int]:

@@ -17,7 +17,7 @@ from streamlake.formats.arrow.arrow_transforms import byte_strings
 from streamlake.index.keys.keys import Keys
 from streamlake.index.keys.sequence_values import SequenceValues
 
-Array = Any  # numpy array
+Array = np.ndarray[Any, Any]
 
 _FEW_BYTES = 64
 

@@ -22,7 +22,7 @@ from streamlake.index.keys.key_columns import KeyColumn, Rows, Strings, Words, b
 from streamlake.index.keys.partitioners import PARTITIONERS
 from streamlake.index.runs.run_format import ADVICE
 
-Array = Any  # numpy array
+Array = np.ndarray[Any, Any]
 
 TEXT = "text"
 """Numbers in decimal digits, text as it is, a uuid in its canonical form."""

@@ -30,7 +30,7 @@ from streamlake.spec.types.data_types import (
     UUIDType,
 )
 
-Array = Any  # numpy array
+Array = np.ndarray[Any, Any]
 
 _DECIMAL_BYTES = 16
 

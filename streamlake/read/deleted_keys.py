@@ -21,7 +21,7 @@ from streamlake.index.keys.keys import Keys, concat_keys
 from streamlake.read.sorted_lookup import SortedLookup
 from streamlake.spec.types.data_types import NestedField
 
-Array = Any  # numpy arrays; numpy's type stubs are not required
+Array = np.ndarray[Any, Any]
 
 NEVER = -1
 """The rank of a key that no delete file holds."""

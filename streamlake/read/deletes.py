@@ -38,7 +38,7 @@ from streamlake.storage.file_io import FileIO
 Value = TypeVar("Value")
 
 
-Array = Any  # numpy arrays; numpy's type stubs are not required
+Array = np.ndarray[Any, Any]
 _KEPT_BYTES = 256 * 1024 * 1024
 _BATCH_ROWS = 1 << 18
 _READERS = 4
@@ -123,7 +123,7 @@ class DeletedRows:
         at = positions.to_numpy(zero_copy_only=False)
         if len(self.positions):
             found = np.minimum(np.searchsorted(self.positions, at), len(self.positions) - 1)
-            live = self.positions[found] != at
+            live: Array = self.positions[found] != at
         else:
             live = np.ones(len(at), dtype=bool)
         for test in self.keys:

@@ -21,7 +21,7 @@ from streamlake.read.deletes import DeletedRows
 from streamlake.spec.expressions.expressions import Expression, predicates
 from streamlake.spec.types.schema import Schema
 
-Array = Any  # numpy arrays; numpy's type stubs are not required
+Array = np.ndarray[Any, Any]
 
 
 class LiveRows:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-Array = Any  # numpy arrays; numpy's type stubs are not required
+Array = np.ndarray[Any, Any]
 
 _CROWDED = 32
 _MOST_BITS = 26

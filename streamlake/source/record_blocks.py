@@ -22,7 +22,7 @@ from streamlake.errors import SourceError
 from streamlake.formats.arrow.byte_slices import slices
 from streamlake.records import HEADERS_TYPE, MAX_RECORD_BYTES, RAW_RECORDS
 
-_Array = Any
+_Array = np.ndarray[Any, Any]
 _GUESSES = 64
 """Zero bytes per record above which a payload is walked without guessing: its values are full of zeros."""
 _STRIKES = 8

@@ -409,7 +409,7 @@ def test_a_sink_tells_only_the_error_of_its_running_query(stream: KafkaStream):
         stream.run(sink)
     stream.recreate_topic()
     stream.produce(range(5))
-    with pytest.raises(DataLossError, match="made anew"):
+    with pytest.raises(DataLossError, match="created again"):
         stream.run(sink)
 
 

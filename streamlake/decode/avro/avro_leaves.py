@@ -76,8 +76,9 @@ class Reader:
     def skip_items(self, block: Block, at: Numbers, counts: Numbers) -> Numbers:
         """The positions after `counts` values from each position."""
         if self.width is not None:
-            return at + counts * self.width
-        after = at.copy()
+            result: Numbers = at + counts * self.width
+            return result
+        after: Numbers = at.copy()
         for left in _rounds(self, block, at, counts):
             after[left] = self.skip(block, after[left])
         return after
@@ -109,7 +110,8 @@ def _strided(at: Numbers, counts: Numbers, width: int) -> Numbers:
     """The positions of `counts` values of `width` bytes, from each position on."""
     starts = np.cumsum(counts) - counts
     within = np.arange(int(counts.sum()), dtype=np.int64) - np.repeat(starts, counts)
-    return np.repeat(at, counts) + within * width
+    result: Numbers = np.repeat(at, counts) + within * width
+    return result
 
 
 class NullReader(Reader):

@@ -215,7 +215,7 @@ class UnionReader(Reader):
     def skip(self, block: Block, at: Numbers) -> Numbers:
         """See Reader.skip."""
         chosen, at = self._choice(block, at)
-        after = at.copy()
+        after: Numbers = at.copy()
         for number, branch in enumerate(self._branches):
             rows = np.flatnonzero(chosen == number)
             if branch is not None and len(rows):
@@ -326,7 +326,7 @@ class ListReader(Reader):
 
     def skip(self, block: Block, at: Numbers) -> Numbers:
         """See Reader.skip."""
-        after = at.copy()
+        after: Numbers = at.copy()
         left = np.arange(len(at))
         while len(left):
             counts, start = self._counts(block, after[left])

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from streamlake.decode.values.text_columns import NotBulkError
 
-Numbers = Any
+Numbers = np.ndarray[Any, Any]
 """(n,) int64."""
 
 _PAD = 16

@@ -30,7 +30,8 @@ def kind_codes(types: pa.Array, kinds: Mapping[str, RowKind], other: int) -> Arr
     encoded = types.dictionary_encode()
     known = [kinds.get(text, other) for text in encoded.dictionary.to_pylist()]
     codes: Array = np.array([*known, other], dtype=np.int8)
-    return codes[encoded.indices.fill_null(len(known)).to_numpy()]
+    result: Array = codes[encoded.indices.fill_null(len(known)).to_numpy()]
+    return result
 
 
 def part_of(

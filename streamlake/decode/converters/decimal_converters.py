@@ -29,7 +29,7 @@ from streamlake.spec.types.data_types import (
     StructType,
 )
 
-Array = Any  # numpy array
+Array = np.ndarray[Any, Any]
 
 _BYTES = BinaryType()
 _VARIABLE = StructType((NestedField(0, "scale", IntegerType()), NestedField(0, "value", BinaryType())))

@@ -47,7 +47,7 @@ from streamlake.spec.types.data_types import (
     children,
 )
 
-_Array = Any
+_Array = np.ndarray[Any, Any]
 _FEW = 64
 _LONGEST_NUMBER = 400
 _ROW = re.compile(r"in row (\d+)")

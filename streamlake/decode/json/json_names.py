@@ -18,7 +18,7 @@ from streamlake.decode.json.record_template import Block, template_of
 from streamlake.decode.values.quotes_and_escapes import BACKSLASH
 from streamlake.decode.values.text_columns import letter_table
 
-Array = Any  # numpy array
+Array = np.ndarray[Any, Any]
 
 _COLON = ord(":")
 _OPEN, _CLOSE = ord("{"), ord("}")

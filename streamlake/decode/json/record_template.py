@@ -25,7 +25,7 @@ from streamlake.decode.json.json_values import parse_object
 from streamlake.decode.values.quotes_and_escapes import BACKSLASH, find_quotes, leads, unusual
 from streamlake.decode.values.text_columns import bytes_and_offsets
 
-_Array = Any
+_Array = np.ndarray[Any, Any]
 Path = tuple[str, ...]
 
 _SPACE = ord(" ")
@@ -150,7 +150,10 @@ class RecordTemplate:
     def _least(self) -> _Array:
         """(m, 1): the minimum bytes from a run to the next one; a scalar has at least one letter."""
         texts = dict(self.values.values())
-        return self._sizes + np.array([[0 if texts[number] else 1] for number in range(len(self.runs) - 1)])
+        result: _Array = self._sizes + np.array(
+            [[0 if texts[number] else 1] for number in range(len(self.runs) - 1)]
+        )
+        return result
 
 
 def _stands(data: _Array, start: _Array, text: bytes) -> _Array:
@@ -163,7 +166,8 @@ def _stands(data: _Array, start: _Array, text: bytes) -> _Array:
     # Usually all are alike, which is found fastest by comparing each with the one before it.
     if found[:size].tobytes() == text and (found[size:] == found[:-size]).all():
         return np.ones(len(start), dtype=bool)
-    return (found.reshape(-1, size) == np.frombuffer(text, dtype=np.uint8)).all(axis=1)
+    result: _Array = (found.reshape(-1, size) == np.frombuffer(text, dtype=np.uint8)).all(axis=1)
+    return result
 
 
 def template_of(record: bytes) -> RecordTemplate | None:

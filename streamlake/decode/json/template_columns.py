@@ -21,7 +21,7 @@ from streamlake.decode.json.template_values import TemplateValues
 from streamlake.decode.values.text_columns import NotBulkError
 from streamlake.spec.types.data_types import IcebergType, ListType, NestedField, StructType, children
 
-_Array = Any
+_Array = np.ndarray[Any, Any]
 
 LEAST = 64
 """The number of records in a block below which looking for a template does not pay."""

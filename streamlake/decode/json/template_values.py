@@ -42,7 +42,7 @@ from streamlake.spec.types.data_types import (
     UUIDType,
 )
 
-_Array = Any
+_Array = np.ndarray[Any, Any]
 
 _LONGEST = 300
 """The most digits of a number that is read together with others; Python refuses some thousands."""
@@ -322,7 +322,7 @@ class TemplateValues:
 
     def _are(self, begin: _Array, end: _Array, word: bytes) -> _Array:
         """Which of the values are exactly `word`."""
-        same = end - begin == len(word)
+        same: _Array = end - begin == len(word)
         if not same.any():
             return same
         at = begin[same]

@@ -30,7 +30,7 @@ from streamlake.errors import (
 from streamlake.formats.arrow.arrow_schema import arrow_type
 from streamlake.spec.types.schema import Schema
 
-Array = Any  # numpy array
+Array = np.ndarray[Any, Any]
 _UNUSABLE_KEPT = 1_000
 
 

@@ -18,7 +18,7 @@ from streamlake.errors import DecodeError
 from streamlake.formats.arrow.byte_slices import without_nulls
 from streamlake.records import RowKind
 
-Array = Any  # numpy array
+Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

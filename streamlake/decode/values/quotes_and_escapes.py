@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from streamlake.decode.values.text_columns import bytes_and_offsets
 
-_Array = Any
+_Array = np.ndarray[Any, Any]
 
 QUOTE = ord('"')
 BACKSLASH = ord("\\")
@@ -31,7 +31,8 @@ def leads(escapes: _Array) -> _Array:
         return escapes
     first = np.flatnonzero(begins)
     numbers = np.arange(len(escapes)) - np.repeat(first, np.diff(first, append=len(escapes)))
-    return escapes[numbers % 2 == 0]
+    result: _Array = escapes[numbers % 2 == 0]
+    return result
 
 
 def find_quotes(data: _Array, lead: _Array) -> _Array:
@@ -47,7 +48,8 @@ def unusual(data: _Array, lead: _Array) -> _Array:
     r"""The positions in `lead` without a one-letter escape: \u, and invalid escapes."""
     behind = lead + 1
     inside = behind < len(data)
-    return lead[~inside | (_MEANING[data[np.where(inside, behind, 0)]] == 0)]
+    result: _Array = lead[~inside | (_MEANING[data[np.where(inside, behind, 0)]] == 0)]
+    return result
 
 
 def unescaped(texts: pa.StringArray) -> pa.StringArray:

@@ -25,7 +25,7 @@ from streamlake.errors import InvalidOptionError
 from streamlake.options import check_option_names
 from streamlake.records import MAX_RECORD_BYTES
 
-Array = Any  # numpy array
+Array = np.ndarray[Any, Any]
 
 PREFIX = "record."
 _BOUNDS = {"max-bytes": (1, 1 << 30), "max-depth": (1, 200), "max-fields": (1, 1_000_000)}

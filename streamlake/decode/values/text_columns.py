@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from streamlake.formats.arrow.exact_decimals import InexactDecimalError, exact_decimals
 
-_Array = Any
+_Array = np.ndarray[Any, Any]
 
 _HEX: _Array = np.full(256, 255, dtype=np.uint8)
 _HEX[np.frombuffer(b"0123456789abcdef", dtype=np.uint8)] = np.arange(16, dtype=np.uint8)

@@ -12,7 +12,7 @@ import numpy as np
 
 from streamlake.decode.values.text_columns import NotBulkError
 
-_Array = Any
+_Array = np.ndarray[Any, Any]
 
 DIGITS = 18
 """The maximum number of digits: all such numbers fit into int64."""
@@ -66,4 +66,7 @@ def _value(word: _Array) -> _Array:
     word = word * np.uint64(10) + (word >> np.uint64(8))
     pairs = word & np.uint64(0x000000FF000000FF)
     others = (word >> np.uint64(16)) & np.uint64(0x000000FF000000FF)
-    return (pairs * np.uint64(0x000F424000000064) + others * np.uint64(0x0000271000000001)) >> np.uint64(32)
+    result: _Array = (
+        pairs * np.uint64(0x000F424000000064) + others * np.uint64(0x0000271000000001)
+    ) >> np.uint64(32)
+    return result

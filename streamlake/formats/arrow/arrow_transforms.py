@@ -28,7 +28,7 @@ from streamlake.spec.partitioning.transforms import (
 )
 from streamlake.spec.types.data_types import IcebergType
 
-Array = Any  # numpy array
+Array = np.ndarray[Any, Any]
 
 _TICKS_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _SECONDS_PER_DAY = 86_400
@@ -116,7 +116,8 @@ def integers(array: pa.Array) -> Array:
     if values.null_count:
         values = pc.fill_null(values, 0)
     found = values.to_numpy(zero_copy_only=False)
-    return found if signed else found.astype(np.int64)
+    result: Array = found if signed else found.astype(np.int64)
+    return result
 
 
 def byte_strings(array: pa.Array) -> tuple[Array, Array, Array]:
@@ -194,7 +195,8 @@ def _calendar(days: Array, unit: str) -> Array:
     if high - low >= _LOOKUP_DAYS:
         return days.astype("datetime64[D]").astype(f"datetime64[{unit}]").astype(np.int32)
     span: Array = np.arange(low, high + 1, dtype=np.int64).astype("datetime64[D]")
-    return span.astype(f"datetime64[{unit}]").astype(np.int32)[days - low]
+    result: Array = span.astype(f"datetime64[{unit}]").astype(np.int32)[days - low]
+    return result
 
 
 def _truncate(array: pa.Array, width: int) -> pa.Array:

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_Array = Any
+_Array = np.ndarray[Any, Any]
 
 
 def slices(

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Array = Any  # numpy array
+Array = np.ndarray[Any, Any]
 
 
 def missing_fields_column(masks: Mapping[str, Array], rows: int) -> pa.StructArray:

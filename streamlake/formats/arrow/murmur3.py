@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-Array = Any  # numpy arrays; numpy's type stubs are not required
+Array = np.ndarray[Any, Any]
 
 _C1 = np.uint32(0xCC9E2D51)
 _C2 = np.uint32(0x1B873593)

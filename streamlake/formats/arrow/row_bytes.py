@@ -43,7 +43,7 @@ from streamlake.spec.types.data_types import (
 )
 from streamlake.spec.types.values import scaled
 
-Array = Any  # numpy array
+Array = np.ndarray[Any, Any]
 
 _INT64 = (LongType, TimeType, TimestampType, TimestamptzType, TimestampNsType, TimestamptzNsType)
 _INT32 = (IntegerType, DateType)

@@ -26,7 +26,7 @@ from streamlake.formats.parquet.thrift_compact import (
     struct_bytes,
 )
 
-Array = Any  # numpy arrays; numpy's type stubs are not required
+Array = np.ndarray[Any, Any]
 
 _MAGIC = b"PAR1"
 _GAP_BYTES = 1 << 18

@@ -26,7 +26,7 @@ from streamlake.formats.parquet.parquet_reader import row_group_pruning
 from streamlake.spec.types.schema import Schema
 from streamlake.storage.file_io import FileIO
 
-Array = Any  # numpy arrays; numpy's type stubs are not required
+Array = np.ndarray[Any, Any]
 
 _ROWS_PER_PAGE = 10_000
 

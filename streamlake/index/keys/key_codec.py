@@ -50,7 +50,7 @@ from streamlake.spec.types.data_types import (
 
 __all__ = ["KEY_TYPES", "SEED", "KeyCodec", "Keys", "bucket_of", "concat_keys"]
 
-Array = Any  # numpy array
+Array = np.ndarray[Any, Any]
 
 SEED = 42
 """The seed of the first column's hash, as in Spark's `xxhash64`; it is also the

@@ -24,7 +24,7 @@ from streamlake.spec.types.data_types import (
     UUIDType,
 )
 
-Array = Any  # numpy array
+Array = np.ndarray[Any, Any]
 
 LONG_DIGITS = 18
 """Decimals with at most this many digits are kept as 64-bit integers."""

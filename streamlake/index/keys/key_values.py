@@ -28,7 +28,7 @@ from streamlake.spec.types.data_types import (
     UUIDType,
 )
 
-Array = Any  # numpy array
+Array = np.ndarray[Any, Any]
 
 VALUE_TYPES = (IntegerType, LongType, StringType, UUIDType)
 _NARROW = (BooleanType, IntegerType, FloatType, DateType)

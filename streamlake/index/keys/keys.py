@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Array = Any  # numpy array
+Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +90,8 @@ def concat_keys(parts: Sequence[Keys]) -> Keys:
 def bucket_of(hashes: Array, buckets: int) -> Array:
     """The bucket of each hash: `buckets` ranges of equal size; (n,) uint64 -> (n,) int32 in 0..buckets-1."""
     high = hashes >> np.uint64(32)
-    return ((high * np.uint64(buckets)) >> np.uint64(32)).astype(np.int32)
+    result: Array = ((high * np.uint64(buckets)) >> np.uint64(32)).astype(np.int32)
+    return result
 
 
 def _flags(keys: Keys) -> Array:

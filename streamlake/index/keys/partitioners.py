@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-Array = Any  # numpy arrays: numpy's own typing is not part of the required set-up
+Array = np.ndarray[Any, Any]
 
 _SEED = np.uint32(0x9747B28C)
 _M = np.uint32(0x5BD1E995)
@@ -77,7 +77,8 @@ def crc32(data: Array, starts: Array, lengths: Array) -> Array:
 def _words(data: Array) -> Array:
     """The four bytes from each place on, as a number. Beyond the end, zeros are read."""
     padded = np.concatenate([np.asarray(data, dtype=np.uint8), np.zeros(4, dtype=np.uint8)])
-    return np.ndarray(shape=(len(padded) - 3,), dtype="<u4", buffer=padded, strides=(1,))
+    result: Array = np.ndarray(shape=(len(padded) - 3,), dtype="<u4", buffer=padded, strides=(1,))
+    return result
 
 
 def _blocks(starts: Array, lengths: Array) -> Iterator[tuple[Array, Array, Array]]:

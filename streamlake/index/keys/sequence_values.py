@@ -29,7 +29,7 @@ from streamlake.index.keys.key_columns import (
 )
 from streamlake.spec.types.data_types import DoubleType, FloatType, IcebergType, NestedField
 
-Array = Any  # numpy array
+Array = np.ndarray[Any, Any]
 
 _END = pa.scalar(b"\x00\x00", pa.large_binary())
 
@@ -61,7 +61,8 @@ class SequenceValues:
         """(n,) bool: whether row i here is less than row i of `other`, which has n rows of the same codec."""
         if self.is_numeric:
             return self.values < other.values
-        return pc.less(self.values, other.values).to_numpy(zero_copy_only=False)
+        result: Array = pc.less(self.values, other.values).to_numpy(zero_copy_only=False)
+        return result
 
 
 def concat_sequence_values(parts: Sequence[SequenceValues]) -> SequenceValues:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-Array = Any  # numpy arrays: numpy's own typing is not part of the required set-up
+Array = np.ndarray[Any, Any]
 
 _P1 = np.uint64(0x9E3779B185EBCA87)
 _P2 = np.uint64(0xC2B2AE3D27D4EB4F)
@@ -61,7 +61,8 @@ def int_of_hash(hashes: Array, seed: int) -> Array:
     """The inverse of `hash_ints` for one seed: (n,) uint64 -> (n,) int32."""
     k = _before_finish(hashes) - _P3
     k = _turned_back(k * _INVERSE[_P2], 23) ^ (np.uint64(seed) + _offset(4))
-    return (k * _INVERSE[_P1]).astype(np.uint32).view(np.int32)
+    result: Array = (k * _INVERSE[_P1]).astype(np.uint32).view(np.int32)
+    return result
 
 
 def long_of_hash(hashes: Array, seed: int) -> Array:
@@ -209,7 +210,7 @@ def _finish(h: Array, scratch: Array) -> None:
 
 def _before_finish(hashes: Array) -> Array:
     """The inverse of `_finish`."""
-    h = hashes ^ (hashes >> np.uint64(32))
+    h: Array = hashes ^ (hashes >> np.uint64(32))
     h = h * _INVERSE[_P3]
     h ^= (h >> np.uint64(29)) ^ (h >> np.uint64(58))
     h *= _INVERSE[_P2]
@@ -218,4 +219,5 @@ def _before_finish(hashes: Array) -> Array:
 
 
 def _turned_back(h: Array, bits: int) -> Array:
-    return (h >> np.uint64(bits)) | (h << np.uint64(64 - bits))
+    result: Array = (h >> np.uint64(bits)) | (h << np.uint64(64 - bits))
+    return result

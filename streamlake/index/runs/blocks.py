@@ -17,7 +17,7 @@ from streamlake.index.keys.keys import Keys
 from streamlake.index.keys.sequence_values import SequenceValues
 from streamlake.index.runs.entries import NULL_KEY, TOMBSTONE, Entries, RunFile
 
-Array = Any  # numpy array
+Array = np.ndarray[Any, Any]
 
 
 def _nothing() -> None:

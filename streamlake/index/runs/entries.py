@@ -15,7 +15,7 @@ import numpy as np
 from streamlake.index.keys.keys import Keys, concat_keys
 from streamlake.index.keys.sequence_values import SequenceValues, concat_sequence_values
 
-Array = Any  # numpy array
+Array = np.ndarray[Any, Any]
 
 SUPERSEDES = 1
 """The entry's row replaced everything that older runs say of its key."""

@@ -24,7 +24,7 @@ from streamlake.index.runs.blocks import Block, block_of
 from streamlake.index.runs.entries import ENDS_SEARCH, NO_SEQUENCE, NULL_KEY, TOMBSTONE, Entries, RunFile
 from streamlake.index.runs.run import Run
 
-Array = Any  # numpy array
+Array = np.ndarray[Any, Any]
 
 Live = Callable[[str], object] | Container[str]
 """Which data files are live in the table: a function of the path that returns true
@@ -266,7 +266,8 @@ def _with_sequence_values(flags: Array, lives: Array) -> Array:
     A row that another writer has moved to another file has no sequence value there, and for a key whose row
     that writer has deleted nothing else may be known.
     """
-    return flags & NO_SEQUENCE == 0
+    result: Array = flags & NO_SEQUENCE == 0
+    return result
 
 
 def equal_hashes(asked: Array, hashes: Array) -> tuple[Array, Array]:
@@ -295,19 +296,21 @@ def _same_keys(keys: Keys, rows: Array, block: Block, entry: Array, flags: Array
         )
     if keys.data is not None:
         asked = keys.data.take(pa.array(rows))
-        return pc.equal(asked, block.take_data(entry)).to_numpy(zero_copy_only=False)
+        result: Array | None = pc.equal(asked, block.take_data(entry)).to_numpy(zero_copy_only=False)
+        return result
     nulls = flags & NULL_KEY != 0
     if keys.nulls is None:
         return ~nulls if nulls.any() else None
-    return nulls == keys.nulls[rows]
+    both_null: Array = nulls == keys.nulls[rows]
+    return both_null
 
 
-def _once(query: Array, file: Array, positions: Array, count: int) -> Array:
+def _once(query: Array, file: Array, positions: Array, count: int) -> Array | slice:
     """Indices that keep each row of a key once, even if several runs know it."""
     hits = np.bincount(query, minlength=count)
     several = np.flatnonzero(hits[query] > 1)
     if not len(several):
-        return np.s_[:]
+        return slice(None)
     order = several[np.lexsort((positions[several], file[several], query[several]))]
     a, b = order[1:], order[:-1]
     again = (query[a] == query[b]) & (file[a] == file[b]) & (positions[a] == positions[b])

@@ -31,7 +31,7 @@ from streamlake.index.runs.merge_input import SLICE_ENTRIES, MergeInput, Slice
 from streamlake.index.runs.run import Run
 from streamlake.index.runs.run_writer import RunRef, RunWriter
 
-Array = Any  # numpy array
+Array = np.ndarray[Any, Any]
 
 _NEVER = np.iinfo(np.int32).max
 
@@ -216,6 +216,7 @@ class _Rule:
             or not (taken.alone.any() or len(taken.rows))
         ):
             return result
+        assert result.times is not None
         return replace(
             result,
             files=np.where((taken.alone & ~buried)[kept], np.int32(part.gone), result.files),
@@ -228,7 +229,10 @@ class _Rule:
         if entries.sequence_values is None or entries.times is None:
             return np.zeros(len(order), dtype=bool)
         sequenced = flags & NO_SEQUENCE == 0
-        return sequenced if self.before_ms is None else sequenced & (entries.times[order] >= self.before_ms)
+        result: Array = (
+            sequenced if self.before_ms is None else sequenced & (entries.times[order] >= self.before_ms)
+        )
+        return result
 
 
 @dataclass(frozen=True, eq=False)

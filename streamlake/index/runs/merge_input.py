@@ -20,7 +20,7 @@ from streamlake.index.runs.entries import GONE, NO_SEQUENCE, TOMBSTONE, Entries,
 from streamlake.index.runs.lookup import Live, blocks_of, live_files
 from streamlake.index.runs.run import Run
 
-Array = Any  # numpy array
+Array = np.ndarray[Any, Any]
 
 HIGHEST_HASH = 2**64 - 1
 SLICE_ENTRIES = 1 << 17

@@ -24,7 +24,7 @@ from streamlake.storage.file_io import FileIO
 
 __all__ = ["Run", "RunRef", "open_run", "write_run"]
 
-Array = Any  # numpy array
+Array = np.ndarray[Any, Any]
 
 
 def write_run(io: FileIO, path: str, entries: Entries, bucket: int, buckets: int) -> RunRef:
@@ -77,7 +77,7 @@ class Run:
             block.release()
 
     def _block(self, place: BlockPlace) -> Block:
-        def array(name: str) -> Array | None:
+        def array(name: str) -> Any:
             section = place.sections.get(name)
             return None if section is None else self._array(section)
 

@@ -23,7 +23,7 @@ import pyarrow as pa
 from streamlake.errors import IndexDamagedError
 from streamlake.index.runs.entries import NULL_KEY, TOMBSTONE, Entries, RunFile
 
-Array = Any  # numpy array
+Array = np.ndarray[Any, Any]
 
 VERSION = 1
 _MAGIC = b"SLKRUN"

@@ -27,7 +27,7 @@ from streamlake.index.runs.run_format import (
 )
 from streamlake.storage.file_io import FileIO, storage_errors
 
-Array = Any  # numpy array
+Array = np.ndarray[Any, Any]
 
 BLOCK_ENTRIES = 1 << 19
 BLOCK_BYTES = 32 * 1024 * 1024
@@ -121,7 +121,7 @@ class RunWriter:
         crc = zlib.crc32(lead, crc)
         for name, array in block_sections(entries):
             sections[name] = Section(array.dtype.str, self._at, len(array))
-            data = memoryview(np.ascontiguousarray(array)).cast("B") if len(array) else memoryview(b"")
+            data = np.ascontiguousarray(array).data.cast("B") if len(array) else memoryview(b"")
             tail = padding(len(data))
             crc = zlib.crc32(tail, zlib.crc32(data, crc))
             self._write(data)

@@ -231,7 +231,7 @@ def _report(finding: Finding, where: str, command: RecoverCommand, findings: Fin
     findings.error(
         f"lineage-{finding.kind.value}",
         where,
-        f"{finding.found}; going on would {finding.consequence}",
+        f"{finding.found}; continuing would {finding.consequence}",
         "stop every driver of the pipeline, then: " + "; or ".join(command.offers(finding)),
     )
 

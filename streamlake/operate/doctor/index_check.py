@@ -19,7 +19,7 @@ from streamlake.operate.doctor.index_status import IndexStatus
 from streamlake.pipeline.key_index.indexed_rows import IndexedRows
 from streamlake.table.table import Table
 
-Array = Any  # numpy array
+Array = np.ndarray[Any, Any]
 Example = dict[str, Any]
 
 MISSING = "missing"

@@ -75,7 +75,7 @@ from streamlake.write.task import write_rows
 from streamlake.write.upsert.upsert_target import CHANGELOG, POSITION, UPSERT, UpsertTarget
 from streamlake.write.upsert.upsert_task import write_changes
 
-Array = Any  # numpy array
+Array = np.ndarray[Any, Any]
 
 _MODES = ("append", UPSERT, CHANGELOG)
 _BUCKETS = 2

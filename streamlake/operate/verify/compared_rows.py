@@ -40,7 +40,7 @@ from streamlake.tasks.direct_reader import parts_read, row_decoder
 from streamlake.tasks.worker_paths import keep_archive_directories
 from streamlake.write.rows.row_check import RowCheck
 
-Array = Any  # numpy array
+Array = np.ndarray[Any, Any]
 Batches = Iterator[pa.RecordBatch]
 
 SIDE_SCHEMA = "key binary, row binary, guard binary, at bigint, partition int, removes boolean"

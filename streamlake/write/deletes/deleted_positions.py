@@ -9,7 +9,7 @@ import numpy as np
 from streamlake.formats.deletes.position_deletes import merged_positions
 from streamlake.index.runs.lookup import Found
 
-Array = Any  # numpy array
+Array = np.ndarray[Any, Any]
 
 
 class DeletedPositions:

@@ -18,7 +18,7 @@ from streamlake.storage.file_io import FileIO
 from streamlake.write.deletes.live_file import LiveFile
 from streamlake.write.deletes.merged_deletes import deleted_before
 
-Array = Any  # numpy array
+Array = np.ndarray[Any, Any]
 
 
 class KeyDeletes(Protocol):

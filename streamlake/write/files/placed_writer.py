@@ -20,7 +20,7 @@ from streamlake.write.files.writers import OpenFile
 from streamlake.write.rows.partitioner import Partitioner
 from streamlake.write.rows.sort import RowSorter
 
-Array = Any  # numpy array
+Array = np.ndarray[Any, Any]
 
 _ROW = "__streamlake_row"
 

@@ -21,7 +21,7 @@ from streamlake.spec.partitioning.transforms import Void
 from streamlake.spec.types.schema import Schema
 from streamlake.write.rows.columns import SourceColumn
 
-Array = Any  # numpy array
+Array = np.ndarray[Any, Any]
 
 Piece = tuple[pa.Table, list["PartitionRun"]]
 """A table and the runs that it consists of, first to last."""

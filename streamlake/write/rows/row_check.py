@@ -31,7 +31,7 @@ from streamlake.spec.types.schema import Schema, relaxed
 from streamlake.spec.types.type_json import schema_to_json
 from streamlake.write.rows.conversion import NotConvertibleError, converted
 
-Array = Any  # numpy array
+Array = np.ndarray[Any, Any]
 
 _Found = tuple[str, pa.BooleanArray] | None
 """A dotted name, and which rows are wrong there."""

@@ -23,7 +23,7 @@ from streamlake.spec.types.schema import Schema
 from streamlake.write.rows.conversion import NotConvertibleError, converted
 from streamlake.write.rows.row_check import _null_part
 
-Array = Any  # numpy array
+Array = np.ndarray[Any, Any]
 
 
 class ViolationCheck:

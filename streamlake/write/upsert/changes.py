@@ -23,7 +23,7 @@ from streamlake.write.rows.row_check import RowCheck
 from streamlake.write.upsert.source_positions import PLACED, split_places
 from streamlake.write.upsert.upsert_target import UPSERT, UpsertTarget
 
-Array = Any  # numpy array
+Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +83,8 @@ class Changes:
         """(n,) bool: the changes that belong to a key change."""
         if self.key_changes is None:
             return np.zeros(len(self.keys), dtype=bool)
-        return self.key_changes.is_valid().to_numpy(zero_copy_only=False)
+        result: Array = self.key_changes.is_valid().to_numpy(zero_copy_only=False)
+        return result
 
 
 def joined_changes(parts: Sequence[Changes]) -> Changes:

@@ -13,7 +13,7 @@ import numpy as np
 
 from streamlake.write.upsert.changes import Changes, joined_changes
 
-Array = Any  # numpy array
+Array = np.ndarray[Any, Any]
 
 
 class DeferredChanges:

@@ -16,7 +16,7 @@ from streamlake.index.runs.entries import LACKS_VALUES, TOOK_VALUES
 from streamlake.index.runs.lookup import Found
 from streamlake.write.upsert.missing_values import Filled
 
-Array = Any  # numpy array
+Array = np.ndarray[Any, Any]
 
 
 class DependingKeys:

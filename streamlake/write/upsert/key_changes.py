@@ -40,7 +40,7 @@ from streamlake.write.upsert.part_rows import BASE, NEW_KEY, SEQUENCE_VALUE, unp
 from streamlake.write.upsert.upsert_target import UpsertTarget
 from streamlake.write.upsert.upsert_task import rows_writer
 
-Array = Any  # numpy array
+Array = np.ndarray[Any, Any]
 Key = tuple[Any, ...]
 
 

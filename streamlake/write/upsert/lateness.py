@@ -15,7 +15,7 @@ from streamlake.index.runs.lookup import Found
 from streamlake.write.upsert.source_positions import against_truncates
 from streamlake.write.upsert.upsert_key import UpsertKey
 
-Array = Any  # numpy array
+Array = np.ndarray[Any, Any]
 
 
 def is_late(

@@ -29,7 +29,7 @@ from streamlake.write.upsert.old_rows import OldRows
 from streamlake.write.upsert.part_rows import PartRows, part_rows
 from streamlake.write.upsert.upsert_target import NULL, REJECT, UpsertTarget
 
-Array = Any  # numpy array
+Array = np.ndarray[Any, Any]
 Place = tuple[str, int, int] | None
 PlaceOf = Callable[[int], Place]
 LastOf = Callable[[Array], Array]

@@ -20,7 +20,7 @@ from streamlake.write.upsert.changes import Changes
 from streamlake.write.upsert.missing_values import MissingValues
 from streamlake.write.upsert.part_rows import BASE, NEW_KEY, PartRows, part_rows, sequenced
 
-Array = Any  # numpy array
+Array = np.ndarray[Any, Any]
 
 
 class OldKeyRows:

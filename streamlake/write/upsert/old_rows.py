@@ -25,7 +25,7 @@ from streamlake.spec.metadata.data_file import DataFile
 from streamlake.spec.types.schema import Schema
 from streamlake.write.target.target import WriteTarget
 
-Array = Any  # numpy array
+Array = np.ndarray[Any, Any]
 
 _BATCH_ROWS = 65_536
 

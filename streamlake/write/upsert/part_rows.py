@@ -17,7 +17,7 @@ from streamlake.formats.arrow.missing_fields import missing_fields_column
 from streamlake.records import KEY_CHANGE, MISSING_FIELDS, PLACE, PLACE_TYPE, ROW_SEQUENCE
 from streamlake.write.upsert.changes import Changes
 
-Array = Any  # numpy array
+Array = np.ndarray[Any, Any]
 
 SEQUENCE_VALUE = "_guard"
 """The column of part rows with the sequence value of the change, where changes have one."""

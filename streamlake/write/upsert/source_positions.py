@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from streamlake.index.keys.sequence_values import SequenceValues
 
-Array = Any  # numpy array
+Array = np.ndarray[Any, Any]
 
 NO_PLACE = np.iinfo(np.int64).min
 """The sequence value of a key for which no source position is known."""

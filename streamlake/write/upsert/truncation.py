@@ -25,7 +25,7 @@ from streamlake.records import ROW_SEQUENCE
 from streamlake.write.rows.conversion import NotConvertibleError, converted
 from streamlake.write.upsert.upsert_target import UPSERT, UpsertTarget
 
-Array = Any  # numpy array
+Array = np.ndarray[Any, Any]
 
 TruncatePosition = int | str
 """A source position: a position in a database's log, as its envelope gives it."""

@@ -45,7 +45,7 @@ from streamlake.write.upsert.source_positions import FIRST, NO_PLACE, PLACED, Fl
 from streamlake.write.upsert.truncation import TruncatePosition, keys_below, later, sequence_of
 from streamlake.write.upsert.upsert_target import UPSERT, UpsertTarget
 
-Array = Any  # numpy array
+Array = np.ndarray[Any, Any]
 
 MOST_ENTRIES = 4 << 20
 """The most index entries that a task keeps in memory, at some 40 bytes each."""

@@ -249,7 +249,7 @@ def test_a_branch_that_was_removed_with_its_rows_is_noticed(table: Table):
 
 def test_a_table_created_anew_is_noticed(table: Table):
     stale = replace(staged(table, identity(0)), table_uuid="another")
-    with pytest.raises(LineageError, match="created anew"):
+    with pytest.raises(LineageError, match="created again"):
         Committer(table, "main").commit(stale)
 
 

@@ -147,7 +147,7 @@ def test_a_new_partition_under_a_limit_goes_on_where_it_was_cut():
 KNOWN = SourceOffsets({("t", 0): 10, ("t", 1): 5}, {}, {"t": "one"})
 LOSSES = [
     pytest.param({("t", 0): (0, 8), ("t", 1): (0, 5)}, "one", "ends at offset 8, before", id="log cut"),
-    pytest.param({("t", 0): (0, 99), ("t", 1): (0, 99)}, "two", "made anew", id="topic made anew"),
+    pytest.param({("t", 0): (0, 99), ("t", 1): (0, 99)}, "two", "created again", id="topic made anew"),
     pytest.param(
         {("t", 0): (0, 99)}, "one", "t-1, read up to offset 5, no longer exists", id="partition gone"
     ),

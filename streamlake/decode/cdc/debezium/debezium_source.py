@@ -32,7 +32,7 @@ from streamlake.decode.values.text_columns import NotBulkError, spread
 from streamlake.formats.arrow.arrow_transforms import byte_strings
 from streamlake.spec.types.data_types import LongType, NestedField, StringType
 
-Array = Any  # numpy array
+Array = np.ndarray[Any, Any]
 
 _FILE_NUMBER = re.compile(r".*\.(\d+)")
 _POSITION_BITS = 36

@@ -230,7 +230,8 @@ def _kind_codes(op: pa.Array, deleted: pa.Array) -> Array:
     table: Array = np.array([[_code(one, flag) for flag in known_flags] for one in known_ops], dtype=np.int8)
     rows = ops.indices.fill_null(len(known_ops) - 1).to_numpy(zero_copy_only=False)
     columns = flags.indices.fill_null(len(known_flags) - 1).to_numpy(zero_copy_only=False)
-    return table[rows, columns]
+    result: Array = table[rows, columns]
+    return result
 
 
 def _code(op: str | None, deleted: str | None) -> int:

@@ -468,7 +468,7 @@ def test_a_table_that_was_created_anew_is_filled_again(
     stream: LocalStream, capsys: pytest.CaptureFixture[str]
 ) -> None:
     message = replace_table(stream)
-    assert "created anew" in message
+    assert "created again" in message
     assert findings(stream) == ["table-replaced"]
     recover(stream, message, "--rewind-to=-1", capsys)
     finish(stream, expected(stream.mode, records(10)))

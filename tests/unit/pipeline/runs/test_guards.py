@@ -683,8 +683,8 @@ def check_places_of_rewritten_rows(home: Path) -> None:
 
 
 def rows_of_live_files_alone(patch: Patch) -> None:
-    counted = lookup._with_guards
-    patch.setattr(lookup, "_with_guards", lambda flags, lives: lives & counted(flags, lives))
+    counted = lookup._with_sequence_values
+    patch.setattr(lookup, "_with_sequence_values", lambda flags, lives: lives & counted(flags, lives))
 
 
 # T23, T24: others commit between staging and commit
@@ -779,7 +779,7 @@ def check_replay_of_a_topic_made_anew(_: Path) -> None:
     """A checkpoint is logged, the topic is made anew, and the checkpoint is read again."""
     logged = [SourceOffsets({("t", 0): end}, {}, {"t": "old"}) for end in (5, 9)]
     planner = OffsetPlanner(KafkaSource("b:1", topics=["t"]), FakeCluster({("t", 0): (0, 20)}, {"t": "new"}))
-    with pytest.raises(DataLossError, match="made anew"):
+    with pytest.raises(DataLossError, match="created again"):
         planner.ranges(*logged)
 
 
@@ -816,7 +816,7 @@ def check_topic_made_anew_while_it_is_read(_: Path) -> None:
         patch.setattr(fetcher, "_seek", lambda *_: None)
         piece = OffsetRange("t", 0, 9, 9, "old")
         source = KafkaSource("b:1", topics=["t"])
-        with pytest.raises(DataLossError, match="made anew"):
+        with pytest.raises(DataLossError, match="created again"):
             list(fetcher._poll_blocks(source, consumer, piece, lambda: False))
 
 
