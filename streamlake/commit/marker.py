@@ -28,6 +28,8 @@ KEY_IDS = "streamlake.key-ids"
 SEQUENCE_IDS = "streamlake.sequence-ids"
 INDEX_STATE = "streamlake.index-state"
 PROPERTY_PREFIX = "streamlake.pipeline."
+REPLAY_JOB_PREFIX = "replay-"
+"""The job ids of replays of rejected records begin so."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,12 @@ from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.commit.history import History
 from streamlake.commit.marker import (
     INDEX_STATE,
+    JOB_ID,
     KEY_IDS,
+    MAX_COMMITTED_CHECKPOINT_ID,
+    OFFSETS_DIGEST,
+    PIPELINE,
+    REPLAY_JOB_PREFIX,
     Fence,
     Marker,
     key_summary,
@@ -113,9 +118,42 @@ def _with_branch_at(
         if recorded.branch == planned.branch and recorded.name != own
     ]
     if snapshot_id is not None:
+        replays = _replays_at(base, planned.branch, snapshot_id)
+        wanted.update({name: value for name, value in replays.items() if value is not None})
+        others += [name for name, value in replays.items() if value is None]
         ref = base.refs.get(planned.branch, SnapshotRef(snapshot_id, "branch"))
         base = with_ref(base, planned.branch, replace(ref, snapshot_id=snapshot_id))
     return with_properties(base, wanted, others)
+
+
+def _replays_at(base: TableMetadata, branch: str, snapshot_id: int) -> dict[str, str | None]:
+    """The properties of replays whose last commit the branch leaves: as of the snapshot, None for none."""
+    head = base.head(branch)
+    kept = list(base.ancestors(snapshot_id))
+    ids = {each.snapshot_id for each in kept}
+    undone = {
+        (each.summary.get(JOB_ID), each.summary.get(OFFSETS_DIGEST))
+        for each in base.ancestors(None if head is None else head.snapshot_id)
+        if each.snapshot_id not in ids
+    }
+    found: dict[str, str | None] = {}
+    for each in properties_on_branch(base, branch):
+        job_id = each.marker.job_id
+        if not job_id.startswith(REPLAY_JOB_PREFIX) or (job_id, each.marker.offsets_digest) not in undone:
+            continue
+        found[each.name] = None
+        last = next((snapshot for snapshot in kept if snapshot.summary.get(JOB_ID) == job_id), None)
+        if last is not None:
+            summary = last.summary
+            marker = Marker(
+                job_id, int(summary[MAX_COMMITTED_CHECKPOINT_ID]), summary[OFFSETS_DIGEST], last.snapshot_id
+            )
+            found.update(
+                marker_property(
+                    summary[PIPELINE], branch, marker, each.fence, each.key_ids, last.sequence_number
+                )
+            )
+    return found
 
 
 @dataclass(frozen=True)

@@ -23,13 +23,14 @@ from streamlake.checkpoint.store import CommittableStore
 from streamlake.checkpoint.table_note import NO_CHECKPOINT, Calls, Noted
 from streamlake.commit import recovery_commits
 from streamlake.commit.lineage import Kind, Way
-from streamlake.commit.marker import JOB_ID, PROPERTY_PREFIX, Marker
+from streamlake.commit.marker import JOB_ID, PROPERTY_PREFIX, REPLAY_JOB_PREFIX, Marker
 from streamlake.errors import InvalidOptionError
 from streamlake.operate.recover.recovery_plan import Plan, Step
 from streamlake.operate.recover.recovery_plan import named_checkpoint as _named
 from streamlake.operate.recover.recovery_plan import named_range as _range
 from streamlake.operate.recover.recovery_state import RecoveryState
-from streamlake.operate.recover.rejects_rewinding import rejects_after
+from streamlake.operate.recover.rejects_rewinding import read_again_from, rejects_after
+from streamlake.operate.recover.replays_undone import ReplaysUndone, replays_undone
 from streamlake.spec.metadata.snapshot import Snapshot
 from streamlake.table.table import Table
 
@@ -178,10 +179,11 @@ class Recovery:
         steps += self._forgetting(after=checkpoint_id, kept=kept)
         at = NO_CHECKPOINT if marker is None else marker.checkpoint_id
         steps.append(self._noting(at, kept, done=checkpoint_id))
-        steps += self._rejects_at(checkpoint_id)
+        replays = self._replays(checkpoint_id, snapshot)
+        steps += [*self._rejects_at(checkpoint_id), *replays.steps]
         if marker is not None:
             steps.append(self._moving(marker, snapshot))
-        return Plan(tuple(steps), self._undone(snapshot))
+        return Plan(tuple(steps), (*self._undone(snapshot), *replays.warnings))
 
     def rollback(self) -> Plan:
         """Put the branch back to the checkpoint that the directory is at.
@@ -207,15 +209,26 @@ class Recovery:
         kept = [staged for staged in self._at.due() if staged.identity.checkpoint_id > marker.checkpoint_id]
         if self._at.is_at(marker):
             target = None  # what other writers have added since stays
+        replays = self._replays(marker.checkpoint_id, target)
         return Plan(
             (
                 *self._forgetting(after=marker.checkpoint_id, kept=kept),
                 self._noting(marker.checkpoint_id, kept),
                 *self._rejects_at(marker.checkpoint_id),
+                *replays.steps,
                 self._moving(marker, target),
             ),
-            self._undone(target),
+            (*self._undone(target), *replays.warnings),
         )
+
+    def _replays(self, checkpoint_id: int, target: Snapshot | None) -> ReplaysUndone:
+        """What becomes of the records of replays that moving the branch undoes."""
+        offsets = () if checkpoint_id == NO_CHECKPOINT else self.directory.end_offsets(checkpoint_id) or ()
+        at = CheckpointIdentity(self.pipeline, self.directory.job_id, checkpoint_id, (), offsets)
+        began = self.directory.end_offsets(NO_CHECKPOINT + 1) if checkpoint_id == NO_CHECKPOINT else None
+        above = self._above(target)
+        start = read_again_from(at, began) if above and self._rejects is not None else {}
+        return replays_undone(self._rejects, above, at, start)
 
     def _rejects_at(self, checkpoint_id: int) -> list[Step]:
         offsets = () if checkpoint_id == NO_CHECKPOINT else self.directory.end_offsets(checkpoint_id)
@@ -301,14 +314,12 @@ class Recovery:
 
     def _undone(self, target: Snapshot | None) -> tuple[str, ...]:
         """Warnings about commits of other writers that moving the branch undoes."""
-        if target is None:
-            return ()
-        above = []
-        for snapshot in self._at.ancestry():
-            if snapshot.snapshot_id == target.snapshot_id:
-                break
-            above.append(snapshot)
-        others = [each for each in above if each.summary.get(JOB_ID) != self.directory.job_id]
+        others = [
+            each
+            for each in self._above(target)
+            if each.summary.get(JOB_ID) != self.directory.job_id
+            and not each.summary.get(JOB_ID, "").startswith(REPLAY_JOB_PREFIX)
+        ]
         if not others:
             return ()
         listed = ", ".join(str(each.snapshot_id) for each in others[:5]) + (
@@ -317,6 +328,15 @@ class Recovery:
         return (
             f"{len(others)} snapshots of other writers are undone as well and must be repeated: {listed}",
         )
+
+    def _above(self, target: Snapshot | None) -> list[Snapshot]:
+        """The snapshots that moving the branch undoes, newest first."""
+        above: list[Snapshot] = []
+        for snapshot in self._at.ancestry() if target is not None else ():
+            if target is not None and snapshot.snapshot_id == target.snapshot_id:
+                break
+            above.append(snapshot)
+        return above
 
     def _left_behind(self) -> tuple[str, ...]:
         if not any(finding.kind is Kind.OTHER_JOB for finding in self.findings):

@@ -104,18 +104,22 @@ def rejects_after(
         return None
     rows = TableScan(rejects, columns=list(PLACE_COLUMNS)).to_arrow()
     rows = rows.filter(pc.equal(rows.column("pipeline"), at.pipeline))
-    if at.checkpoint_id == NO_CHECKPOINT:
-        start = _beginning(began)
-        if not start:
-            return RejectsRewind(rejects, own, (), history, is_known=False)
-    else:
-        start = _offsets(at.end_offsets).positions if at.end_offsets else {}
-    again = rows.filter(_is_read_again(rows, start))
+    start = read_again_from(at, began)
+    if at.checkpoint_id == NO_CHECKPOINT and not start:
+        return RejectsRewind(rejects, own, (), history, is_known=False)
+    again = rows.filter(is_read_again(rows, start))
     return RejectsRewind(rejects, own, tuple(places(again).to_pylist()), history)
 
 
-def _is_read_again(rows: pa.Table, start: PartitionOffsets) -> pa.Array:
-    """(n,) bool: whether the records are at these offsets or later.
+def read_again_from(at: CheckpointIdentity, began: Sequence[str] | None) -> PartitionOffsets:
+    """The offsets from which a stream reads again; see `rejects_after`. Raises SourceError."""
+    if at.checkpoint_id == NO_CHECKPOINT:
+        return _beginning(began)
+    return _offsets(at.end_offsets).positions if at.end_offsets else {}
+
+
+def is_read_again(rows: pa.Table, start: PartitionOffsets) -> pa.Array:
+    """(n,) bool: whether the records of a rejects table are at these offsets or later.
 
     A partition without an offset is read from its beginning.
     """

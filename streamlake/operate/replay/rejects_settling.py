@@ -7,7 +7,7 @@ Invariant: it can be repeated any number of times; a record that is already gone
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -85,7 +85,7 @@ def _staged(
         kept.append((rows if changed is None else changed).filter(pc.invert(gone)))
     if not removed:
         return None, ()
-    files = _written(rejects, identity, kept)
+    files = written_rejects(rejects, identity, kept)
     committable = Committable(
         identity=identity,
         table_uuid=rejects.uuid,
@@ -130,7 +130,10 @@ def _with_new_errors(rows: pa.Table, at: pa.Array, failed: Mapping[str, tuple[st
     return rows if changed else None
 
 
-def _written(rejects: Table, identity: CheckpointIdentity, kept: list[pa.Table]) -> tuple[DataFile, ...]:
+def written_rejects(
+    rejects: Table, identity: CheckpointIdentity, kept: Sequence[pa.Table]
+) -> tuple[DataFile, ...]:
+    """New data files with rows of a rejects table."""
     target = WriteTarget.for_table(
         rejects.metadata,
         io=rejects.io,

@@ -29,7 +29,7 @@ from streamlake.checkpoint.committable import Committable
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.checkpoint.table_note import NO_CHECKPOINT
 from streamlake.commit.history import committed_snapshot
-from streamlake.commit.marker import OFFSETS_DIGEST, Marker
+from streamlake.commit.marker import OFFSETS_DIGEST, REPLAY_JOB_PREFIX, Marker
 from streamlake.commit.receipt import Outcome
 from streamlake.decode.cdc.row_kinds import with_row_kind
 from streamlake.decode.rejected_records import RejectStamp, raw_records
@@ -158,7 +158,7 @@ class _Replay:
         if given.rejects_of is not None:
             self._name = f"{self._name}:{given.table}"
         self._others: set[str] = set()
-        self._job_id = f"replay-{uuid.uuid5(uuid.UUID(rejects.uuid), self._name)}"
+        self._job_id = f"{REPLAY_JOB_PREFIX}{uuid.uuid5(uuid.UUID(rejects.uuid), self._name)}"
         self._sequence_by = sequence_columns(given.sequence_by, given.source, given.mode, given.delete_mode)
         self._row_kind = ROW_KIND if given.source.has_row_kinds else given.row_kind
         self._run = self._opened(table)
