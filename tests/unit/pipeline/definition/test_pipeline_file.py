@@ -232,7 +232,8 @@ checkpoint: /c
         "lake.orders": {"key": ("id",), "partition_by": ("bucket(4, id)",)}
     }
     with pytest.raises(
-        InvalidOptionError, match=r"sink\.tables describes single ones of many tables, but 'lake\.t'"
+        InvalidOptionError,
+        match=r"sink\.tables describes single tables of a sink of many tables, but 'lake\.t'",
     ):
         parse_pipeline(text.replace("lake.{table}", "lake.t"), "cdc.yaml", {})
     with pytest.raises(InvalidOptionError, match=r"sink\.max-tables is about one of many tables"):
