@@ -90,6 +90,9 @@ class MetadataVersions:
         newest: tuple[int, str] | None = None
         for info in self._io.list_prefix(self.directory):
             version = metadata_version_of(info.path)
+            # Deeper ones are those of another table, which lies below this directory.
+            if info.path.rpartition("/")[0] != self.directory:
+                continue
             if version is not None and (newest is None or version > newest[0]):
                 newest = version, info.path
         return newest

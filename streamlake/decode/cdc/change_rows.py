@@ -7,6 +7,7 @@ error.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -39,6 +40,8 @@ from streamlake.records import (
 )
 from streamlake.spec.types.schema import Schema
 
+_CONTROL = re.compile(rb"[\x00-\x1f]")
+
 
 class KeyChanges:
     """Reads the other keys of key changes, as the columns `key` of `schema`."""
@@ -61,6 +64,10 @@ class KeyChanges:
         return pa.array(keys, self._type)
 
     def _key_of(self, value: bytes) -> dict[str, Any] | None:
+        # Connect's converter of headers writes control characters in texts as they are.
+        return self._read(value) or self._read(_CONTROL.sub(lambda at: b"\\u%04x" % at[0][0], value))
+
+    def _read(self, value: bytes) -> dict[str, Any] | None:
         try:
             image, connect = self._form.payload(value)
             if not isinstance(image, dict):

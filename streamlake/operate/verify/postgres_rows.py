@@ -64,7 +64,7 @@ class PostgresRows:
         texts = pv.read_csv(
             BytesIO(data),
             pv.ReadOptions(column_names=names, use_threads=False, block_size=len(data) + 1),
-            pv.ParseOptions(newlines_in_values=True),
+            pv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),  # a row of one null
             pv.ConvertOptions(
                 column_types={name: pa.string() for name in names},
                 strings_can_be_null=True,

@@ -128,8 +128,11 @@ def rendering(column: PostgresColumn, type_: IcebergType) -> Rendering | None:
             f"select coalesce(json_agg({text} order by each.at), '[]') from unnest($) with ordinality as "
             "each(value, at)"
         )
+        # A list has one dimension. An array of several is none of a table's values, so it is made to differ.
+        nested = f"when array_ndims($) > 1 then (({every})::jsonb || '[null]')::json"
         return Rendering(
-            f"case when $ is not null then ({every}) end", lambda found: _lists(found, inner, wanted)
+            f"case {nested} when $ is not null then ({every}) end",
+            lambda found: _lists(found, inner, wanted),
         )
     sql = _SQL.get((type(type_), column.type))
     if sql is None and isinstance(type_, StringType) and column.type not in _NO_TEXT:

@@ -298,7 +298,7 @@ class _Parser:
             return _Value(_number(token.text), token.position)
         if token.text in ("-", "+") and self._peek().kind == "number":
             number = _number(self._next().text)
-            return _Value(-number if token.text == "-" else number, token.position)
+            return _Value(_negative(number) if token.text == "-" else number, token.position)
         if token.keyword in ("true", "false"):
             return _Value(token.keyword == "true", token.position)
         if token.keyword == "null":
@@ -351,6 +351,11 @@ class _Parser:
 
 def _unquoted(text: str) -> str:
     return text[1:-1].replace("''", "'")
+
+
+def _negative(number: int | float | Decimal) -> int | float | Decimal:
+    # The minus operator rounds a Decimal to the context's 28 digits.
+    return number.copy_negate() if isinstance(number, Decimal) else -number
 
 
 def _number(text: str) -> int | float | Decimal:

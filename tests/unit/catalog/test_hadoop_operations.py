@@ -274,3 +274,10 @@ def test_time_does_not_go_back_when_clocks_do(tmp_path: Path) -> None:
     snapshot = AppendFiles(table).append_file(data_file(table)).commit()
     assert snapshot.timestamp_ms == future
     check_table(table)
+
+
+def test_a_table_in_the_metadata_directory_is_not_taken_for_the_table_above_it(tmp_path: Path) -> None:
+    make_table(tmp_path / "lake" / "metadata")
+    with pytest.raises(TableNotFoundError):
+        open_table(str(tmp_path / "lake"))
+    assert open_table(str(tmp_path / "lake" / "metadata")).schema.fields

@@ -157,6 +157,18 @@ def test_moved_rows_know_their_other_key() -> None:
     assert KEY_CHANGE not in rows.decode(raw(come)).rows.schema.names
 
 
+@pytest.mark.parametrize("text", [b"lone\r", b"tab\tnew\nline", b"\x00"])
+def test_the_other_key_may_have_control_characters(text: bytes) -> None:
+    """Connect's converter of headers writes them as they are, which JSON does not allow."""
+    source = KafkaSource("b:1", "t", format="debezium-json", schema="k string not null, v string")
+    rows = ChangeRows(source.table_schema, {}, source.format, ["k"], {})
+    batch = raw({"op": "c", "before": None, "after": {"k": "new", "v": "a"}})
+    header = [[{"key": "__debezium.oldkey", "value": b'{"k":"' + text + b'"}'}]]
+    made = pa.array(header, HEADERS_TYPE)
+    batch = batch.set_column(batch.schema.get_field_index("headers"), batch.schema.field("headers"), made)
+    assert rows.decode(batch).rows.column(KEY_CHANGE).to_pylist() == [{"k": text.decode()}]
+
+
 def test_absent_fields_are_left_out_of_partial_updates() -> None:
     source = KafkaSource("b:1", "t", format="debezium-json", schema="id long not null, v string, w string")
     columns = (source.table_schema, source.metadata_columns, source.format, ["id"], {})

@@ -179,3 +179,9 @@ def test_long_chains_do_not_recurse():
 )
 def test_the_text_of_an_expression_parses_back(text):
     assert parse_filter(str(parse_filter(text))) == parse_filter(text)
+
+
+def test_long_decimals_are_exact_with_either_sign():
+    digits = "9999999999999999999999999999.9999999999"
+    for sign in ("", "-", "+"):
+        assert parse_filter(f"a = {sign}{digits}") == equal("a", Decimal(sign + digits))
