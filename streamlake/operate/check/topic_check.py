@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from streamlake.decode.cdc.debezium.missing_documents import lacks_documents
+from streamlake.decode.cdc.debezium.null_defaults import columns_with_defaults
 from streamlake.decode.cdc.debezium.nulled_values import nulled_columns
 from streamlake.decode.cdc.debezium.old_keys import columns_without_old_values
 from streamlake.errors import DecodeError, StreamlakeError
@@ -119,6 +120,7 @@ def check_records(
     values = [value for _, value in records]
     _warn_of_nulls(retrying, values, points)
     _warn_of_old_keys(retrying, records, key, points)
+    _warn_of_defaults(retrying, values, points)
     for text in unmet(retrying.settings.source_tables, named).values():
         points.warning(RECORDS, text)
     if lacks_documents(retrying.format, values, retrying.settings.decode):
@@ -157,6 +159,19 @@ def _warn_of_old_keys(
             "row before: an update that changes it, and every delete, leaves the old row in the table. Set "
             "REPLICA IDENTITY FULL for the table in PostgreSQL (alter table ... replica identity full), or "
             "take the database's primary key as sink.key",
+        )
+
+
+def _warn_of_defaults(source: KafkaSource, values: Sequence[bytes], points: Points) -> None:
+    if not source.format.startswith("debezium") or not source.format.endswith("-json"):
+        return
+    columns = columns_with_defaults(values, source.table_schema.column_names)
+    if columns:
+        points.warning(
+            RECORDS,
+            f"{', '.join(columns)} may be null in the database and comes with its default, and none of the "
+            "newest records has null there: unless it is told not to, Kafka Connect's JsonConverter sends the "
+            "default in place of null. Set value.converter.replace.null.with.default=false in the connector",
         )
 
 
