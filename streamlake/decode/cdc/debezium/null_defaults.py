@@ -1,7 +1,7 @@
-"""Check for columns in which the connector may have written the default in place of null, by a sample of records.
+"""Check for columns in which the connector may send the default in place of null, by a sample of records.
 
-Used by `streamlake check`. Kafka Connect's JsonConverter replaces the null of an optional field by the field's
-default, unless `replace.null.with.default` is false. A record does not show which of the two it was.
+Used by `streamlake check`. Kafka Connect's JsonConverter replaces the null of an optional field by the
+field's default, unless `replace.null.with.default` is false. A record does not show which of the two it was.
 Invariant: a null in such a column shows that the setting is right.
 """
 
