@@ -170,8 +170,8 @@ def _warn_of_defaults(source: KafkaSource, values: Sequence[bytes], points: Poin
         points.warning(
             RECORDS,
             f"{', '.join(columns)} may be null in the database and comes with its default, and none of the "
-            "newest records has null there: Kafka Connect's JsonConverter sends the default in place of null. "
-            "Set value.converter.replace.null.with.default=false in the connector",
+            "newest records has null there: Kafka Connect's JsonConverter sends the default in place of "
+            "null. Set value.converter.replace.null.with.default=false in the connector",
         )
 
 
