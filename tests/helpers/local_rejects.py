@@ -21,8 +21,8 @@ from streamlake.errors import TableNotFoundError
 from streamlake.pipeline.runs.commit_queue import CommitQueue
 from streamlake.pipeline.runs.lineage.checkpoint_table import CheckpointTable
 from streamlake.pipeline.runs.micro_batch import finish, receipt_if_known
-from streamlake.pipeline.runs.rejects_run import RejectsRun
-from streamlake.pipeline.runs.rejects_table import rejects_name
+from streamlake.pipeline.runs.rejected.rejects_run import RejectsRun
+from streamlake.pipeline.runs.rejected.rejects_table import rejects_name
 from streamlake.pipeline.runs.run_settings import RunSettings
 from streamlake.pipeline.runs.sink_run import SinkRun
 from streamlake.source.kafka_source import KafkaSource

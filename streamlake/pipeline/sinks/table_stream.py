@@ -27,8 +27,8 @@ from streamlake.pipeline.runs.direct_tables import DirectTable
 from streamlake.pipeline.runs.evolution import EvolutionOptions, renamed
 from streamlake.pipeline.runs.lineage.checkpoint_table import CheckpointTable
 from streamlake.pipeline.runs.lineage.lineage_check import KnownDirectory, uncovered
+from streamlake.pipeline.runs.rejected.rejects_run import RejectsRun
 from streamlake.pipeline.runs.rejects import REJECT
-from streamlake.pipeline.runs.rejects_run import RejectsRun
 from streamlake.pipeline.runs.run_settings import RunSettings
 from streamlake.pipeline.runs.sink_run import SinkRun
 from streamlake.pipeline.runs.upsert_options import UpsertOptions
