@@ -49,19 +49,14 @@ from streamlake.pipeline.runs.stages import Aim, Written
 from streamlake.pipeline.spark.arrow_batches import bound_by_rows
 from streamlake.pipeline.spark.distribution import distribute
 from streamlake.pipeline.spark.outage_retry import OutageRetry
-from streamlake.pipeline.spark.task_outcome import (
-    OUTCOME_SCHEMA,
-    collected,
-    outcome_task,
-    task_ids,
-    write_results,
-)
+from streamlake.pipeline.spark.task_outcome import collected, lasting_error, outcome_task, task_ids
 from streamlake.spec.metadata.data_file import DataFile
 from streamlake.spec.metadata.manifest import ManifestFile
 from streamlake.spec.types.schema import Schema
 from streamlake.table.table import Table
 from streamlake.tables import table_schema
 from streamlake.tasks.watermarks import watermark_summary
+from streamlake.write.files.outcomes import OUTCOMES_DDL, results_of
 from streamlake.write.files.result import WriteResult
 from streamlake.write.target.target import WriteTarget
 from streamlake.write.task import Task, write_task
@@ -339,14 +334,16 @@ class SinkRun:
         )
 
     def _outcomes(self, frame: DataFrame, task: Task) -> list[WriteResult]:
-        outcomes = collected(frame.mapInArrow(outcome_task(task), OUTCOME_SCHEMA))
-        try:
-            return write_results(outcomes)
-        except StreamlakeError:
-            self.discard(
-                path for result in write_results((r, None) for r, _ in outcomes) for path in result.paths
-            )
-            raise
+        """The results of a job of this task. Raises what a task has found, and removes then the files of the
+        others.
+        """
+        outcomes = collected(frame.mapInArrow(outcome_task(task), OUTCOMES_DDL))
+        results = results_of(outcomes)
+        errors = [each.error for each in outcomes if each.error is not None]
+        if errors:
+            self.discard(path for result in results for path in result.paths)
+            raise lasting_error(errors)
+        return results
 
     def discard(self, paths: Iterable[str]) -> None:
         """Remove files that were never handed over, such as those of tasks beside one that failed."""

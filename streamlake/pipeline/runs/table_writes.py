@@ -10,11 +10,9 @@ others.
 
 from __future__ import annotations
 
-import pickle
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -50,8 +48,9 @@ from streamlake.tasks.record_screen import RejectRules, reject_rules
 from streamlake.tasks.routed_intake import RoutedIntake
 from streamlake.tasks.shuffle_block_task import ShuffleBlockTask
 from streamlake.tasks.shuffle_blocks import SHUFFLE_BLOCKS_DDL
-from streamlake.tasks.table_tasks import OUTCOMES_DDL, AppendTask, ChangeTask, OwnedTask, rejects_of
+from streamlake.tasks.table_tasks import AppendTask, ChangeTask, OwnedTask, rejects_of
 from streamlake.tasks.watermarks import Findings, merged
+from streamlake.write.files.outcomes import OUTCOMES_DDL, TaskOutcome, results_of
 from streamlake.write.files.result import WriteResult
 from streamlake.write.target.target import WriteTarget
 from streamlake.write.upsert.upsert_target import UpsertTarget
@@ -318,16 +317,16 @@ class _Job:
             number: ([], [])
             for number in (*self.appends, *self.upserts, *self.owned, *self.rejects, *self.routed.numbers)
         }
-        for table, result, error, newest in (*self._appended(), *self._owned(), *self._upserted()):
-            results, errors = found[table]
-            self.newest.setdefault(table, []).append(None if newest is None else bytes(newest))
-            if error is not None:
-                errors.append(pickle.loads(bytes(error)))
-            elif result is not None:
-                results.append(WriteResult.from_bytes(bytes(result)))
+        for outcome in (*self._appended(), *self._owned(), *self._upserted()):
+            results, errors = found[outcome.table]
+            self.newest.setdefault(outcome.table, []).append(outcome.newest)
+            if outcome.error is not None:
+                errors.append(outcome.error)
+            else:
+                results += results_of([outcome])
         return found
 
-    def _appended(self) -> Sequence[tuple[Any, ...]]:
+    def _appended(self) -> Sequence[TaskOutcome]:
         intakes: dict[str, Intake | RoutedIntake] = {
             topic: each for topic, each in self.intakes.items() if each.route is None
         }
@@ -345,7 +344,7 @@ class _Job:
         groups = self.frame.groups(of, self.limits)
         return collected(self.frame.together(groups, len(groups), task, OUTCOMES_DDL))
 
-    def _owned(self) -> Sequence[tuple[Any, ...]]:
+    def _owned(self) -> Sequence[TaskOutcome]:
         intakes = {topic: each for topic, each in self.intakes.items() if each.table in self.owned}
         groups = ranges_by_bucket(self.frame.ranges, intakes, self.owned)
         if not groups:
@@ -353,7 +352,7 @@ class _Job:
         task = OwnedTask(intakes, {**self.owned, **self.rejects}, task_ids)
         return collected(self.frame.together(groups, _most_tasks(self.frame.session), task, OUTCOMES_DDL))
 
-    def _upserted(self) -> Sequence[tuple[Any, ...]]:
+    def _upserted(self) -> Sequence[TaskOutcome]:
         parted = self.routed.upserting(self.slots)
         if not self.upserts:
             return ()
