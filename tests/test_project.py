@@ -50,7 +50,7 @@ CHECKS = {
 }
 
 MODULES_OF_CONTRACTS = """
-    errors options records clock ids failpoints storage/file_io index/runs/run index/runs/merge source/fetch read/scan catalog/hadoop
+    errors options records ahead clock ids failpoints storage/file_io index/runs/run index/runs/merge source/fetch read/scan catalog/hadoop
     spec/types/schema spec/partitioning/transforms spec/metadata/snapshot spec/expressions/binding
     formats/arrow/arrow_schema formats/columns/metrics formats/avro/avro_data formats/parquet/parquet formats/orc/orc
     formats/manifests/manifests formats/data_files formats/readers formats/deletes/puffin
@@ -58,7 +58,7 @@ MODULES_OF_CONTRACTS = """
     table/producers/append_files table/producers/overwrite_files table/producers/replace_partitions table/producers/row_delta
     table/producers/snapshot_producer decode/values/envelope decode/json/json_values decode/avro/avro_wire
     decode/converters/readings decode/registry/schema_registry decode/cdc/envelopes write/target/options write/rows/sort
-    write/files/rolling write/deletes/deletion_vectors write/task write/side_writer write/upsert/upsert_task
+    write/files/rolling write/deletes/deletion_vectors write/task write/task_writer write/upsert/upsert_task
     checkpoint/staging commit/committer maintain/compact tables tasks/intake pipeline/definition/running pipeline/sinks/sink
     pipeline/runs/micro_batch pipeline/key_index/table_index pipeline/kafka/offset_log pipeline/spark/session
     operate/verify/verification demo/demo_driver cli/main

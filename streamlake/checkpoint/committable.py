@@ -10,6 +10,7 @@ from typing import Any
 
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.checkpoint.replaced_files import replaced_file_from_json, replaced_file_to_json
+from streamlake.checkpoint.staged_extra import NOTHING, Extra, extra_from_json, extra_to_json
 from streamlake.errors import DataInvalidError
 from streamlake.spec.metadata.data_file import DataFile
 from streamlake.spec.metadata.manifest import FieldSummary, ManifestContent, ManifestFile
@@ -28,7 +29,7 @@ class Committable:
     empty table), `index_state` the path of the key index's state afterwards, and `runs` the paths of the
     index runs that the checkpoint wrote. Where rows are replaced by key, `key_ids` and `sequence_ids` are the
     field ids of the key and of `sequence_by`. `summary` has further entries for the snapshot's summary.
-    `extra` is JSON that the pipeline keeps with it.
+    `extra` is what the pipeline keeps with it.
     """
 
     identity: CheckpointIdentity
@@ -47,7 +48,7 @@ class Committable:
     key_ids: tuple[int, ...] = ()
     sequence_ids: tuple[int, ...] = ()
     summary: Mapping[str, str] = field(default_factory=dict)
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: Extra = NOTHING
 
     @property
     def needs_its_base(self) -> bool:
@@ -59,12 +60,12 @@ def committable_to_bytes(committable: Committable) -> bytes:
     """The Committable as JSON in the newest format version."""
     obj = {
         "format": FORMAT,
-        **vars(committable),
+        **{name: getattr(committable, name) for name in Committable.__dataclass_fields__},
         "identity": asdict(committable.identity),
         "manifests": [_manifest_to_json(manifest) for manifest in committable.manifests],
         "removed": [replaced_file_to_json(file) for file in committable.removed],
         "summary": dict(committable.summary),
-        "extra": dict(committable.extra),
+        "extra": extra_to_json(committable.extra),
     }
     return json.dumps(obj, indent=1).encode()
 
@@ -84,12 +85,13 @@ def committable_from_bytes(data: bytes, path: str) -> Committable:
         start_offsets, end_offsets = identity.pop("start_offsets"), identity.pop("end_offsets")
         manifests = tuple(_manifest_from_json(manifest) for manifest in obj.pop("manifests"))
         removed = tuple(replaced_file_from_json(file) for file in obj.pop("removed", ()))
+        extra = extra_from_json(obj.pop("extra", {}))
         for name in ("runs", "key_ids", "sequence_ids"):
             obj[name] = tuple(obj.get(name, ()))
         restored = CheckpointIdentity(
             **identity, start_offsets=tuple(start_offsets), end_offsets=tuple(end_offsets)
         )
-        return Committable(identity=restored, manifests=manifests, removed=removed, **obj)
+        return Committable(identity=restored, manifests=manifests, removed=removed, extra=extra, **obj)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataInvalidError(
             f"the staged checkpoint {path} is damaged ({error!r}); its rows can be written again: "

@@ -10,30 +10,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 from streamlake.checkpoint.committable import Committable
+from streamlake.checkpoint.staged_extra import TableThen
 from streamlake.decode.cdc.source_tables import PROPERTY, kept_sources
 from streamlake.errors import MissingFileError
 from streamlake.formats.manifests.manifests import read_manifest
 from streamlake.spec.metadata.manifest import ManifestContent, ManifestFile
 from streamlake.spec.metadata.table_metadata import TableMetadata
-from streamlake.spec.partitioning.partition_spec import spec_from_json, spec_to_json
 from streamlake.table.table import Table
 
-STAGED_SPECS = "specs"
-"""Key in a Committable's `extra`: the partition specs of its manifests, as in table metadata."""
-TRUNCATED = "truncated-below"
-"""Key in a Committable's `extra`: the source position of its last truncate in the database's log."""
 _THREADS = 16
 
 
-def staged_specs(metadata: TableMetadata, manifests: Iterable[ManifestFile]) -> list[dict[str, Any]]:
-    """The partition specs of these manifests, as JSON for `STAGED_SPECS`."""
-    return [
-        spec_to_json(metadata.spec_by_id(spec_id))
-        for spec_id in sorted({manifest.partition_spec_id for manifest in manifests})
-    ]
+def table_then(metadata: TableMetadata, manifests: Iterable[ManifestFile]) -> TableThen:
+    """The table with this metadata, for a checkpoint that is staged now with these manifests."""
+    ids = sorted({manifest.partition_spec_id for manifest in manifests})
+    return TableThen(metadata.last_sequence_number, tuple(map(metadata.spec_by_id, ids)))
 
 
 def mismatch(metadata: TableMetadata, committable: Committable) -> str | None:
@@ -53,7 +46,7 @@ def source_mismatch(metadata: TableMetadata, committable: Committable) -> str | 
 
     Another pipeline may have brought a second source into the table since the truncate was read.
     """
-    if committable.extra.get(TRUNCATED) is None:
+    if committable.extra.truncated_below is None:
         return None
     sources = kept_sources(metadata.properties, metadata.location)
     names = sorted({name or f"topic {topic}" for topic, name in sources.items()})
@@ -67,7 +60,8 @@ def source_mismatch(metadata: TableMetadata, committable: Committable) -> str | 
 
 def spec_mismatch(metadata: TableMetadata, committable: Committable) -> str | None:
     """Why the table cannot interpret the partition values of a staged checkpoint; None where it can."""
-    staged = {spec.spec_id: spec for spec in map(spec_from_json, committable.extra.get(STAGED_SPECS, ()))}
+    then = committable.extra.table or TableThen()
+    staged = {spec.spec_id: spec for spec in then.specs}
     for spec_id in sorted({manifest.partition_spec_id for manifest in committable.manifests}):
         found = metadata.specs_by_id.get(spec_id)
         if found is None:

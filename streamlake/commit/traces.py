@@ -11,14 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from streamlake.checkpoint.committable import Committable
+from streamlake.checkpoint.staged_extra import TableThen
 from streamlake.errors import MissingFileError
 from streamlake.formats.manifests.manifests import read_manifest
 from streamlake.spec.metadata.manifest import ManifestFile
 from streamlake.spec.partitioning.partition_spec import PartitionSpec
 from streamlake.table.table import Table
-
-STAGED_AT = "staged-at-sequence-number"
-"""Key in a Committable's `extra`: the table's last sequence number at staging; its commit has a later one."""
 
 
 def holds(table: Table, branch: str, committable: Committable) -> bool:
@@ -27,12 +25,13 @@ def holds(table: Table, branch: str, committable: Committable) -> bool:
     A checkpoint without files leaves no trace. Reads the manifests that are newer than the staging.
     """
     staged = {manifest.manifest_path for manifest in committable.manifests}
+    then = committable.extra.table or TableThen()
     newer = []
     for manifest in _manifests(table, branch) if staged else ():
         if manifest.manifest_path in staged:
             return True
         number = manifest.sequence_number or 0  # manifests of format version 1 have no sequence number
-        if not number or number > committable.extra.get(STAGED_AT, 0):
+        if not number or number > then.sequence_number:
             newer.append(manifest)
     if not newer:
         return False

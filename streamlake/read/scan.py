@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from streamlake.ahead import in_order
 from streamlake.errors import InvalidOptionError
 from streamlake.formats.columns.name_mapping import NAME_MAPPING_PROPERTY, NameMapping
 from streamlake.read.column_selection import ColumnSelection, select_columns
@@ -22,7 +23,6 @@ from streamlake.read.deletes import DeleteReader
 from streamlake.read.file_rows import FileRows
 from streamlake.read.metadata_columns import LINEAGE
 from streamlake.read.planning import FileScanTask, ScanPlanner
-from streamlake.read.read_ahead import in_order
 from streamlake.spec.expressions.binding import bind
 from streamlake.spec.expressions.expressions import TRUE, Expression
 from streamlake.spec.metadata.manifest import ManifestContent

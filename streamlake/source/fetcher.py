@@ -27,9 +27,9 @@ from kafka.errors import (
 )
 
 from streamlake import clock
+from streamlake.ahead import Stopped, read_ahead
 from streamlake.errors import DataLossError, SourceError
 from streamlake.records import RAW_RECORDS
-from streamlake.source.ahead import Stopped, read_ahead
 from streamlake.source.bulk_batches import blocks_of
 from streamlake.source.consumers import borrowed_consumer
 from streamlake.source.kafka_source import KafkaSource

@@ -10,7 +10,6 @@ written.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,36 +17,23 @@ from itertools import groupby
 
 import pyarrow as pa
 
-from streamlake.errors import StreamlakeError
-from streamlake.failpoints import failpoint
 from streamlake.source.offsets import OffsetRange
 from streamlake.tasks.intake import Batches, Intake, intake_of
 from streamlake.tasks.record_screen import no_rejects_table
+from streamlake.tasks.reported import reported
 from streamlake.tasks.routed_append import append_routed
 from streamlake.tasks.routed_intake import RoutedIntake
 from streamlake.tasks.shuffle_blocks import ShuffleBlock, unpacked
-from streamlake.tasks.task_errors import FINAL_ERRORS
 from streamlake.tasks.watermarks import Watermarks, together
 from streamlake.tasks.worker_memory import keep_freed_memory
 from streamlake.tasks.worker_paths import keep_archive_directories
+from streamlake.write.files.outcomes import TaskOutcome
 from streamlake.write.files.result import WriteResult
-from streamlake.write.side_writer import SideWriter
 from streamlake.write.target.target import WriteTarget
 from streamlake.write.task import TaskContext, write_rows
+from streamlake.write.task_writer import TaskWriter
 from streamlake.write.upsert.upsert_target import UpsertTarget
 from streamlake.write.upsert.upsert_task import write_changes
-
-OUTCOMES = pa.schema(
-    [
-        pa.field("table", pa.int32(), nullable=False),
-        pa.field("result", pa.binary()),
-        pa.field("error", pa.binary()),
-        pa.field("newest", pa.binary()),
-    ]
-)
-"""One outcome per row: a table's number with a `WriteResult` or an error, as bytes. `newest`: see Watermarks.
-"""
-OUTCOMES_DDL = "table int not null, result binary, error binary, newest binary"
 
 
 @dataclass(frozen=True)
@@ -81,8 +67,8 @@ class AppendTask:
             rows = (rows for intake, piece in pieces for rows in intake.rows(piece, rejects.write, times))
             yield from _outcomes(table, partial(write_rows, self.targets[table], rows, *ids), times, rejects)
         for family, ranges in parted.values():
-            for number, written, error, newest in append_routed(family, ranges, self.targets, ids):
-                yield _row(number, None if written is None else written.to_bytes(), error, newest)
+            for outcome in append_routed(family, ranges, self.targets, ids):
+                yield outcome.to_batch()
 
 
 @dataclass(frozen=True)
@@ -144,7 +130,7 @@ class _Rejected:
     """The rejects that a task collects while it writes a table."""
 
     def __init__(self, target: WriteTarget | None, ids: tuple[int, int, int]) -> None:
-        self._writer = None if target is None else SideWriter(target, *ids)
+        self._writer = None if target is None else TaskWriter(target, *ids)
 
     def write(self, rows: pa.RecordBatch) -> None:
         if self._writer is None:
@@ -169,8 +155,8 @@ def _outcomes(
         rejects.abort()
         raise
     result = rejects.close()
-    if result is not None:
-        yield _row(rejects_of(table), result.to_bytes(), None)
+    if result is not None and result.rows:
+        yield TaskOutcome(rejects_of(table), result.to_bytes()).to_batch()
 
 
 @dataclass(frozen=True)
@@ -194,10 +180,9 @@ class ChangeTask:
             table, bucket = self.slots[slot]
             target = self.targets.get(table)
             if target is None:
-                yield from (
-                    _row(table, None, shuffle_block.error, shuffle_block.newest)
-                    for shuffle_block in shuffle_blocks
-                )
+                for shuffle_block in shuffle_blocks:
+                    outcome = TaskOutcome(table, None, shuffle_block.error, shuffle_block.newest)
+                    yield outcome.to_batch()
                 continue
             newest: list[bytes | None] = []
             rows = _rows(shuffle_blocks, newest)
@@ -220,23 +205,9 @@ def _outcome(
     table: int, write: Callable[[], WriteResult], newest: Callable[[], bytes | None]
 ) -> Iterator[pa.RecordBatch]:
     """The outcome of `write`; `newest` is called when everything has been written."""
-    try:
-        result = write()
-    except FINAL_ERRORS as error:
-        yield _row(table, None, error)
-        return
-    failpoint("before-result")
-    yield _row(table, result.to_bytes(), None, newest())
-    failpoint("result-returned")
 
+    def written() -> Iterator[pa.RecordBatch]:
+        result = write().to_bytes()
+        yield TaskOutcome(table, result, newest=newest()).to_batch()
 
-def _row(
-    table: int, result: bytes | None, error: StreamlakeError | None, newest: bytes | None = None
-) -> pa.RecordBatch:
-    arrays = [
-        pa.array([table], pa.int32()),
-        pa.array([result], pa.binary()),
-        pa.array([None if error is None else pickle.dumps(error)], pa.binary()),
-        pa.array([newest], pa.binary()),
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=OUTCOMES)
+    return reported(table, written())

@@ -23,7 +23,7 @@ from streamlake.catalog.open import open_table
 from streamlake.checkpoint.store import staged_by_all_jobs
 from streamlake.errors import TableNotFoundError
 from streamlake.operate.doctor.diagnosis import diagnose
-from streamlake.pipeline.runs.rejects_table import rejects_name
+from streamlake.pipeline.runs.rejected.rejects_table import rejects_name
 from streamlake.table.table import Table
 from tests.crash.change_log import FileInput, KafkaInput, Row, committed_ids, expected_rows, inputs_taken
 from tests.crash.schedules import APPEND, DRIVER, PHASES, RANDOM, TASK, WORKER, Death, Schedule

@@ -12,7 +12,7 @@ from streamlake import load_table
 from streamlake.catalog.open import open_table
 from streamlake.checkpoint.offset_entries import entry_from_text, entry_path
 from streamlake.errors import MissingFileError, TableNotFoundError
-from streamlake.pipeline.runs.rejects_table import rejects_name
+from streamlake.pipeline.runs.rejected.rejects_table import rejects_name
 from streamlake.source.offsets import SourceOffsets
 from tests.crash.change_log import DAMAGED_AT, PARTS, ROWS, Row, changes
 from tests.helpers.invariants import check_table

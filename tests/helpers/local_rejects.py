@@ -21,15 +21,15 @@ from streamlake.errors import TableNotFoundError
 from streamlake.pipeline.runs.commit_queue import CommitQueue
 from streamlake.pipeline.runs.lineage.checkpoint_table import CheckpointTable
 from streamlake.pipeline.runs.micro_batch import finish, receipt_if_known
-from streamlake.pipeline.runs.rejects_run import RejectsRun
-from streamlake.pipeline.runs.rejects_table import rejects_name
+from streamlake.pipeline.runs.rejected.rejects_run import RejectsRun
+from streamlake.pipeline.runs.rejected.rejects_table import rejects_name
 from streamlake.pipeline.runs.run_settings import RunSettings
 from streamlake.pipeline.runs.sink_run import SinkRun
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.tasks.direct_reader import row_decoder
 from streamlake.tasks.record_screen import RecordScreen, reject_rules
-from streamlake.write.side_writer import SideWriter
 from streamlake.write.task import write_rows
+from streamlake.write.task_writer import TaskWriter
 from tests.unit.decode.raw_records import raw_batch
 
 TOPIC = "orders"
@@ -118,9 +118,9 @@ class RejectingStream:
                 self.rejects.create()
                 beside = self.rejects.target(identity)
             assert beside is not None
-            writer = SideWriter(beside, 0, 0, 0)
+            writer = TaskWriter(beside, 0, 0, 0)
             writer.write(rejected)
-            written = [result for result in [writer.close()] if result is not None]
+            written = [writer.close()]
         self.rejects.take(identity, written)
         return finish(self.run, identity, results, started)
 

@@ -37,8 +37,8 @@ from streamlake.pipeline.sinks.quarantine import QUARANTINE_PATH
 from streamlake.pipeline.sinks.row_tables import RowEndings, RowTableOptions, RowTables
 from streamlake.pipeline.sinks.sink import IcebergSink
 from streamlake.pipeline.sinks.table_discovery import DiscoveredTables
-from streamlake.pipeline.sinks.table_member import TableMember
 from streamlake.pipeline.sinks.table_quarantine import Quarantine
+from streamlake.pipeline.sinks.table_stream import TableMember, TableStream
 from streamlake.pipeline.sinks.written_tables import WrittenTables
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.source.offsets import OffsetRange, SourceOffsets
@@ -142,23 +142,23 @@ def _by_slot(shuffle_blocks: LocalFrame, slots: int) -> LocalFrame:
     return LocalFrame(table.sort_by([("slot", "ascending"), ("place", "ascending")]).to_batches())
 
 
-class _Sink(IcebergSink):
-    """A sink whose runs are not bound to a query of Spark's."""
+class _Stream(TableStream):
+    """A table whose runs are not bound to a query of Spark's."""
 
     def opened(
         self, frame: Any, identity: CheckpointIdentity, schema: Any
     ) -> tuple[SinkRun, CheckpointIdentity]:
         identity = replace(identity, pipeline="p")
-        run = self._runs.get(identity.job_id)
+        run = self.runs.by_job.get(identity.job_id)
         if run is None:
             session = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=1))
             directory = frame.directory
             query = SimpleNamespace(run_id=ids.new_uuid(), logged=SimpleNamespace(of=directory.end_offsets))
-            note = cast(Any, FileNote(directory, self.table, self.branch))
-            run = self._opened(cast(Any, query), note, identity, schema, cast(Any, session))
+            note = cast(Any, FileNote(directory, self.settings.table, self.settings.branch))
+            run = self.opened_run(cast(Any, query), note, identity, schema, cast(Any, session))
             if hasattr(run, "_session"):
                 run._session = None
-            self._runs[identity.job_id] = run
+            self.runs.by_job[identity.job_id] = run
         return run, run.named(identity)
 
 
@@ -219,7 +219,7 @@ class RoutedStream:
         text = self.named.content
         known = {} if text is None else tables_from_text(text.decode(), "tables.json")
         self._rows = RowTables(
-            options.get("source", self._source), self._options, self._sink, None, self._members
+            options.get("source", self._source), self._options, self._stream, None, self._members
         )
         self._rows._known = DiscoveredTables(cast(Any, self.named), known)
         self.aside = Quarantine(
@@ -243,7 +243,7 @@ class RoutedStream:
             if isinstance(ending, StreamlakeError):
                 raise ending
         number = len(self._ends) - 1
-        runs = {name: self._members[name].sink.run_of("job") for name in ended.endings}
+        runs = {name: self._members[name].stream.runs.by_job.get("job") for name in ended.endings}
         assert self._written is not None
         self._written.keep(self._identity(number), cast(Any, runs))
         File(self.path / f"commits/{number}").write(b"v1\n{}\n")
@@ -253,7 +253,7 @@ class RoutedStream:
     def finish(self) -> None:
         """The query has ended: what is staged is committed, or cannot be."""
         for member in self._members.values():
-            member.sink.finish("job")
+            member.stream.runs.finish("job")
 
     @property
     def directory(self) -> SparkDirectory:
@@ -323,12 +323,11 @@ class RoutedStream:
         except TableNotFoundError:
             return 0
 
-    def _sink(self, name: str) -> IcebergSink:
+    def _stream(self, name: str) -> TableStream:
         own = {**self._settings, **self._own.get(Path(name).name, {})}
-        sink = _Sink(name, None, own.pop("mode", "append"), pipeline="p", **own)
-        sink.calls = Calls.QUERY
-        sink.written = lambda table, branch: self._last_written(table, branch)
-        return sink
+        sink = IcebergSink(name, None, own.pop("mode", "append"), pipeline="p", **own)
+        stream = sink.stream(Calls.QUERY, self._last_written)
+        return _Stream(stream.settings, stream.runs)
 
     def _last_written(self, table: str, branch: str) -> int:
         assert self._written is not None

@@ -19,7 +19,7 @@ from streamlake.cli.commands.run import receipt_line
 from streamlake.errors import DecodeError, InvalidOptionError, TableNotFoundError, TooManyRejectsError
 from streamlake.pipeline.definition.pipeline_file import load_pipeline
 from streamlake.pipeline.definition.running import run_pipeline
-from streamlake.pipeline.runs.rejects_table import rejects_name
+from streamlake.pipeline.runs.rejected.rejects_table import rejects_name
 from streamlake.table.producers.overwrite_files import OverwriteFiles
 from streamlake.write.target.target import WriteTarget
 from streamlake.write.task import write_rows

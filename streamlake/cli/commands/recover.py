@@ -20,7 +20,7 @@ from streamlake.errors import InvalidOptionError, TableNotFoundError
 from streamlake.operate.checkpoint_directory import existing_directory
 from streamlake.operate.recover.recovery import Recovery, without_table
 from streamlake.operate.recover.recovery_plan import Plan, Step
-from streamlake.pipeline.runs.rejects_table import open_rejects
+from streamlake.pipeline.runs.rejected.rejects_table import open_rejects
 from streamlake.pipeline.sinks.bound_tables import BoundTables, bind_tables
 from streamlake.storage.locations import table_location
 from streamlake.tables import load_table

@@ -13,7 +13,7 @@ from streamlake.cli.views.rendering import facts, grid, human_count, json_text, 
 from streamlake.operate.replay.replay import Replayed, replay
 from streamlake.operate.replay.replay_settings import replayed_tables
 from streamlake.pipeline.definition.pipeline_file import load_pipeline
-from streamlake.pipeline.runs.rejects_table import rejects_name
+from streamlake.pipeline.runs.rejected.rejects_table import rejects_name
 
 _ERRORS_SHOWN = 10
 

@@ -19,8 +19,8 @@ from streamlake.operate.check.check_points import Points
 from streamlake.operate.check.sink_check import SCHEMA, SinkPlan, check_creation, check_table, found_table
 from streamlake.operate.check.topic_check import check_records
 from streamlake.pipeline.kafka.sampled_schema import changed_rows, with_inferred_schema
+from streamlake.pipeline.runs.rejected.rejects_table import open_rejects
 from streamlake.pipeline.runs.rejects import REJECT
-from streamlake.pipeline.runs.rejects_table import open_rejects
 from streamlake.pipeline.runs.source_notes import sources_of
 from streamlake.pipeline.runs.upsert_options import identifier_columns
 from streamlake.records import ROW_KIND

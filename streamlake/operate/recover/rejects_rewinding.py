@@ -23,7 +23,7 @@ from streamlake.commit.history import History
 from streamlake.errors import SourceError
 from streamlake.operate.replay.rejects_settling import settle
 from streamlake.operate.replay.replay_plan import PLACE_COLUMNS, ReplayPlan, places
-from streamlake.pipeline.runs.rejects_table import own_identity
+from streamlake.pipeline.runs.rejected.rejects_table import own_identity
 from streamlake.read.scan import TableScan
 from streamlake.source.offsets import PartitionOffsets, SourceOffsets
 from streamlake.spec.metadata.snapshot import MAIN_BRANCH

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from streamlake.decode.rejected_records import cut_records
 from streamlake.errors import DecodeError, SchemaMismatchError
 from streamlake.operate.replay.replay_plan import places
-from streamlake.pipeline.runs.refused_changes import refused_changes
+from streamlake.pipeline.runs.rejected.refused_changes import refused_changes
 from streamlake.records import CUT_HEADER, place_text
 from streamlake.write.files.result import WriteResult
 

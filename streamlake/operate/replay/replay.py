@@ -50,10 +50,11 @@ from streamlake.operate.replay.chosen_rejects import of_one_topic, refused, whol
 from streamlake.operate.replay.rejects_settling import settle
 from streamlake.operate.replay.replay_plan import ReplayPlan, ReplayPlans, places
 from streamlake.pipeline.runs.lineage.checkpoint_table import CheckpointTable
-from streamlake.pipeline.runs.rejects_table import open_rejects, rejects_name
+from streamlake.pipeline.runs.rejected.rejects_table import open_rejects, rejects_name
 from streamlake.pipeline.runs.run_settings import RunSettings
 from streamlake.pipeline.runs.sink_run import SinkRun
 from streamlake.pipeline.runs.source_notes import sources_of
+from streamlake.pipeline.runs.stages import Written
 from streamlake.pipeline.runs.upsert_options import UpsertOptions
 from streamlake.pipeline.runs.upsert_run import UpsertRun
 from streamlake.pipeline.sinks.default_sequence import sequence_columns
@@ -251,7 +252,8 @@ class _Replay:
     def _replayed(self, chosen: pa.Table, number: int, found: Replayed) -> Replayed:
         chosen, failed = whole(chosen)
         at = places(chosen).to_pylist()
-        target = self._run.target(self._identity(number, ""))
+        aim = self._run.aim(self._identity(number, ""))
+        target = aim.target
         if isinstance(target, UpsertTarget):
             target = replace(target, yields=True)
         rows, undecoded = self._decoded(chosen, at, target)
@@ -267,7 +269,7 @@ class _Replay:
             settle(self._rejects, plan)
             return _with_failed(found, failed)
         self._plans.write(plan)
-        committable = self._run.stage(identity, results)
+        committable = self._run.stage(identity, Written(tuple(results), aim.base))
         assert committable is not None, "every checkpoint of a replay is committed"
         try:
             receipt = self._run.commit(committable, results)

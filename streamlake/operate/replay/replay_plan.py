@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamlake.checkpoint.committable import Committable, committable_to_bytes
 from streamlake.checkpoint.identity import CheckpointIdentity
+from streamlake.checkpoint.staged_extra import Extra, StagedReplay
 from streamlake.checkpoint.store import CommittableStore
 from streamlake.errors import CommitConflictError, DataInvalidError
 from streamlake.failpoints import failpoint
@@ -25,7 +25,6 @@ from streamlake.table.table import Table
 
 PLACE_COLUMNS = ("topic", "partition", "offset", "rejected_at", "checkpoint_id", "pipeline")
 _MODE = "replay"
-_DONE, _FAILED = "done", "failed"
 
 
 @dataclass(frozen=True)
@@ -54,8 +53,7 @@ class ReplayPlans:
 
         Raises CommitConflictError when a concurrent replay has written one with its number.
         """
-        failed = {place: list(reason) for place, reason in plan.failed.items()}
-        extra: dict[str, Any] = {_DONE: list(plan.done), _FAILED: failed}
+        extra = Extra(replay=StagedReplay(plan.done, plan.failed))
         committable = Committable(
             plan.identity, self._rejects.uuid, MAIN_BRANCH, _MODE, (), 0, 0, 0, extra=extra
         )
@@ -93,13 +91,10 @@ def places(rows: pa.Table) -> pa.Array:
 
 
 def _plan(committable: Committable) -> ReplayPlan:
-    try:
-        failed = {
-            str(place): (str(kind), str(text)) for place, (kind, text) in committable.extra[_FAILED].items()
-        }
-        return ReplayPlan(committable.identity, tuple(committable.extra[_DONE]), failed)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    replay = committable.extra.replay
+    if replay is None:
         raise DataInvalidError(
-            f"the plan of the replay {committable.identity} is damaged ({error!r}); move it away if the "
-            "table holds what it replayed, and delete these records from the rejects table"
-        ) from error
+            f"the plan of the replay {committable.identity} is damaged: it names no records; move it away if "
+            "the table holds what it replayed, and delete these records from the rejects table"
+        )
+    return ReplayPlan(committable.identity, replay.done, replay.failed)

@@ -14,8 +14,8 @@ from streamlake.catalog.open import CatalogOption, open_table
 from streamlake.commit.marker import JOB_ID, MAX_COMMITTED_CHECKPOINT_ID, PIPELINE
 from streamlake.commit.offset_summary import committed_offsets
 from streamlake.errors import TableNotFoundError
+from streamlake.pipeline.runs.rejected.rejects_table import rejects_name
 from streamlake.pipeline.runs.rejects import REJECTED_RECORDS
-from streamlake.pipeline.runs.rejects_table import rejects_name
 from streamlake.source.offsets import PartitionOffsets
 from streamlake.spec.metadata.snapshot import MAIN_BRANCH, Snapshot
 from streamlake.table.table import Table

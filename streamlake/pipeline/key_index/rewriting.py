@@ -30,7 +30,7 @@ from streamlake.spec.types.data_types import NestedField
 from streamlake.table.table import Table
 from streamlake.write.target.output_files import OutputFiles
 from streamlake.write.target.target import WriteTarget
-from streamlake.write.task import task_errors
+from streamlake.write.task_writer import task_errors
 from streamlake.write.upsert.upsert_key import UpsertKey
 from streamlake.write.upsert.upsert_task import rows_writer
 

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from streamlake.index.bucketing import Bucketing
-from streamlake.pipeline.runs.sink_run import check_columns
+from streamlake.pipeline.runs.column_check import check_columns
 from streamlake.pipeline.runs.upsert_options import UpsertOptions
 from streamlake.pipeline.spark.arrow_batches import bound_by_rows
 from streamlake.pipeline.spark.column_names import quoted

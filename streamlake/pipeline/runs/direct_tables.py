@@ -26,8 +26,8 @@ from streamlake.spec.types.schema import Schema
 from streamlake.tasks.direct_reader import range_reader
 
 
-class TableSink(Protocol):
-    """The part of a table's sink that the direct path needs."""
+class OpenedTable(Protocol):
+    """The part of a sink's table that the direct path needs."""
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -50,16 +50,16 @@ class DirectTable:
 
     def __init__(
         self,
-        sink: TableSink,
+        stream: OpenedTable,
         source: KafkaSource,
         topics: tuple[str, ...] | None = None,
         part: RowPart | None = None,
     ) -> None:
-        self.sink = sink
+        self.stream = stream
         self.topics = topics
         self.part = part
         self.schema = source.table_schema
-        self.reader = range_reader(source, sink.key)
+        self.reader = range_reader(source, stream.key)
 
 
 def write_direct(
@@ -78,7 +78,7 @@ def write_direct(
 
     Raises what ends the micro-batch for all tables.
     """
-    opened = in_parallel(tables, lambda each: each.sink.opened(frame, identity, each.schema))
+    opened = in_parallel(tables, lambda each: each.stream.opened(frame, identity, each.schema))
     endings: list[Ending] = [each if isinstance(each, StreamlakeError) else None for each in opened]
     writes = {
         at: TableWrite(*each, tables[at].reader, tables[at].topics, tables[at].part)

@@ -19,28 +19,28 @@ _SHOWN = 5
 
 
 class FilteredTables:
-    """The filter in one run of a query. `count`: the records that the last micro-batch skipped."""
+    """The filter in one run of a query."""
 
     def __init__(self) -> None:
-        self.count = 0
         self._met: set[str] = set()
         self._told: set[str] = set()
 
-    def see(self, wanted: Sequence[str], named: Mapping[str, int], known: Iterable[str], where: str) -> None:
-        """Count a micro-batch whose records name the tables in `named`, with the number of records for each.
-        `known` are tables whose rows came before. Warns of a wanted name that matches nothing; `where` names
-        the target of the rows in the warning.
+    def see(self, wanted: Sequence[str], named: Mapping[str, int], known: Iterable[str], where: str) -> int:
+        """The number of skipped records in a micro-batch whose records name the tables in `named`, with the
+        number of records for each. `known` are tables whose rows came before. Warns of a wanted name that
+        matches nothing; `where` names the target of the rows in the warning.
         """
         met = [name for name in (*named, *known) if name]
         self._met.update(each for each in wanted if any(is_wanted(name, (each,)) for name in met))
         for each, text in unmet(wanted, named, self._met | self._told).items():
             _LOG.warning("%s: %s", where, text)
             self._told.add(each)
-        self.count = sum(count for name, count in named.items() if not is_wanted(name, wanted))
+        return sum(count for name, count in named.items() if not is_wanted(name, wanted))
 
-    def summary(self) -> dict[str, str]:
-        """The entry in the snapshot's summary; empty where nothing was skipped."""
-        return {OTHER_TABLE_RECORDS: str(self.count)} if self.count else {}
+
+def passed_over_summary(count: int) -> dict[str, str]:
+    """The entry in the snapshot's summary for so many skipped records; empty where there are none."""
+    return {OTHER_TABLE_RECORDS: str(count)} if count else {}
 
 
 def unmet(wanted: Sequence[str], named: Mapping[str, int], met: Iterable[str] = ()) -> dict[str, str]:

@@ -28,8 +28,9 @@ from streamlake.errors import IndexDamagedError, OutdatedValuesError, StagedUnfi
 from streamlake.failpoints import failpoint
 from streamlake.pipeline.runs.parallel import Ending, in_parallel
 from streamlake.pipeline.runs.rejects import REJECTED_RECORDS
-from streamlake.pipeline.runs.sink_run import SinkRun, elapsed_ms
-from streamlake.pipeline.runs.table_writes import TableWrite, Written
+from streamlake.pipeline.runs.sink_run import SinkRun
+from streamlake.pipeline.runs.stages import Written
+from streamlake.pipeline.runs.table_writes import TableWrite, WriteEnding
 from streamlake.table.options import RetryOptions
 from streamlake.write.files.result import WriteResult
 
@@ -55,7 +56,7 @@ def run_micro_batch(run: SinkRun, frame: DataFrame, identity: CheckpointIdentity
 
 def run_micro_batches(
     writes: Sequence[TableWrite],
-    write: Callable[[Sequence[TableWrite]], list[Written]],
+    write: Callable[[Sequence[TableWrite]], list[WriteEnding]],
     *,
     seeks_tables: bool = False,
 ) -> list[Ending]:
@@ -70,7 +71,7 @@ def run_micro_batches(
     due = [at for at, ending in enumerate(endings) if ending is None]
     started = clock.monotonic()
 
-    def finished(part: tuple[TableWrite, Written]) -> CommitReceipt | None:
+    def finished(part: tuple[TableWrite, WriteEnding]) -> CommitReceipt | None:
         each, results = part
         if isinstance(results, StreamlakeError):
             raise results
@@ -103,7 +104,7 @@ def _is_written_again(run: SinkRun, started: float, ending: Ending) -> bool:
 def _require_time(run: SinkRun, started: float, error: OutdatedValuesError) -> None:
     """Raise `error` where the time limit for a commit that other writers overtake is used up."""
     retry = RetryOptions.for_commit(run.table.properties)
-    if elapsed_ms(started) > retry.total_timeout_ms:
+    if _elapsed_ms(started) > retry.total_timeout_ms:
         raise error
 
 
@@ -140,14 +141,14 @@ def finish(
 
     `is_idle`: a table that had no records has nothing to stage, not even a commit marker that moves.
     """
-    queue = run.queue
+    queue, written = run.queue, Written.of(results)
     if run.rejects is not None:
-        run.rejected = run.rejects.stage(identity)
-    if is_idle and not run.rejected:
+        written = replace(written, rejected=run.rejects.stage(identity))
+    if is_idle and not written.rejected:
         run.forget_superseded(identity)
         return None
-    committable = run.stage(identity, results)
-    write_ms = elapsed_ms(started)
+    committable = run.stage(identity, written)
+    write_ms = _elapsed_ms(started)
     if committable is None:
         run.forget_superseded(identity)
         run.note_passed(identity)
@@ -157,7 +158,7 @@ def finish(
             Outcome.EMPTY,
             None,
             write_ms=write_ms,
-            counters={OTHER_TABLES_COUNTER: run.filtered.count} if run.filtered.count else {},
+            counters={OTHER_TABLES_COUNTER: written.passed_over} if written.passed_over else {},
         )
         if queue is None or not queue.is_used:
             return empty
@@ -165,9 +166,9 @@ def finish(
         return None
     if queue is not None:
         run.note_staged(identity)
-        queue.put(lambda: _commit(run, committable, results, write_ms))
+        queue.put(lambda: _commit(run, committable, written, write_ms))
         return None
-    receipt = _commit(run, committable, results, write_ms)
+    receipt = _commit(run, committable, written, write_ms)
     failpoint("before-return")
     return receipt
 
@@ -262,3 +263,8 @@ def _is_due(run: SinkRun, committable: Committable, identity: CheckpointIdentity
         return False
     run.require_predecessor(committable, marker)
     return True
+
+
+def _elapsed_ms(started: float) -> int:
+    """Milliseconds since `started`, a time of `clock.monotonic`."""
+    return round((clock.monotonic() - started) * 1000)

@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from pyspark.sql import DataFrame
 
@@ -27,12 +28,13 @@ from streamlake.commit.findings import (
 from streamlake.commit.lineage import Finding
 from streamlake.commit.marker import Marker
 from streamlake.commit.receipt import CommitReceipt, Outcome
-from streamlake.commit.staged_fit import STAGED_SPECS, mismatch, missing_file, staged_specs
-from streamlake.commit.traces import STAGED_AT, holds, is_gone
-from streamlake.errors import SchemaMismatchError, StagedUnfitError, StorageError, StreamlakeError
+from streamlake.commit.staged_fit import mismatch, missing_file, table_then
+from streamlake.commit.traces import holds, is_gone
+from streamlake.errors import StagedUnfitError, StorageError, StreamlakeError
 from streamlake.failpoints import failpoint
+from streamlake.pipeline.runs.column_check import check_columns
 from streamlake.pipeline.runs.evolution import SchemaFollower
-from streamlake.pipeline.runs.filtered_tables import FilteredTables
+from streamlake.pipeline.runs.filtered_tables import FilteredTables, passed_over_summary
 from streamlake.pipeline.runs.lineage.checkpoint_table import CheckpointTable, OwnNote
 from streamlake.pipeline.runs.lineage.lineage_check import (
     KnownDirectory,
@@ -40,26 +42,21 @@ from streamlake.pipeline.runs.lineage.lineage_check import (
     binding_note,
     directory_finding,
 )
-from streamlake.pipeline.runs.lineage.staged_ahead import FOLLOWS
 from streamlake.pipeline.runs.rejects import REJECTED_RECORDS, Rejects
 from streamlake.pipeline.runs.run_settings import RunSettings
 from streamlake.pipeline.runs.source_notes import LastTruncate, keep_sources, no_truncate
+from streamlake.pipeline.runs.stages import Aim, Written
 from streamlake.pipeline.spark.arrow_batches import bound_by_rows
 from streamlake.pipeline.spark.distribution import distribute
 from streamlake.pipeline.spark.outage_retry import OutageRetry
-from streamlake.pipeline.spark.task_outcome import (
-    OUTCOME_SCHEMA,
-    collected,
-    outcome_task,
-    task_ids,
-    write_results,
-)
+from streamlake.pipeline.spark.task_outcome import collected, lasting_error, outcome_task, task_ids
 from streamlake.spec.metadata.data_file import DataFile
 from streamlake.spec.metadata.manifest import ManifestFile
 from streamlake.spec.types.schema import Schema
 from streamlake.table.table import Table
 from streamlake.tables import table_schema
-from streamlake.tasks.watermarks import Newest, watermark_summary
+from streamlake.tasks.watermarks import watermark_summary
+from streamlake.write.files.outcomes import OUTCOMES_DDL, results_of
 from streamlake.write.files.result import WriteResult
 from streamlake.write.target.target import WriteTarget
 from streamlake.write.task import Task, write_task
@@ -67,6 +64,9 @@ from streamlake.write.upsert.upsert_target import UpsertTarget
 
 _LOG = logging.getLogger(__name__)
 _NOTE_EVERY_S = 10.0
+_AGAIN = Written()
+
+Durable = TypeVar("Durable", bound=Committable)
 
 
 class SinkRun:
@@ -74,9 +74,9 @@ class SinkRun:
 
     A restarted query gets another one, in the same process too: it starts from what is durable. With a
     `queue`, its thread commits checkpoints; once there is something in it, only that thread moves the table.
-    `rejects` (None: records that cannot become rows are errors) is set before the first checkpoint. Of the
-    checkpoint being staged, `rejected` is the number of rejects, `filtered` the records skipped, `newest`
-    each partition's watermark. `job`: how its files are written, where the table does not say.
+    `rejects` (None: records that cannot become rows are errors) is set before the first checkpoint.
+    `filtered` knows which source tables were skipped. `job`: how files are written, where the table does not
+    say.
     `written_before`: the last checkpoint in the log of a query of many tables (None: no log).
     """
 
@@ -96,8 +96,6 @@ class SinkRun:
         self._noted_at = clock.monotonic()
         self._max_continuous_empty_commits = settings.max_continuous_empty_commits
         self.rejects: Rejects | None = None
-        self.rejected = 0
-        self.newest: Newest = {}
         self.filtered = FilteredTables()
         self.summary: Mapping[str, str] = {}
         """Summary entries of the query as a whole, in each of its commits."""
@@ -155,8 +153,9 @@ class SinkRun:
             finding = self.outage_retry.through(lambda: self._unmarked(committable))
             if finding is not None:
                 raise self.committer.error(finding, identity.pipeline)
-        follows = committable.extra.get(FOLLOWS, NO_CHECKPOINT)
-        if (NO_CHECKPOINT if marker is None else marker.checkpoint_id) < follows:
+        follows = committable.extra.follows
+        held = NO_CHECKPOINT if marker is None else marker.checkpoint_id
+        if follows is not None and held < follows:
             finding = staged_lost(self.table.location, follows, marker)
             raise self.committer.error(finding, identity.pipeline)
 
@@ -273,13 +272,17 @@ class SinkRun:
         """The stream's row kind column, which says what each change does; None where there is none."""
         return None
 
-    def target(self, identity: CheckpointIdentity, *, rebuild: bool = False) -> WriteTarget | UpsertTarget:
+    def aim(self, identity: CheckpointIdentity, *, rebuild: bool = False) -> Aim:
         """What the writer tasks of a checkpoint get, for the table as it is; `rebuild`: with a new index."""
-        return self._write_target(identity)
+        return Aim(self._write_target(identity))
 
-    def write(self, frame: DataFrame, identity: CheckpointIdentity) -> list[WriteResult]:
-        """Write the rows of `frame` and return the results of the winning attempts; before that, the table's
-        schema follows that of the frame as far as it may.
+    def target(self, identity: CheckpointIdentity) -> WriteTarget | UpsertTarget:
+        """The target of `aim`."""
+        return self.aim(identity).target
+
+    def write(self, frame: DataFrame, identity: CheckpointIdentity) -> Written:
+        """Write the rows of `frame`; before that, the table's schema follows that of the frame as far as it
+        may.
         """
         if self.follower.is_on:
             columns = frame.schema
@@ -308,7 +311,7 @@ class SinkRun:
         if error is not None:
             raise error
 
-    def _written(self, frame: DataFrame, identity: CheckpointIdentity) -> list[WriteResult]:
+    def _written(self, frame: DataFrame, identity: CheckpointIdentity) -> Written:
         metadata, job = self.table.metadata, self.job
         task = write_task(self._write_target(identity), task_ids)
         check_columns(frame.columns, self.table)
@@ -317,7 +320,7 @@ class SinkRun:
         frame = distribute(
             frame, metadata.schema, metadata.spec, metadata.sort_order, properties, job.parallelism
         )
-        return self._outcomes(frame, task)
+        return Written.of(self._outcomes(frame, task))
 
     def _write_target(self, identity: CheckpointIdentity) -> WriteTarget:
         """The table as it is now, for files whose names nobody else uses."""
@@ -331,14 +334,16 @@ class SinkRun:
         )
 
     def _outcomes(self, frame: DataFrame, task: Task) -> list[WriteResult]:
-        outcomes = collected(frame.mapInArrow(outcome_task(task), OUTCOME_SCHEMA))
-        try:
-            return write_results(outcomes)
-        except StreamlakeError:
-            self.discard(
-                path for result in write_results((r, None) for r, _ in outcomes) for path in result.paths
-            )
-            raise
+        """The results of a job of this task. Raises what a task has found, and removes then the files of the
+        others.
+        """
+        outcomes = collected(frame.mapInArrow(outcome_task(task), OUTCOMES_DDL))
+        results = results_of(outcomes)
+        errors = [each.error for each in outcomes if each.error is not None]
+        if errors:
+            self.discard(path for result in results for path in result.paths)
+            raise lasting_error(errors)
+        return results
 
     def discard(self, paths: Iterable[str]) -> None:
         """Remove files that were never handed over, such as those of tasks beside one that failed."""
@@ -350,8 +355,9 @@ class SinkRun:
         """Make the checkpoint durable: delta manifests first, then the Committable that names them. None for
         an empty checkpoint, but every n-th in a row is staged, so that the commit marker advances.
         """
-        files = [file for result in results for file in (*result.data_files, *result.delete_files)]
-        if self._is_skipped(files):
+        written = Written.of(results)
+        files = [file for result in written for file in (*result.data_files, *result.delete_files)]
+        if self._is_skipped(files, written):
             return None
         committable = Committable(
             identity=identity,
@@ -363,7 +369,7 @@ class SinkRun:
             data_files=sum(file.is_data for file in files),
             bytes=sum(file.file_size_in_bytes for file in files),
         )
-        return self._recorded(committable)
+        return self._recorded(committable, written)
 
     def commit(
         self,
@@ -395,29 +401,27 @@ class SinkRun:
             lambda: write_delta_manifests(table.io, table.locations, table.metadata, kept, ids.new_uuid())
         )
 
-    def _is_skipped(self, content: Sequence[object]) -> bool:
+    def _is_skipped(self, content: Sequence[object], written: Written) -> bool:
         """Whether a checkpoint with this content is empty and need not be committed."""
-        is_empty = not content and not self.rejected
+        is_empty = not content and not written.rejected
         self._empty = self._empty + 1 if is_empty else 0
         if is_empty and (self.mode in OVERWRITES or self._empty < self._max_continuous_empty_commits):
             return True
         self._empty = 0
         return False
 
-    def _recorded(self, committable: Committable) -> Committable:
-        metadata = self.table.metadata
-        extra = {
-            **committable.extra,
-            STAGED_AT: metadata.last_sequence_number,
-            STAGED_SPECS: staged_specs(metadata, committable.manifests),
-        }
+    def _recorded(self, committable: Durable, written: Written = _AGAIN) -> Durable:
+        """The Committable made durable, with what the table is like now. `written` is left out where it is
+        recorded again: then it has what the first time said.
+        """
+        extra = replace(committable.extra, table=table_then(self.table.metadata, committable.manifests))
         if self.queue is not None:
-            extra[FOLLOWS] = self.last_written
+            extra = replace(extra, follows=self.last_written)
             self._require_free(committable.identity)
-        told = {**watermark_summary(self.newest), **self.filtered.summary()}
+        told = {**watermark_summary(written.newest), **passed_over_summary(written.passed_over)}
         summary = {**self.summary, **told, **committable.summary}
-        if self.rejected and REJECTED_RECORDS not in summary:
-            summary = {**summary, REJECTED_RECORDS: str(self.rejected)}
+        if written.rejected and REJECTED_RECORDS not in summary:
+            summary = {**summary, REJECTED_RECORDS: str(written.rejected)}
         staged = committable = replace(committable, extra=extra, summary=summary)
         self.outage_retry.through(lambda: self.store.record(staged))
         with self._staged_lock:
@@ -430,7 +434,8 @@ class SinkRun:
         one started, and Spark counts it as done. Raises LineageError.
         """
         staged = self.outage_retry.through(lambda: self.store.staged(identity.checkpoint_id))
-        if staged is not None and FOLLOWS in staged.extra and not staged.identity.covers_the_same(identity):
+        is_ahead = staged is not None and staged.extra.follows is not None
+        if staged is not None and is_ahead and not staged.identity.covers_the_same(identity):
             raise self.committer.error(
                 staged_by_another(self.table.location, identity, staged.identity), identity.pipeline
             )
@@ -458,7 +463,7 @@ class SinkRun:
 
 
 def _staged_ahead(found: Iterable[Committable]) -> Iterator[CheckpointIdentity]:
-    return (committable.identity for committable in found if FOLLOWS in committable.extra)
+    return (committable.identity for committable in found if committable.extra.follows is not None)
 
 
 def _bound(noted: Noted, identity: CheckpointIdentity, calls: Calls) -> Noted:
@@ -471,26 +476,6 @@ def _bound(noted: Noted, identity: CheckpointIdentity, calls: Calls) -> Noted:
     return replace(noted, calls=calls)
 
 
-def check_columns(columns: Sequence[str], table: Table, beside: Sequence[str] = ()) -> None:
-    """Raises SchemaMismatchError for columns that do not fit the table; `beside` must be there too."""
-    known = {*table.schema.column_names, *beside}
-    unknown = [name for name in columns if name not in known]
-    absent = [part.name for part in table.schema.fields if part.required and part.name not in columns]
-    absent += [name for name in beside if name not in columns and name not in absent]
-    if unknown or absent:
-        problems = [f"the column '{name}' is not in the table" for name in unknown]
-        problems += [f"the required column '{name}' is not in the stream" for name in absent]
-        raise SchemaMismatchError(
-            f"the stream does not fit {table.location}: {'; '.join(problems)}. The table's columns are "
-            f"{', '.join(table.schema.column_names)}; select or rename in the stream, or change the table"
-        )
-
-
 def data_files(results: Iterable[WriteResult]) -> list[DataFile]:
     """The data files of all results."""
     return [file for result in results for file in result.data_files]
-
-
-def elapsed_ms(started: float) -> int:
-    """Milliseconds since `started`, a time of `clock.monotonic`."""
-    return round((clock.monotonic() - started) * 1000)

@@ -10,11 +10,9 @@ others.
 
 from __future__ import annotations
 
-import pickle
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -30,14 +28,16 @@ from streamlake.errors import (
 )
 from streamlake.pipeline.kafka.owned_ranges import intended, ranges_by_bucket
 from streamlake.pipeline.kafka.range_frame import RangeFrame
+from streamlake.pipeline.runs.column_check import check_columns
 from streamlake.pipeline.runs.evolution import MAX_CHANGES
 from streamlake.pipeline.runs.parallel import in_parallel
-from streamlake.pipeline.runs.refused_changes import not_kept, refused_changes, write_refused
+from streamlake.pipeline.runs.rejected.refused_changes import not_kept, refused_changes, write_refused
 from streamlake.pipeline.runs.rejects import Rejects
 from streamlake.pipeline.runs.routed.routed_job import RoutedJob
 from streamlake.pipeline.runs.routed.row_families import FamilyWrite, RowPart
-from streamlake.pipeline.runs.sink_run import SinkRun, check_columns
+from streamlake.pipeline.runs.sink_run import SinkRun
 from streamlake.pipeline.runs.source_notes import asked_sources, sources_of
+from streamlake.pipeline.runs.stages import Aim, Written
 from streamlake.pipeline.runs.upsert_run import UpsertRun
 from streamlake.pipeline.spark.arrow_batches import bound_by_shuffle_blocks
 from streamlake.pipeline.spark.key_routing import repartition_by_bucket
@@ -48,14 +48,15 @@ from streamlake.tasks.record_screen import RejectRules, reject_rules
 from streamlake.tasks.routed_intake import RoutedIntake
 from streamlake.tasks.shuffle_block_task import ShuffleBlockTask
 from streamlake.tasks.shuffle_blocks import SHUFFLE_BLOCKS_DDL
-from streamlake.tasks.table_tasks import OUTCOMES_DDL, AppendTask, ChangeTask, OwnedTask, rejects_of
-from streamlake.tasks.watermarks import merged
+from streamlake.tasks.table_tasks import AppendTask, ChangeTask, OwnedTask, rejects_of
+from streamlake.tasks.watermarks import Findings, merged
+from streamlake.write.files.outcomes import OUTCOMES_DDL, TaskOutcome, results_of
 from streamlake.write.files.result import WriteResult
 from streamlake.write.target.target import WriteTarget
 from streamlake.write.upsert.upsert_target import UpsertTarget
 
-Written = list[WriteResult] | StreamlakeError
-"""The result of one table: the results of its tasks, or the error."""
+WriteEnding = Written | StreamlakeError
+"""How the write of one table ended."""
 
 _TASKS_PER_CORE = 4
 
@@ -77,7 +78,7 @@ class TableWrite:
 
 def write_tables(  # noqa: C901, PLR0915
     frame: RangeFrame, writes: Sequence[TableWrite], families: Sequence[FamilyWrite] = ()
-) -> list[Written]:
+) -> list[WriteEnding]:
     """Write the records of `frame` to the tables; one entry for each of `writes`. `families` are the routed
     topics of the tables with a `part`, and those whose tables are not discovered yet; what is found out about
     them is filled in there.
@@ -86,7 +87,7 @@ def write_tables(  # noqa: C901, PLR0915
     needs one (once), and with another schema as often as tasks find what the schema lacks. Raises what ends
     Spark's job.
     """
-    found: dict[int, Written] = {}
+    found: dict[int, WriteEnding] = {}
     due = dict.fromkeys(range(len(writes)), False)
     made: set[int] = set()
     rebuilt: set[int] = set()
@@ -126,13 +127,10 @@ def write_tables(  # noqa: C901, PLR0915
                 except StreamlakeError as error:
                     errors = [error]
             if not errors:
-                found[number] = results
-                told_of = merged(job.newest.get(routed.told_by(number), ()))
-                run.newest = told_of.newest
-                if writes[number].part is None:
-                    wanted = writes[number].reader.source.settings.source_tables
-                    known = sources_of(run.table).values() if wanted else ()
-                    run.filtered.see(wanted, told_of.named, known, run.table.location)
+                findings = merged(job.newest.get(routed.told_by(number), ()))
+                passed_over = _passed_over(writes[number], findings)
+                base = job.aims[number].base
+                found[number] = Written(tuple(results), base, findings.newest, passed_over)
                 continue
             run.discard(path for result in results for path in result.paths)
             if rejects is not None:
@@ -152,7 +150,7 @@ def write_tables(  # noqa: C901, PLR0915
                     found[number] = error
             elif isinstance(run, UpsertRun) and (misplaced := _misplaced(errors)) is not None:
                 try:
-                    run.shuffle_instead(misplaced)
+                    run.shuffle_instead(misplaced, job.aims[number])
                     again[number] = False
                 except MisplacedKeyError as error:
                     found[number] = error
@@ -180,6 +178,15 @@ def _intended(write: TableWrite, frame: RangeFrame) -> TableWrite:
     return write
 
 
+def _passed_over(write: TableWrite, findings: Findings) -> int:
+    """The number of skipped records; those of routed topics count for none of their tables."""
+    if write.part is not None:
+        return 0
+    table, wanted = write.run.table, write.reader.source.settings.source_tables
+    known = sources_of(table).values() if wanted else ()
+    return write.run.filtered.see(wanted, findings.named, known, table.location)
+
+
 def _refused(write: TableWrite, results: Sequence[WriteResult]) -> list[WriteResult]:
     """The rejects among changes that could not be applied. Raises DecodeError where none are kept."""
     refused = refused_changes(results)
@@ -197,8 +204,8 @@ def _refused(write: TableWrite, results: Sequence[WriteResult]) -> list[WriteRes
     return [write_refused(write.reader.source, refused, target, rejects.stamp(write.identity), topic_ids)]
 
 
-def _ready(write: TableWrite, *, rebuild: bool) -> tuple[TableWrite, WriteTarget | UpsertTarget]:
-    """The write with a reader for the columns that the table has by now, and the target."""
+def _ready(write: TableWrite, *, rebuild: bool) -> tuple[TableWrite, Aim]:
+    """The write with a reader for the columns that the table has by now, and what its tasks get."""
     run = write.run
     follower = run.follower
     if write.reader.source.has_row_kinds:
@@ -207,13 +214,13 @@ def _ready(write: TableWrite, *, rebuild: bool) -> tuple[TableWrite, WriteTarget
         family = write.part.family
         if follower.is_on and family.is_given:
             follower.follow_declared(lambda: run.columns_for_table(family.source.table_schema))
-        return write, run.target(write.identity, rebuild=rebuild)
+        return write, run.aim(write.identity, rebuild=rebuild)
     if follower.is_on:
         follower.follow_declared(lambda: run.columns_for_table(write.reader.source.table_schema))
-        target = run.target(write.identity, rebuild=rebuild)
+        aim = run.aim(write.identity, rebuild=rebuild)
         columns = follower.lenient(run.table.schema)
-        return replace(write, reader=write.reader.following(columns, run.row_kind, follower.watch)), target
-    return write, run.target(write.identity, rebuild=rebuild)
+        return replace(write, reader=write.reader.following(columns, run.row_kind, follower.watch)), aim
+    return write, run.aim(write.identity, rebuild=rebuild)
 
 
 def _answer(run: SinkRun, errors: Sequence[StreamlakeError]) -> StreamlakeError | None:
@@ -242,8 +249,12 @@ class _Job:
     """How many tasks may append, by the numbers of tables and of routed topics (the largest limit of their
     tables)."""
 
-    def add(self, number: int, write: TableWrite, target: WriteTarget | UpsertTarget) -> None:
-        route = self._route(number, target, write)
+    aims: dict[int, Aim] = field(default_factory=dict)
+
+    def add(self, number: int, write: TableWrite, aim: Aim) -> None:
+        target = aim.target
+        self.aims[number] = aim
+        route = self._route(number, aim, write)
         beside = () if route is None else _needed(route, target)
         if write.part is None:
             check_columns(write.reader.schema.names, write.run.table, beside=beside)
@@ -280,12 +291,13 @@ class _Job:
         self.slots.append((rejects_of(number), 0))
         return rules, len(self.slots) - 1
 
-    def _route(self, number: int, target: WriteTarget | UpsertTarget, write: TableWrite) -> KeyRoute | None:
+    def _route(self, number: int, aim: Aim, write: TableWrite) -> KeyRoute | None:
+        target = aim.target
         if not isinstance(target, UpsertTarget):
             return None
         kind = write.run.row_kind
         first = len(self.slots)
-        if write.part is None and isinstance(write.run, UpsertRun) and write.run.owns(target):
+        if write.part is None and isinstance(write.run, UpsertRun) and write.run.owns(aim):
             self.owned[number] = target
         else:
             self.slots += [(number, bucket) for bucket in range(target.buckets)]
@@ -305,16 +317,16 @@ class _Job:
             number: ([], [])
             for number in (*self.appends, *self.upserts, *self.owned, *self.rejects, *self.routed.numbers)
         }
-        for table, result, error, newest in (*self._appended(), *self._owned(), *self._upserted()):
-            results, errors = found[table]
-            self.newest.setdefault(table, []).append(None if newest is None else bytes(newest))
-            if error is not None:
-                errors.append(pickle.loads(bytes(error)))
-            elif result is not None:
-                results.append(WriteResult.from_bytes(bytes(result)))
+        for outcome in (*self._appended(), *self._owned(), *self._upserted()):
+            results, errors = found[outcome.table]
+            self.newest.setdefault(outcome.table, []).append(outcome.newest)
+            if outcome.error is not None:
+                errors.append(outcome.error)
+            else:
+                results += results_of([outcome])
         return found
 
-    def _appended(self) -> Sequence[tuple[Any, ...]]:
+    def _appended(self) -> Sequence[TaskOutcome]:
         intakes: dict[str, Intake | RoutedIntake] = {
             topic: each for topic, each in self.intakes.items() if each.route is None
         }
@@ -332,7 +344,7 @@ class _Job:
         groups = self.frame.groups(of, self.limits)
         return collected(self.frame.together(groups, len(groups), task, OUTCOMES_DDL))
 
-    def _owned(self) -> Sequence[tuple[Any, ...]]:
+    def _owned(self) -> Sequence[TaskOutcome]:
         intakes = {topic: each for topic, each in self.intakes.items() if each.table in self.owned}
         groups = ranges_by_bucket(self.frame.ranges, intakes, self.owned)
         if not groups:
@@ -340,7 +352,7 @@ class _Job:
         task = OwnedTask(intakes, {**self.owned, **self.rejects}, task_ids)
         return collected(self.frame.together(groups, _most_tasks(self.frame.session), task, OUTCOMES_DDL))
 
-    def _upserted(self) -> Sequence[tuple[Any, ...]]:
+    def _upserted(self) -> Sequence[TaskOutcome]:
         parted = self.routed.upserting(self.slots)
         if not self.upserts:
             return ()

@@ -11,7 +11,7 @@ Invariant: a Committable that deletes by position names its base snapshot, and i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,9 +20,9 @@ from pyspark.sql import DataFrame, SparkSession
 from streamlake import clock
 from streamlake.checkpoint.committable import Committable
 from streamlake.checkpoint.identity import CheckpointIdentity
+from streamlake.checkpoint.staged_extra import Extra, StagedIndex
 from streamlake.checkpoint.table_note import Noted
 from streamlake.commit.receipt import CommitReceipt, Outcome
-from streamlake.commit.staged_fit import TRUNCATED
 from streamlake.errors import (
     CommitConflictError,
     FormatUpgradedError,
@@ -49,6 +49,7 @@ from streamlake.pipeline.runs.lineage.lineage_check import LoggedOffsets
 from streamlake.pipeline.runs.run_settings import RunSettings
 from streamlake.pipeline.runs.sink_run import SinkRun
 from streamlake.pipeline.runs.source_notes import LastTruncate, no_truncate, truncate_known_by
+from streamlake.pipeline.runs.stages import Aim, Staged, Written
 from streamlake.pipeline.runs.task_sums import last_mark, summed, tell_refused
 from streamlake.pipeline.runs.upgraded_deletes import outdated, own_deletes
 from streamlake.pipeline.runs.upsert_options import UpsertOptions
@@ -67,11 +68,6 @@ from streamlake.write.upsert.upsert_target import COPY_ON_WRITE, EQUALITY, Upser
 from streamlake.write.upsert.upsert_task import upsert_task
 
 Array = Any  # numpy array
-
-_RUNS = "index-runs"
-_REWRITTEN = "rewritten"
-_MESSAGE_KEY = "message-key"
-_TOOK_MOVED = "took-moved"
 
 
 class UpsertRun(SinkRun):
@@ -95,9 +91,8 @@ class UpsertRun(SinkRun):
         self.owner = BucketOwner(
             options.shuffle, options.buckets, table.location, keeps=options.keeps_buckets
         )
-        self._changed: Changed | None = None
         self._superseded: set[str] = set()
-        self._indexed: Indexed | None = None
+        """Files that a later commit, of this checkpoint or the next, leaves out; removed once it is done."""
 
     def remember(
         self, noted: Noted | None, identity: CheckpointIdentity, logged: LoggedOffsets | None = None
@@ -111,7 +106,7 @@ class UpsertRun(SinkRun):
         """See SinkRun."""
         return self._options.row_kind
 
-    def _written(self, frame: DataFrame, identity: CheckpointIdentity) -> list[WriteResult]:
+    def _written(self, frame: DataFrame, identity: CheckpointIdentity) -> Written:
         self._follow_key(identity)
         changes = ChangeFrame(frame, self.table, self._options)
 
@@ -147,38 +142,42 @@ class UpsertRun(SinkRun):
 
     def resolve(
         self, identity: CheckpointIdentity, tasks: Callable[[UpsertTarget], list[WriteResult]]
-    ) -> list[WriteResult]:
+    ) -> Written:
         """Run `tasks` with the index of the head; once more with a rebuilt one when they find it damaged."""
+
+        def written(aim: Aim) -> Written:
+            assert isinstance(aim.target, UpsertTarget)
+            return Written(tuple(tasks(aim.target)), aim.base)
+
         try:
-            return tasks(self.target(identity))
+            return written(self.aim(identity))
         except IndexDamagedError as error:
             self._index.warn_built_anew(error)
-            return tasks(self.target(identity, rebuild=True))
+            return written(self.aim(identity, rebuild=True))
 
-    def target(self, identity: CheckpointIdentity, *, rebuild: bool = False) -> UpsertTarget:
+    def aim(self, identity: CheckpointIdentity, *, rebuild: bool = False) -> Aim:
         """See SinkRun; with the key index of the head, where the delete mode uses one."""
         self._follow_key(identity)
         target = self._plain_target(identity)
-        self._indexed = None
-        if target.uses_index:
-            self._indexed = self._refreshed(rebuild=rebuild)
-            wanted = self.owner.bucketing(self._indexed.state, self._options.key.codec.fields)
-            if wanted != self._indexed.state.bucketing:
-                self._indexed = self._refreshed(bucketing=wanted)
-            target = self._seeing(target, self._indexed)
-        return target
+        if not target.uses_index:
+            return Aim(target)
+        base = self._refreshed(rebuild=rebuild)
+        wanted = self.owner.bucketing(base.state, self._options.key.codec.fields)
+        if wanted != base.state.bucketing:
+            base = self._refreshed(bucketing=wanted)
+        return Aim(self._seeing(target, base), base)
 
-    def owns(self, target: UpsertTarget) -> bool:
+    def owns(self, aim: Aim) -> bool:
         """Whether the tasks that read the partitions of a bucket write its changes of this micro-batch."""
-        indexed = self._indexed
-        return indexed is not None and self.owner.owns(target.bucketing, indexed.state.shuffled_until)
+        state = None if aim.base is None else aim.base.state
+        return state is not None and self.owner.owns(state.bucketing, state.shuffled_until)
 
-    def shuffle_instead(self, error: MisplacedKeyError) -> None:
+    def shuffle_instead(self, error: MisplacedKeyError, aim: Aim) -> None:
         """Let the micro-batch be shuffled by key. Raises MisplacedKeyError where it may not."""
-        assert self._indexed is not None
-        state = self._indexed.state
+        assert aim.base is not None
+        state = aim.base.state
         until = self.owner.misplaced(error, state.shuffled_until)
-        self._index.advance(replace(self._indexed, state=replace(state, shuffled_until=until)))
+        self._index.advance(replace(aim.base, state=replace(state, shuffled_until=until)))
 
     def _plain_target(self, identity: CheckpointIdentity) -> UpsertTarget:
         options = self._options
@@ -213,16 +212,16 @@ class UpsertRun(SinkRun):
 
     def stage(self, identity: CheckpointIdentity, results: Iterable[WriteResult]) -> Committable | None:
         """See SinkRun; None when nothing changed that is worth a commit."""
-        results = list(results)
-        changed = self._with_driver_part(results, identity)
+        written = Written.of(results)
+        assert written.base is not None or self._options.delete_mode == EQUALITY
+        changed = self._with_driver_part(written, identity)
         # With sequence values a key's delete is worth a commit even without a row: older changes may follow.
         tombstones = changed.own_runs if self._options.key.sequence_by else ()
         truncates = () if changed.truncated_below is None else (changed.truncated_below,)
-        if self._is_skipped((*changed.files, *changed.removed, *tombstones, *truncates)):
+        if self._is_skipped((*changed.files, *changed.removed, *tombstones, *truncates), written):
             # Tasks have merged runs, and noted deletes of keys that were not there.
-            self.discard(path for result in results for path in result.paths)
+            self.discard(path for result in written for path in result.paths)
             return None
-        self._changed = changed
         manifests = self._manifests(changed.files)
         return self._tied(
             Committable(
@@ -233,18 +232,19 @@ class UpsertRun(SinkRun):
                 manifests=manifests,
                 rows=sum(file.record_count for file in changed.data_files),
                 data_files=len(changed.data_files),
-                bytes=sum(result.bytes for result in results),
+                bytes=sum(result.bytes for result in written),
                 delete_files=len(changed.delete_files),
                 key_ids=self._options.key.key_ids,
                 sequence_ids=self._options.key.sequence_ids,
-                extra={
-                    "counters": {
-                        **summed([*(result.counters for result in results), changed.counters]),
+                extra=Extra(
+                    counters={
+                        **summed([*(result.counters for result in written), changed.counters]),
                         "rows-indexed": self._index.rows_indexed(),
                     }
-                },
+                ),
             ),
             changed,
+            written,
         )
 
     def commit(
@@ -254,14 +254,14 @@ class UpsertRun(SinkRun):
         outcome: Outcome = Outcome.COMMITTED,
     ) -> CommitReceipt:
         """Commit; resolve positions again while other writers are faster, within the table's time limit."""
-        # With a queue, `_changed` belongs to the checkpoint that is being written meanwhile.
-        changed = self._changed if results is not None and self.queue is None else None
+        staged = committable if isinstance(committable, Staged) else Staged.of(committable, None, None)
         retry = RetryOptions.for_commit(self.table.properties)
         deadline = clock.monotonic() + retry.total_timeout_ms / 1000
         while True:
             try:
-                committable, changed = self._of_version(committable, changed)
-                receipt = self._commit_once(committable, outcome, None if changed is None else changed.files)
+                staged = self._of_version(staged)
+                files = None if staged.changed is None else staged.changed.files
+                receipt = self._commit_once(staged, outcome, files)
                 break
             except FormatUpgradedError:
                 if clock.monotonic() > deadline:
@@ -273,28 +273,28 @@ class UpsertRun(SinkRun):
                         "is staged and is committed by the next start. Raise commit.retry.total-timeout-ms, "
                         "or let them commit less often"
                     ) from moved
-                committable, changed = self._resolved_again(committable)
-        self._advance(receipt, changed)
-        return replace(receipt, counters=dict(committable.extra.get("counters", {})))
+                staged = self._resolved_again(staged)
+        self._advance(receipt, staged)
+        return replace(receipt, counters=dict(staged.extra.counters))
 
-    def _advance(self, receipt: CommitReceipt, changed: Changed | None) -> None:
-        indexed, self._changed = self._indexed, None
+    def _advance(self, receipt: CommitReceipt, staged: Staged) -> None:
         superseded, self._superseded = self._superseded, set()
         committed = receipt.outcome in (Outcome.COMMITTED, Outcome.RECOVERED)
         if committed:
             self.discard(superseded)
         after = None
-        if committed and changed is not None and indexed is not None:
+        if committed and staged.changed is not None and staged.base is not None:
             rewrites = self._options.delete_mode == COPY_ON_WRITE
-            after = indexed.after(self.table, receipt.snapshot_id, changed, with_row_ids=rewrites)
+            after = staged.base.after(self.table, receipt.snapshot_id, staged.changed, with_row_ids=rewrites)
         if after is None:
             self._index.forget()
             return
         self._index.advance(after)
         self._index.files.prune(after.state)
 
-    def _with_driver_part(self, results: Sequence[WriteResult], identity: CheckpointIdentity) -> Changed:
+    def _with_driver_part(self, written: Written, identity: CheckpointIdentity) -> Changed:
         """The tasks' part and the driver's: rows in data files that no single task owns."""
+        results, base = written.results, written.base
         changed = Changed(
             data_files=tuple(file for result in results for file in result.data_files),
             delete_files=tuple(file for result in results for file in result.delete_files),
@@ -302,15 +302,15 @@ class UpsertRun(SinkRun):
             state=None,
             truncated_below=last_mark(result.truncated_below for result in results),
         )
-        if self._indexed is None:
+        if base is None:
             return changed
         parts: dict[str, list[Array]] = {}
         for result in results:
             for path, data in result.deleted_elsewhere.items():
                 parts.setdefault(path, []).append(np.frombuffer(data, dtype=np.int64))
         deleted = {path: merged_positions(found) for path, found in parts.items()}
-        state = self._indexed.state
-        moved = write_completed_rows(self._seeing(self._plain_target(identity), self._indexed), results)
+        state = base.state
+        moved = write_completed_rows(self._seeing(self._plain_target(identity), base), results)
         changed = replace(
             changed,
             data_files=(*changed.data_files, *moved.data_files),
@@ -324,6 +324,7 @@ class UpsertRun(SinkRun):
         return self._deleting(
             changed,
             deleted,
+            base,
             replace(state, runs=(*(each.merged for each in index if each.merged is not None), *kept)),
             (*moved.runs, *(each.run for each in index if each.run is not None)),
             self._write_target(identity),
@@ -333,22 +334,24 @@ class UpsertRun(SinkRun):
         self,
         changed: Changed,
         deleted: Mapping[str, Array],
+        base: Indexed,
         older: IndexState,
         own_runs: tuple[RunRef, ...],
         target: WriteTarget,
     ) -> Changed:
-        """The change with `deleted` positions taken out of the live files, and the index state after it."""
-        assert self._indexed is not None
+        """The change with `deleted` positions taken out of the live files of `base`, and the index state
+        after it; `older` is that of the runs that stay.
+        """
         runs = own_runs
         if self._options.delete_mode == COPY_ON_WRITE:
             new = rewritten(
-                self._session, self.table, target, self._options.key, older.bucketing, deleted, self._indexed
+                self._session, self.table, target, self._options.key, older.bucketing, deleted, base
             )
             data_files, merged = new.data_files, MergedDeletes(removed=new.removed)
             runs = (*own_runs, *new.runs)
         else:
             output = OutputFiles(target, older.buckets, 0, 0)
-            data_files, merged = (), merge_deletes(target, output, deleted, self._indexed.live_files)
+            data_files, merged = (), merge_deletes(target, output, deleted, base.live_files)
         return replace(
             changed,
             data_files=(*changed.data_files, *data_files),
@@ -362,30 +365,37 @@ class UpsertRun(SinkRun):
             rewritten=data_files,
         )
 
-    def _tied(self, committable: Committable, changed: Changed) -> Committable:
+    def _tied(self, committable: Committable, changed: Changed, written: Written) -> Staged:
         """The Committable made durable, with what ties it to the snapshot that it was resolved against."""
-        if changed.state is not None and self._indexed is not None:
+        base = written.base
+        if changed.state is not None and base is not None:
             committable = replace(
                 committable,
-                base_snapshot_id=self._indexed.snapshot_id,
+                base_snapshot_id=base.snapshot_id,
                 index_state=self._index.files.store(changed.state),
                 runs=tuple(ref.path for ref in changed.own_runs),
-                extra={
-                    **committable.extra,
-                    _RUNS: [asdict(ref) for ref in changed.own_runs],
-                    _REWRITTEN: [file.file_path for file in changed.rewritten],
-                    TRUNCATED: changed.truncated_below,
-                    _MESSAGE_KEY: changed.state.message_key,
-                    _TOOK_MOVED: changed.took_moved,
-                },
+                extra=replace(
+                    committable.extra,
+                    index=StagedIndex(
+                        changed.own_runs,
+                        tuple(file.file_path for file in changed.rewritten),
+                        changed.truncated_below,
+                        changed.state.message_key,
+                        changed.took_moved,
+                    ),
+                ),
             )
-        return self._recorded(replace(committable, removed=changed.removed))
+        return self._recorded(
+            Staged.of(replace(committable, removed=changed.removed), changed, base), written
+        )
 
-    def _resolved_again(self, committable: Committable) -> tuple[Committable, Changed]:
+    def _resolved_again(self, committable: Committable) -> Staged:
         """The Committable for the present head: same data files, deletes where the rows are now."""
         failpoint("before-resolution")
         self.outage_retry.through(self.table.refresh)
-        own_runs = tuple(RunRef(**ref) for ref in committable.extra[_RUNS])
+        staged = committable.extra.index
+        assert staged is not None
+        own_runs = staged.runs
         files = self.outage_retry.through(lambda: self.committer.files(committable))
         known = self._options.key
         if UpsertKey.of(self.table.schema, known.columns, known.sequence_by, self.table.location) != known:
@@ -393,29 +403,27 @@ class UpsertRun(SinkRun):
             raise outdated_key(self.table.location, committable.identity, known.columns, known.sequence_by)
         require_same_index(self.table, self._index, known, committable)
         # A key's own entry and its older ones are in the same bucket only where the buckets are the same.
-        bucketing = next(
-            (Bucketing.named(ref.buckets, committable.extra.get(_MESSAGE_KEY, "")) for ref in own_runs), None
-        )
-        indexed = self._indexed = self._refreshed(bucketing=bucketing)
+        bucketing = next((Bucketing.named(ref.buckets, staged.message_key) for ref in own_runs), None)
+        indexed = self._refreshed(bucketing=bucketing)
         try:
             found = self._resolved(committable, own_runs, indexed)
         except IndexDamagedError as error:
             self._index.warn_built_anew(error)
-            indexed = self._indexed = self._refreshed(rebuild=True, bucketing=bucketing)
+            indexed = self._refreshed(rebuild=True, bucketing=bucketing)
             found = self._resolved(committable, own_runs, indexed)
-        took_moved = bool(committable.extra.get(_TOOK_MOVED))
-        if found.outdated or took_moved:
+        if found.outdated or staged.took_moved:
             self._leave(committable, files, own_runs)
             raise outdated_values(self.table.location, committable.identity)
-        again = set(committable.extra[_REWRITTEN])
+        again = set(staged.rewritten)
         written = tuple(file for file in files if file.is_data and file.file_path not in again)
         paths = {file.file_path for file in written}
         of_files = [file for file in files if not file.is_data or file.file_path in paths]
         target = self._write_target(committable.identity)
         here = self.outage_retry.through(lambda: own_deletes(target, of_files, late=found.late))
         changed = self._deleting(
-            Changed(written, here, (), None, truncated_below=committable.extra.get(TRUNCATED)),
+            Changed(written, here, (), None, truncated_below=staged.truncated_below),
             found.deleted,
+            indexed,
             indexed.state,
             found.runs,
             self._write_target(committable.identity),
@@ -425,12 +433,9 @@ class UpsertRun(SinkRun):
             manifests=self._manifests(changed.files),
             data_files=len(changed.data_files),
             delete_files=len(changed.delete_files),
-            extra={
-                **committable.extra,
-                "counters": summed([committable.extra.get("counters", {}), found.counters]),
-            },
+            extra=replace(committable.extra, counters=summed([committable.extra.counters, found.counters])),
         )
-        recorded = self._tied(fresh, changed)
+        recorded = self._tied(fresh, changed, Written(base=indexed))
         failpoint("after-resolution")
         if committable.index_state is not None:
             self._index.files.adopt(committable.index_state)
@@ -438,19 +443,18 @@ class UpsertRun(SinkRun):
         before = (*(file.file_path for file in files), *(ref.path for ref in own_runs))
         self._supersede(path for path in before if path not in kept)
         self._supersede(manifest.manifest_path for manifest in committable.manifests)
-        return recorded, changed
+        return recorded
 
-    def _of_version(
-        self, committable: Committable, changed: Changed | None
-    ) -> tuple[Committable, Changed | None]:
+    def _of_version(self, committable: Staged) -> Staged:
         """The staged checkpoint, with deletes for the table's present format version."""
         if self.table.format_version < 3 or not committable.delete_files:
-            return committable, changed
+            return committable
+        changed = committable.changed
         files = (
             changed.files if changed else self.outage_retry.through(lambda: self.committer.files(committable))
         )
         if not outdated(files, self.table.format_version):
-            return committable, changed
+            return committable
         if committable.index_state is not None:
             return self._resolved_again(committable)
         target = self._write_target(committable.identity)
@@ -460,11 +464,12 @@ class UpsertRun(SinkRun):
             committable,
             manifests=self._manifests(kept),
             delete_files=sum(not file.is_data for file in kept),
+            changed=None,
         )
         self.outage_retry.through(lambda: self.store.record(fresh))
         self._supersede(file.file_path for file in files if file not in kept)
         self._supersede(manifest.manifest_path for manifest in committable.manifests)
-        return fresh, None
+        return fresh
 
     def _refreshed(self, *, rebuild: bool = False, bucketing: Bucketing | None = None) -> Indexed:
         return self.outage_retry.through(
@@ -473,7 +478,7 @@ class UpsertRun(SinkRun):
 
     def _resolved(self, committable: Committable, own_runs: Sequence[RunRef], indexed: Indexed) -> Resolved:
         target = self._seeing(self._plain_target(committable.identity), indexed)
-        resolver = Resolver.of(self.table, target, indexed, committable, committable.extra.get(TRUNCATED))
+        resolver = Resolver.of(self.table, target, indexed, committable, committable.extra.truncated_below)
         return self.outage_retry.through(lambda: resolver.resolved(own_runs))
 
     def _leave(self, committable: Committable, files: Iterable[DataFile], own_runs: Iterable[RunRef]) -> None:

@@ -8,8 +8,7 @@ nothing is written except by a commit.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -18,36 +17,19 @@ from streamlake.checkpoint.spark_directory import SparkDirectory
 from streamlake.checkpoint.table_note import NO_CHECKPOINT
 from streamlake.pipeline.runs.lineage.checkpoint_table import CheckpointTable
 from streamlake.pipeline.runs.micro_batch import commit_staged
-from streamlake.pipeline.runs.sink_run import SinkRun
-from streamlake.pipeline.sinks.bound_directory import BoundSink, pipeline_name
+from streamlake.pipeline.sinks.bound_directory import pipeline_name
+from streamlake.pipeline.sinks.table_stream import TableStream
 from streamlake.storage.locations import noted_table
-from streamlake.table.table import Table
-
-
-class StartingSink(BoundSink, Protocol):
-    """The part of a sink that is needed here."""
-
-    def new_run(
-        self,
-        table: Table,
-        note: CheckpointTable,
-        run_id: str,
-        identity: CheckpointIdentity,
-        session: SparkSession,
-    ) -> SinkRun:
-        """The state of a run that starts on an open table."""
-        ...
 
 
 def commit_before_start(
     session: SparkSession,
     location: str,
     directory: SparkDirectory | None,
-    sink: StartingSink,
-    opened: Callable[[], Table],
+    stream: TableStream,
 ) -> None:
     """Commit what queries on the checkpoint directory at `location` have staged for the table, where Spark
-    counts the last checkpoint as done. `directory` None: there is none yet; `opened` opens the table.
+    counts the last checkpoint as done. `directory` None: there is none yet.
 
     Raises StorageError and CommitStateUnknownError where an outage outlasts the table's `commit.retry.*`
     (everything stays staged), and what the first micro-batch would raise: LineageError, FencedError.
@@ -57,11 +39,12 @@ def commit_before_start(
     done = directory.last_completed
     if done == NO_CHECKPOINT or directory.last_planned > done:
         return
-    name = noted_table(sink.table, sink.catalog)
-    noted = directory.note(name, sink.branch)
+    settings = stream.settings
+    name = noted_table(settings.table, settings.catalog)
+    noted = directory.note(name, settings.branch)
     if noted is None or noted.staged_id is None:
         return
-    own = pipeline_name(sink, directory.job_id)
+    own = pipeline_name(settings, directory.job_id)
     identity = CheckpointIdentity(
         pipeline=noted.pipelines.get(own, own),
         job_id=directory.job_id,
@@ -70,7 +53,7 @@ def commit_before_start(
     )
     jvm: Any = session._jvm
     path = jvm.org.apache.hadoop.fs.Path(location)
-    note = CheckpointTable(session, path, name, sink.branch, sink.catalog)
-    run = sink.new_run(opened(), note, "", identity, session)
+    note = CheckpointTable(session, path, name, settings.branch, settings.catalog)
+    run = stream.new_run(settings.opened_table(), note, "", identity, session)
     run.remember(noted, identity, directory.end_offsets)
     commit_staged(run, identity)

@@ -1,49 +1,26 @@
 """A KafkaSource prepared for one table: its schema, and the key, row kinds and order of its changes.
 
 Place in the flow: once per table, before the first micro-batch. Invariant: what the user gave is never
-replaced by what a sample shows.
+replaced by what a sample shows, and the settings that were given stay as they are.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 
 from streamlake.decode.cdc.row_kinds import with_row_kind
-from streamlake.errors import InvalidOptionError
+from streamlake.errors import InvalidOptionError, TableNotFoundError
 from streamlake.pipeline.kafka.sampled_schema import changed_rows, with_inferred_schema
 from streamlake.pipeline.runs.upsert_options import identifier_columns
 from streamlake.pipeline.sinks.default_sequence import sequence_columns
-from streamlake.pipeline.sinks.sink_modes import UPSERT_MODES
+from streamlake.pipeline.sinks.sink_settings import ChangeSettings, SinkSettings
 from streamlake.records import ROW_KIND
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.table.table import Table
 from streamlake.write.upsert.upsert_target import EQUALITY, UPSERT
 
 
-@dataclass(frozen=True)
-class Changes:
-    """How a table applies changes. `sequence_given`: the columns that the user named, None where they are
-    left to the source.
-    """
-
-    mode: str
-    delete_mode: str
-    key: tuple[str, ...]
-    row_kind: str | None
-    sequence_given: tuple[str, ...] | None
-
-
-@dataclass(frozen=True)
-class PreparedSource:
-    """A source with its schema, and the key, the row kind column and the sequence columns of its changes."""
-
-    source: KafkaSource
-    key: tuple[str, ...]
-    row_kind: str | None
-    sequence_by: tuple[str, ...]
-
-
-def require_changes(source: KafkaSource, changes: Changes) -> None:
+def require_changes(source: KafkaSource, changes: ChangeSettings) -> None:
     """Raises InvalidOptionError where the source's records carry updates, deletes or partial rows that the
     mode cannot apply, and for a `row_kind` column where the records say themselves what they do.
     """
@@ -55,7 +32,7 @@ def require_changes(source: KafkaSource, changes: Changes) -> None:
         )
     if not source.has_row_kinds:
         return
-    if changes.mode not in UPSERT_MODES:
+    if not changes.is_keyed:
         raise InvalidOptionError(
             f"the format '{source.format}' brings updates and deletes, which mode '{changes.mode}' cannot "
             "carry out; use mode 'upsert'"
@@ -67,13 +44,21 @@ def require_changes(source: KafkaSource, changes: Changes) -> None:
         )
 
 
-def prepared_source(source: KafkaSource, changes: Changes, table: Table | None) -> PreparedSource:
-    """The source with the schema it was given, else the table's, else one inferred from a sample. For a
-    change stream into a table without a key, the key is the one that its messages name. `table` None: there
-    is none yet.
+def prepared_source(settings: SinkSettings, source: KafkaSource) -> tuple[SinkSettings, KafkaSource]:
+    """The source with the schema it was given, else the table's, else one inferred from a sample; and the
+    settings with the key, the row kind column and the sequence columns of its changes. For a change stream
+    into a table without a key, the key is the one that its messages name.
 
-    Raises what reading a sample raises.
+    Raises InvalidOptionError for a source that does not fit the mode, and what opening the table and reading
+    a sample raise.
     """
+    changes = settings.changes
+    require_changes(source, changes)
+    table: Table | None
+    try:
+        table = settings.opened_table()
+    except TableNotFoundError:
+        table = None
     key, row_kind, sequence = changes.key, changes.row_kind, changes.sequence_given or ()
     sample = None
     if source.has_row_kinds:
@@ -90,4 +75,5 @@ def prepared_source(source: KafkaSource, changes: Changes, table: Table | None) 
             source = source.with_schema(with_row_kind(table.schema, row_kind))
         else:
             source = with_inferred_schema(source) if sample is None else source.with_schema(sample.schema)
-    return PreparedSource(source, key, row_kind, sequence)
+    resolved = replace(changes, key=key, row_kind=row_kind, sequence_by=sequence)
+    return replace(settings, changes=resolved), source

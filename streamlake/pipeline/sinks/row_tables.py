@@ -25,11 +25,12 @@ from streamlake.pipeline.runs.rejects import REJECT
 from streamlake.pipeline.runs.routed.family_schema import united
 from streamlake.pipeline.runs.routed.row_families import FamilyWrite, RowFamily, RowPart, Unrouted
 from streamlake.pipeline.runs.upsert_options import identifier_columns
+from streamlake.pipeline.sinks.prepared_source import prepared_source
 from streamlake.pipeline.sinks.quarantine import missed_ranges
-from streamlake.pipeline.sinks.sink import IcebergSink
+from streamlake.pipeline.sinks.sink_settings import SinkSettings
 from streamlake.pipeline.sinks.table_discovery import DiscoveredTables
-from streamlake.pipeline.sinks.table_member import TableMember
 from streamlake.pipeline.sinks.table_quarantine import Quarantine
+from streamlake.pipeline.sinks.table_stream import TableMember, TableStream
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.source.offsets import OffsetRange, flatten
 from streamlake.table.table import Table
@@ -68,13 +69,13 @@ class RowEndings:
 
 
 class RowTables:
-    """The tables of a query's run. `make` gives a table's sink; `members` are updated for the caller."""
+    """The tables of a query's run. `make` gives a table by its name; `members` are updated for the caller."""
 
     def __init__(
         self,
         source: KafkaSource,
         options: RowTableOptions,
-        make: Callable[[str], IcebergSink],
+        make: Callable[[str], TableStream],
         catalog: CatalogOption,
         members: dict[str, TableMember],
     ) -> None:
@@ -241,11 +242,12 @@ class RowTables:
         route = options.route(template)
         default = None if options.default_table is None else options.default_table.of(topics[0])
         unrouted = unrouted_name(template) if default is None else default
-        sink = self._make(unrouted)
+        settings = self._make(unrouted).settings
         source = replace(self._source, topics=topics, topic_pattern=None)
         is_given = source.schema is not None
         tables = []
-        if not is_given or (source.has_row_kinds and not sink.key):
+        key = settings.changes.key
+        if not is_given or (source.has_row_kinds and not key):
             opened = in_parallel(sorted(self._known.of_family(template)), self._opened)
             for each in opened:
                 if isinstance(each, StreamlakeError):
@@ -253,16 +255,16 @@ class RowTables:
                 tables += [] if each is None else [each]
         if tables and not is_given:
             source = source.with_schema(united(table.schema for table in tables))
-        if source.has_row_kinds and not sink.key:
-            keys = [identifier_columns(table) for table in tables]
-            sink.key = next((key for key in keys if key), ())
-        source = sink.prepared(source)
+        if source.has_row_kinds and not key:
+            key = next(filter(None, map(identifier_columns, tables)), ())
+        settings, source = prepared_source(_with_key(settings, key), source)
+        key = settings.changes.key
         return RowFamily(
             source,
             route,
-            Unrouted(unrouted, default is not None, sink.on_error == REJECT),
-            key=sink.key if source.has_row_kinds else (),
-            own_key=sink.key,
+            Unrouted(unrouted, default is not None, settings.errors.on_error == REJECT),
+            key=key if source.has_row_kinds else (),
+            own_key=key,
             is_given=is_given,
             most=options.most,
         )
@@ -281,13 +283,17 @@ class RowTables:
             known = self._members.get(name)
             if known is not None and known.table.part is not None and known.table.part.family is family:
                 return known
-            sink = self._make(name) if known is None else known.sink
-            if not sink.key and family.source.has_row_kinds:
+            stream = self._make(name) if known is None else known.stream
+            settings = stream.settings
+            if not settings.changes.key and family.source.has_row_kinds:
                 table = self._opened(name)
                 if table is None or not identifier_columns(table):
-                    sink.key = family.own_key
-            own = sink.prepared(family.source)
-            return TableMember(name, sink, family.topics, DirectTable(sink, own, (), RowPart(family, name)))
+                    settings = _with_key(settings, family.own_key)
+            settings, own = prepared_source(settings, family.source)
+            stream = stream.resolved(settings)
+            return TableMember(
+                name, stream, family.topics, DirectTable(stream, own, (), RowPart(family, name))
+            )
 
         found = in_parallel(list(names.items()), met)
         members = []
@@ -312,3 +318,7 @@ class RowTables:
     def _topics(self, template: str) -> tuple[str, ...]:
         family = self._families.get(template)
         return () if family is None else family.topics
+
+
+def _with_key(settings: SinkSettings, key: tuple[str, ...]) -> SinkSettings:
+    return replace(settings, changes=replace(settings.changes, key=key))

@@ -90,6 +90,6 @@ class Quarantine:
         """Whether a crash came between the commit of the missed records and the removal of the entry."""
         if entry.retried_at is None or entry.retried_at >= identity.checkpoint_id:
             return False
-        run, own = member.table.sink.opened(frame, identity, member.table.schema)
+        run, own = member.table.stream.opened(frame, identity, member.table.schema)
         marker = run.outage_retry.through(lambda: run.committer.marker(own))
         return marker is not None and marker.checkpoint_id >= entry.retried_at

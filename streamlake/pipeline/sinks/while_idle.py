@@ -69,6 +69,6 @@ class WhileIdle:
         return [run for run in found if isinstance(run, SinkRun)]
 
     def _worked(self, table: DirectTable, identity: CheckpointIdentity) -> SinkRun:
-        run, own = table.sink.opened(self._frame, identity, table.schema)
+        run, own = table.stream.opened(self._frame, identity, table.schema)
         commit_staged(run, own)
         return run

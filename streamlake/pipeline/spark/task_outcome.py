@@ -1,15 +1,14 @@
-"""The outcome that a writer task sends to the driver: its WriteResult, or an error that no retry can repair.
+"""Task outcomes in Spark: tasks that send them, and the driver that collects them.
 
-An error of a class that a second attempt would meet again (a row that does not fit, a record that cannot be
-decoded, a wrong option) travels as a value: the task ends, Spark does not retry it in vain, and the driver
-raises that error. Anything else fails the task, and Spark retries it.
+An error that is no outcome fails the task, and Spark retries it; what is left of it when Spark gives up is
+found in the text of Spark's own error.
 """
 
 from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -18,13 +17,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from streamlake import errors
 from streamlake.errors import DecodeError, NewSchemaError, StreamlakeError
-from streamlake.failpoints import failpoint
-from streamlake.tasks.task_errors import FINAL_ERRORS
+from streamlake.tasks.reported import reported
 from streamlake.tasks.worker_paths import keep_archive_directories
-from streamlake.write.files.result import WriteResult
+from streamlake.write.files.outcomes import ONLY_TABLE, OUTCOMES_DDL, TaskOutcome
 
-OUTCOME_SCHEMA = "result binary, error binary"
-_ARROW_SCHEMA = pa.schema([("result", pa.binary()), ("error", pa.binary())])
 _RAISED = re.compile(
     r"streamlake\.errors\.(\w+): (.*?)(?=\n\s*(?:at |Traceback|\n|Driver stacktrace)|$)", re.DOTALL
 )
@@ -35,21 +31,11 @@ Batches = Iterator[pa.RecordBatch]
 
 
 def outcome_task(write: Callable[[Batches], Batches]) -> Callable[[Batches], Batches]:
-    """A `mapInArrow` function that yields one outcome row per task from a `write.task` function."""
+    """A `mapInArrow` function for a job of one table: its outcome, from a `write.task` function."""
 
     def task(batches: Batches) -> Batches:
         keep_archive_directories()
-        try:
-            for batch in write(batches):
-                failpoint("before-result")
-                yield pa.record_batch(
-                    [batch.column(0), pa.nulls(batch.num_rows, pa.binary())], schema=_ARROW_SCHEMA
-                )
-                failpoint("result-returned")
-        except FINAL_ERRORS as error:
-            yield pa.record_batch(
-                [pa.nulls(1, pa.binary()), pa.array([pickle.dumps(error)])], schema=_ARROW_SCHEMA
-            )
+        yield from reported(ONLY_TABLE, write(batches))
 
     return task
 
@@ -63,15 +49,15 @@ def value_task(work: Callable[[Any], Any]) -> Callable[[Batches], Batches]:
         for batch in batches:
             for argument in batch.column(0):
                 value = pickle.dumps(work(pickle.loads(argument.as_py())))
-                yield pa.record_batch([pa.array([value], pa.binary())], names=["result"])
+                yield TaskOutcome(ONLY_TABLE, value).to_batch()
 
     return outcome_task(task)
 
 
-def collected(frame: DataFrame) -> list[tuple[Any, ...]]:
-    """The outcome rows of all tasks. Raises the streamlake error that made Spark's job fail, if it is one."""
+def collected(frame: DataFrame) -> list[TaskOutcome]:
+    """The outcomes of all tasks. Raises the streamlake error that made Spark's job fail, if it is one."""
     try:
-        return [tuple(row) for row in frame.collect()]
+        return [TaskOutcome.of(row) for row in frame.collect()]
     except Exception as error:
         ours = raised_on_executor(error)
         if ours is not None:
@@ -82,10 +68,10 @@ def collected(frame: DataFrame) -> list[tuple[Any, ...]]:
 def collected_values(frame: DataFrame) -> list[Any]:
     """What the tasks of a `value_task` returned; raises the first error that one of them sent."""
     outcomes = collected(frame)
-    for _, error in outcomes:
-        if error is not None:
-            raise pickle.loads(bytes(error))
-    return [pickle.loads(bytes(value)) for value, _ in outcomes if value is not None]
+    for each in outcomes:
+        if each.error is not None:
+            raise each.error
+    return [pickle.loads(each.result) for each in outcomes if each.result is not None]
 
 
 def run_parts(session: SparkSession | None, work: Callable[[Any], Any], parts: Sequence[Any]) -> list[Any]:
@@ -95,7 +81,7 @@ def run_parts(session: SparkSession | None, work: Callable[[Any], Any], parts: S
     frame = session.createDataFrame([(pickle.dumps(part),) for part in parts], "part binary")
     if len(parts) > 1:
         frame = frame.repartition(len(parts))
-    return collected_values(frame.mapInArrow(value_task(work), OUTCOME_SCHEMA))
+    return collected_values(frame.mapInArrow(value_task(work), OUTCOMES_DDL))
 
 
 def task_ids() -> tuple[int, int, int]:
@@ -106,17 +92,6 @@ def task_ids() -> tuple[int, int, int]:
         if context is None
         else (context.partitionId(), context.taskAttemptId(), context.attemptNumber())
     )
-
-
-def write_results(rows: Iterable[tuple[Any, ...]]) -> list[WriteResult]:
-    """The results of all tasks. Raises the first error that one of them sent; an error that remains when the
-    table's schema changes goes first.
-    """
-    collected = list(rows)
-    errors = [pickle.loads(bytes(error)) for _, error in collected if error is not None]
-    if errors:
-        raise lasting_error(errors)
-    return [WriteResult.from_bytes(bytes(result)) for result, _ in collected if result is not None]
 
 
 def lasting_error(errors: Sequence[StreamlakeError]) -> StreamlakeError:

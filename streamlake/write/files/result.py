@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import pickle
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from streamlake.errors import DataInvalidError
 from streamlake.index.runs.run_writer import RunRef
 from streamlake.spec.metadata.data_file import DataFile
+from streamlake.write.target.target import WriteTarget
 
 Payload = bytes
 _FORMAT = b"SLW1"
@@ -76,6 +78,29 @@ class WriteResult:
     truncated_below: int | str | None = None
     held_rows: Payload = b""
     moved_rows: Payload = b""
+
+    @staticmethod
+    def of(
+        target: WriteTarget,
+        task_id: int,
+        attempt: int,
+        data_files: Sequence[DataFile] = (),
+        delete_files: Sequence[DataFile] = (),
+        **found: Any,
+    ) -> WriteResult:
+        """The result of an attempt that has written these files; `found` are the other fields."""
+        sizes = {file.file_path: file.file_size_in_bytes for file in (*data_files, *delete_files)}
+        return WriteResult(
+            target.job_id,
+            target.checkpoint_id,
+            task_id,
+            attempt,
+            tuple(data_files),
+            tuple(delete_files),
+            rows=sum(file.record_count for file in data_files),
+            bytes=sum(sizes.values()),
+            **found,
+        )
 
     @property
     def paths(self) -> tuple[str, ...]:

@@ -23,13 +23,15 @@ from streamlake.spec.metadata.data_file import DataFile
 from streamlake.write.deletes.equality_deletes import EqualityDeleteWriter, equality_delete_writer
 from streamlake.write.deletes.live_file import LiveFile
 from streamlake.write.deletes.merged_deletes import merge_deletes
+from streamlake.write.files.outcomes import ONLY_TABLE, TaskOutcome
 from streamlake.write.files.placed_writer import PlacedWriter
 from streamlake.write.files.result import IndexChange, WriteResult
 from streamlake.write.rows.change_batches import gather_changes
 from streamlake.write.rows.partitioner import Partitioner
 from streamlake.write.target.output_files import OutputFiles
 from streamlake.write.target.target import WriteTarget
-from streamlake.write.task import RESULT_SCHEMA, Task, TaskContext, data_file_opener, task_errors
+from streamlake.write.task import Task, TaskContext
+from streamlake.write.task_writer import data_file_opener, task_errors
 from streamlake.write.upsert.changes import ChangeReader
 from streamlake.write.upsert.part_rows import packed
 from streamlake.write.upsert.upsert_target import COPY_ON_WRITE, UpsertTarget
@@ -40,7 +42,7 @@ _CHUNK_ROWS = 4 << 20
 
 
 def upsert_task(target: UpsertTarget, task_context: TaskContext) -> Task:
-    """The function for `mapInArrow`: batches of changes of bucket i in partition i -> one row, `result`.
+    """The function for `mapInArrow`: batches of changes of bucket i in partition i -> one TaskOutcome.
 
     Changes are rows of the table. They may also have the columns ROW_KIND, ROW_ORDER, MISSING_FIELDS and
     PLACE. Batches with the column TRUNCATE_BELOW are truncates. Raises a StreamlakeError for anything that
@@ -49,7 +51,7 @@ def upsert_task(target: UpsertTarget, task_context: TaskContext) -> Task:
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         result = write_changes(target, batches, *task_context())
-        yield pa.record_batch([pa.array([result.to_bytes()], pa.binary())], schema=RESULT_SCHEMA)
+        yield TaskOutcome(ONLY_TABLE, result.to_bytes()).to_batch()
 
     return task
 
@@ -61,7 +63,7 @@ def write_changes(
     tables = gather_changes(batches, target.table.options.memory_budget_bytes // _CHUNK_SHARE, _CHUNK_ROWS)
     first = next(tables, None)
     if first is None:
-        return WriteResult(target.table.job_id, target.table.checkpoint_id, task_id, attempt)
+        return WriteResult.of(target.table, task_id, attempt)
     attempt_files = _Attempt(target, partition_id, task_id, attempt)
     try:
         return attempt_files.run(first, tables)
@@ -142,15 +144,11 @@ class _Attempt:
         elif writer.entries:
             index = IndexChange(self._bucket, self._run(writer.entries), index.merged, index.merged_away)
         elsewhere = {path: part.tobytes() for path, part in deleted.items() if path not in own}
-        return WriteResult(
-            job_id=table.job_id,
-            checkpoint_id=table.checkpoint_id,
-            task_id=self._ids[0],
-            attempt=self._ids[1],
-            data_files=data_files,
-            delete_files=delete_files,
-            rows=sum(file.record_count for file in data_files),
-            bytes=_bytes_of((*data_files, *delete_files)),
+        return WriteResult.of(
+            table,
+            *self._ids,
+            data_files,
+            delete_files,
             counters={**writer.counters, "deleted-rows": here.rows + earlier.rows},
             removed=earlier.removed,
             deleted_elsewhere=elsewhere,
@@ -228,7 +226,3 @@ def _equality_writer(target: UpsertTarget, output: OutputFiles) -> EqualityDelet
         whole_row=target.whole_row,
         buffer_bytes=target.table.options.memory_budget_bytes // _CHUNK_SHARE,
     )
-
-
-def _bytes_of(files: Iterable[DataFile]) -> int:
-    return sum({file.file_path: file.file_size_in_bytes for file in files}.values())

@@ -13,12 +13,16 @@ import pytest
 
 from streamlake.checkpoint.committable import Committable, committable_from_bytes, committable_to_bytes
 from streamlake.checkpoint.identity import CheckpointIdentity
+from streamlake.checkpoint.staged_extra import Extra, StagedReplay, TableThen
 from streamlake.checkpoint.store import CommittableStore
 from streamlake.errors import DataInvalidError
 from streamlake.spec.metadata.data_file import DataFile, FileContent
 from streamlake.spec.metadata.manifest import FieldSummary, ManifestContent, ManifestFile
+from streamlake.spec.partitioning.partition_spec import PartitionSpec
 from streamlake.storage.file_io import file_io_for
 from streamlake.storage.locations import TableLocations
+
+STAGED = Path(__file__).with_name("staged")
 
 
 def committable(checkpoint_id: int = 7) -> Committable:
@@ -77,7 +81,7 @@ def upserted() -> Committable:
         base_snapshot_id=2**62,
         index_state="/t/metadata/_index/state.json",
         runs=("/t/metadata/_index/run-1", "/t/metadata/_index/run-2"),
-        extra={"counters": {"late": 3}},
+        extra=Extra(counters={"late": 3}),
     )
 
 
@@ -130,6 +134,46 @@ def test_the_first_format_is_still_read():
         del obj[added]
     data = json.dumps({**obj, "format": 1}).encode()
     assert committable_from_bytes(data, "path") == committable()
+
+
+@pytest.mark.parametrize("name", ["append", "upsert", "replay"])
+def test_what_the_version_before_has_staged_is_read_and_written_as_it_was(name: str):
+    """The files are from before the values had types."""
+    data = (STAGED / f"{name}.json").read_bytes()
+    restored = committable_from_bytes(data, name)
+    assert committable_to_bytes(restored) == data
+    extra = restored.extra
+    if name == "append":
+        assert extra == Extra(table=TableThen(1, (PartitionSpec(0),)), follows=0)
+    elif name == "replay":
+        failed = {"t/0/2/5/2/p": ("DecodeError", "bad")}
+        assert extra == Extra(replay=StagedReplay(("t/0/1/5/2/p",), failed))
+    else:
+        assert extra.index is not None
+        assert extra.table is not None
+        assert [ref.path for ref in extra.index.runs] == list(restored.runs)
+        assert extra.counters["deleted-rows"] == 1
+        assert [part.name for part in extra.table.specs[0].fields] == ["part"]
+        assert (extra.index.took_moved, extra.truncated_below) == (False, None)
+
+
+def test_values_that_earlier_and_later_versions_have():
+    obj = json.loads((STAGED / "upsert.json").read_bytes())
+    for added in ("truncated-below", "message-key", "took-moved", "specs"):
+        del obj["extra"][added]
+    obj["extra"]["to-come"] = {"kept": [1]}
+    restored = committable_from_bytes(json.dumps(obj).encode(), "path")
+    assert restored.extra.index is not None
+    assert restored.extra.index.message_key == ""
+    assert restored.extra.table == TableThen(1)
+    assert json.loads(committable_to_bytes(restored))["extra"]["to-come"] == {"kept": [1]}
+
+
+@pytest.mark.parametrize("extra", [{"index-runs": [{}]}, {"index-runs": []}, {"specs": [5]}, {"done": []}, 5])
+def test_damage_in_values_names_the_file(extra: object):
+    obj = {**json.loads(committable_to_bytes(upserted())), "extra": extra}
+    with pytest.raises(DataInvalidError, match="/staged/9"):
+        committable_from_bytes(json.dumps(obj).encode(), "/staged/9.json")
 
 
 @pytest.mark.parametrize(

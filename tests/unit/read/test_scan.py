@@ -206,7 +206,7 @@ def test_batches_stream_and_are_bounded(tmp_path):
     some = table.scan().to_batches(batch_size=10)
     assert next(some).num_rows == 10
     some.close()
-    assert not [thread for thread in threading.enumerate() if thread.name == "streamlake-read"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "streamlake-read-ahead"]
     assert table.scan().to_reader().read_all().num_rows == 5_000
     with pytest.raises(InvalidOptionError, match="batch_size"):
         table.scan().to_batches(0)

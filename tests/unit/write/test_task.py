@@ -17,9 +17,10 @@ from streamlake.spec.partitioning.partition_spec import PartitionField, Partitio
 from streamlake.spec.partitioning.transforms import UnknownTransform, Void
 from streamlake.spec.types.ddl import parse_ddl
 from streamlake.storage.local import LocalFileIO
+from streamlake.write.files.outcomes import OUTCOMES
 from streamlake.write.files.result import WriteResult
 from streamlake.write.target.target import WriteTarget
-from streamlake.write.task import RESULT_SCHEMA, write_rows, write_task
+from streamlake.write.task import write_rows, write_task
 from tests.unit.write.targets import batches_of, make_target, paths_under, read, read_all, write
 
 ROWS = pa.table(
@@ -36,7 +37,7 @@ def test_one_batch_with_one_result_comes_out(tmp_path: Path) -> None:
     target = pickle.loads(pickle.dumps(make_target(tmp_path)))
     answers = list(write_task(target, lambda: (3, 11, 2))(iter(ROWS.to_batches())))
     assert len(answers) == 1
-    assert answers[0].schema.equals(RESULT_SCHEMA)
+    assert answers[0].schema.equals(OUTCOMES)
     result = WriteResult.from_bytes(answers[0]["result"][0].as_py())
     assert (result.job_id, result.checkpoint_id, result.task_id, result.attempt) == ("job", 7, 11, 2)
     assert result.rows == 10

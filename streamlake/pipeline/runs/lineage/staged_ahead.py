@@ -12,9 +12,6 @@ from collections.abc import Callable, Iterable
 
 from streamlake.checkpoint.committable import Committable
 
-FOLLOWS = "follows"
-"""In a Committable of a run that writes ahead: the checkpoint that is committed before it."""
-
 
 def lost_staged(
     held: int,
@@ -37,8 +34,8 @@ def lost_staged(
     for staged in sorted(pending(), key=lambda each: each.identity.checkpoint_id):
         identity = staged.identity
         is_own = digest_of(identity.checkpoint_id) in (None, identity.offsets_digest)
-        if is_own and FOLLOWS in staged.extra and held < identity.checkpoint_id <= last:
-            follows = int(staged.extra[FOLLOWS])
+        follows = staged.extra.follows
+        if is_own and follows is not None and held < identity.checkpoint_id <= last:
             if at < follows:
                 return follows
             at = identity.checkpoint_id

@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from streamlake.errors import NewSchemaError, NewTablesError, StreamlakeError
+from streamlake.pipeline.runs.column_check import check_columns
 from streamlake.pipeline.runs.evolution import MAX_CHANGES
 from streamlake.pipeline.runs.routed.row_families import FamilyWrite, RowPart
-from streamlake.pipeline.runs.sink_run import SinkRun, check_columns
+from streamlake.pipeline.runs.sink_run import SinkRun
 from streamlake.pipeline.runs.source_notes import asked_sources
 from streamlake.pipeline.spark.task_outcome import lasting_error
 from streamlake.tasks.direct_reader import RangeReader

@@ -129,11 +129,9 @@ class RowFamily:
         to no single table.
         """
         wanted = self.source.settings.source_tables
-        self._filtered.see(wanted, named, self.sources.values(), self.name)
-        if self._filtered.count:
-            _LOG.info(
-                "%s: %d records of other source tables were passed over", self.name, self._filtered.count
-            )
+        count = self._filtered.see(wanted, named, self.sources.values(), self.name)
+        if count:
+            _LOG.info("%s: %d records of other source tables were passed over", self.name, count)
 
     def _reading(self, runs: Sequence[SinkRun]) -> RangeReader:
         following = [run for run in runs if run.follower.is_on]

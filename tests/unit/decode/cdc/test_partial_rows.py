@@ -19,6 +19,7 @@ from streamlake.decode.json.json_names import present_fields
 from streamlake.decode.row_decoder import RowDecoder
 from streamlake.errors import DecodeError, InvalidOptionError
 from streamlake.formats.arrow.missing_fields import missing_field_masks
+from streamlake.pipeline.sinks.prepared_source import prepared_source
 from streamlake.pipeline.sinks.sink import IcebergSink
 from streamlake.records import MISSING_FIELDS, PLACE
 from streamlake.source.kafka_source import KafkaSource
@@ -211,7 +212,7 @@ def test_where_it_cannot_be_done() -> None:
     source = KafkaSource("b:1", "t", schema="id long", options=partial)
     for arguments in ({}, {"mode": "upsert", "key": ["id"], "delete_mode": "equality"}):
         with pytest.raises(InvalidOptionError, match="the fields that a record does not have"):
-            IcebergSink("/t", **arguments).prepared(source)
+            prepared_source(IcebergSink("/t", **arguments).settings, source)
 
 
 @pytest.mark.parametrize(("policy", "ends"), [("fail", None), ("null", 3), ("reject", 2)])

@@ -19,7 +19,7 @@ from streamlake.failpoints import REGISTERED, FailpointError
 from streamlake.operate.replay.replay import ReplayedTable, replay
 from streamlake.operate.replay.replay_plan import ReplayPlans
 from streamlake.pipeline.runs.lineage.checkpoint_table import CheckpointTable
-from streamlake.pipeline.runs.rejects_table import open_rejects, rejects_name, require_rejects
+from streamlake.pipeline.runs.rejected.rejects_table import open_rejects, rejects_name, require_rejects
 from streamlake.pipeline.runs.run_settings import RunSettings
 from streamlake.pipeline.runs.sink_run import SinkRun
 from streamlake.pipeline.runs.source_notes import keep_sources, sources_of

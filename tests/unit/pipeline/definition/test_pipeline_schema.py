@@ -22,7 +22,7 @@ from streamlake.errors import InvalidOptionError
 from streamlake.pipeline.definition import pipeline_file
 from streamlake.pipeline.definition.pipeline_file import AVRO_SCHEMA_FILE, FILE_FORMATS, parse_pipeline
 from streamlake.pipeline.runs.evolution import LEVELS
-from streamlake.pipeline.sinks.sink_modes import MODES
+from streamlake.pipeline.sinks.sink_settings import MODES
 from streamlake.records import SEQUENCE
 from streamlake.source import source_options
 from streamlake.source.kafka_source import FORMATS, METADATA_TYPES

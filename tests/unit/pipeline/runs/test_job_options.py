@@ -17,6 +17,7 @@ import pytest
 from streamlake import IcebergSink, IcebergTables, load_table
 from streamlake.catalog.open import open_table
 from streamlake.checkpoint.identity import CheckpointIdentity
+from streamlake.checkpoint.table_note import Calls
 from streamlake.errors import InvalidOptionError
 from streamlake.index.bucketing import Bucketing
 from streamlake.index.runs.run import RunRef
@@ -50,9 +51,9 @@ IDENTITY = CheckpointIdentity("p", "job", 0, end_offsets=("1",))
 
 def opened(table: Table, **arguments: Any) -> SinkRun:
     """The run that the sink makes for a query."""
-    sink = IcebergSink(table.location, pipeline="p", **arguments)
+    stream = IcebergSink(table.location, pipeline="p", **arguments).stream(Calls.EVERY)
     note: Any = SimpleNamespace(command=None)
-    return sink.new_run(table, note, "run", IDENTITY, SESSION)
+    return stream.new_run(table, note, "run", IDENTITY, SESSION)
 
 
 def written(table: Table, **arguments: Any) -> tuple[DataFile, ...]:
@@ -177,10 +178,9 @@ def test_what_does_not_go_with_the_table(
     with pytest.raises(InvalidOptionError, match=message):
         opened(table, write_options=given)
     # Nor is a table made for it.
+    sink = IcebergSink(str(tmp_path / "u"), create=True, properties=properties, write_options=given)
     with pytest.raises(InvalidOptionError, match=message):
-        IcebergSink(str(tmp_path / "u"), create=True, properties=properties, write_options=given)._table(
-            "id long", create=True
-        )
+        sink.stream(Calls.EVERY).table("id long", sink.settings.new_table)
     assert not (tmp_path / "u").exists()
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from streamlake.decode.rejected_records import REJECTS, RejectStamp
 from streamlake.errors import DecodeError
-from streamlake.pipeline.runs import refused_changes as module
-from streamlake.pipeline.runs.refused_changes import not_kept, refused_changes, write_refused
+from streamlake.pipeline.runs.rejected import refused_changes as module
+from streamlake.pipeline.runs.rejected.refused_changes import not_kept, refused_changes, write_refused
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.write.files.result import Refused, WriteResult
 from tests.unit.decode.raw_records import raw_batch

@@ -23,8 +23,8 @@ from streamlake.errors import (
 )
 from streamlake.failpoints import REGISTERED, FailpointError
 from streamlake.operate.recover.recovery import Recovery, without_table
+from streamlake.pipeline.runs.rejected.rejects_table import open_rejects, rejects_name
 from streamlake.pipeline.runs.rejects import require_policy, require_records
-from streamlake.pipeline.runs.rejects_table import open_rejects, rejects_name
 from tests.helpers.invariants import check_table
 from tests.helpers.local_appends import LateQueue
 from tests.helpers.local_rejects import RejectingStream, rejected_rows_of

@@ -19,7 +19,7 @@ from streamlake.catalog.open import open_table
 from streamlake.checkpoint.committable import committable_from_bytes
 from streamlake.errors import LineageError, StagedUnfitError
 from streamlake.formats.manifests.manifests import read_manifest
-from streamlake.pipeline.runs.rejects_run import RejectsRun
+from streamlake.pipeline.runs.rejected.rejects_run import RejectsRun
 from streamlake.pipeline.runs.sink_run import SinkRun
 from streamlake.pipeline.runs.upgraded_deletes import outdated
 from streamlake.pipeline.runs.upsert_run import UpsertRun

@@ -9,6 +9,7 @@ import pytest
 
 from streamlake.errors import IndexDamagedError, MisplacedKeyError, StreamlakeError
 from streamlake.pipeline.runs import table_writes
+from streamlake.pipeline.runs.stages import Aim, Written
 from streamlake.pipeline.runs.upsert_run import UpsertRun
 
 
@@ -20,7 +21,7 @@ class _Run(UpsertRun):
         self.rebuilds = 0
         self.turns = 0
         self.table = SimpleNamespace(location="/t")  # type: ignore[assignment]
-        self.filtered = SimpleNamespace(see=lambda *_: None)  # type: ignore[assignment]
+        self.filtered = SimpleNamespace(see=lambda *_: 0)  # type: ignore[assignment]
 
     @property
     def rejects(self) -> None:  # type: ignore[override]
@@ -29,7 +30,7 @@ class _Run(UpsertRun):
     def discard(self, paths: Any) -> None:
         assert not list(paths)
 
-    def shuffle_instead(self, error: MisplacedKeyError) -> None:
+    def shuffle_instead(self, error: MisplacedKeyError, aim: Any) -> None:
         self.is_shuffled = True
 
 
@@ -55,6 +56,7 @@ def test_a_damaged_index_is_rebuilt_once_although_its_rows_are_misplaced(
     class Job:
         def __init__(self, *_: object, **__: object) -> None:
             self.newest: dict[int, Any] = {}
+            self.aims = {0: Aim(None)}  # type: ignore[arg-type]
 
         def add(self, *_: object) -> None: ...
 
@@ -68,5 +70,5 @@ def test_a_damaged_index_is_rebuilt_once_although_its_rows_are_misplaced(
     monkeypatch.setattr(table_writes, "_Job", Job)
     source = SimpleNamespace(settings=SimpleNamespace(source_tables=()))
     write = SimpleNamespace(run=run, part=None, identity=None, reader=SimpleNamespace(source=source))
-    assert table_writes.write_tables(None, [write]) == [[]]  # type: ignore[arg-type,list-item]
+    assert table_writes.write_tables(None, [write]) == [Written()]  # type: ignore[arg-type,list-item]
     assert run.rebuilds == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from streamlake import IcebergSink
+from streamlake.checkpoint.table_note import Calls
 from tests.helpers.tables import make_table
 
 
@@ -18,7 +19,7 @@ def test_properties_that_change_nothing_are_named(tmp_path, caplog):
     }
     sink = IcebergSink(str(tmp_path / "t"), create=True, properties=given)
     with caplog.at_level(logging.WARNING, logger="streamlake"):
-        table = sink._table(None, create=True)
+        table = sink.stream(Calls.EVERY).table(None, None)
     [message] = [record.getMessage() for record in caplog.records]
     assert "write.format.default=avro (the table has parquet)" in message
     assert "write.delete.granularity=partition (the table has none, so the default)" in message
@@ -26,5 +27,5 @@ def test_properties_that_change_nothing_are_named(tmp_path, caplog):
     assert "x1" not in message
     assert table.properties["write.format.default"] == "parquet"
     caplog.clear()
-    IcebergSink(str(tmp_path / "t"), create=True, properties={"k": "1"})._table(None, create=True)
+    IcebergSink(str(tmp_path / "t"), create=True, properties={"k": "1"}).stream(Calls.EVERY).table(None, None)
     assert not caplog.records

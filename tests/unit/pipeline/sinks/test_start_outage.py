@@ -13,11 +13,12 @@ import pytest
 from streamlake import IcebergSink
 from streamlake.catalog.open import open_table
 from streamlake.checkpoint.identity import CheckpointIdentity
+from streamlake.checkpoint.table_note import Calls
 from streamlake.commit.committer import Committer
 from streamlake.errors import LineageError, StorageError
 from streamlake.pipeline.runs.sink_run import SinkRun
 from streamlake.pipeline.runs.upsert_run import UpsertRun
-from streamlake.pipeline.sinks import sink as sink_module
+from streamlake.pipeline.sinks import table_stream
 from streamlake.pipeline.spark.interruption import MicroBatchInterruptedError
 from streamlake.pipeline.spark.query_identity import QueryRun
 from streamlake.table.table import Table
@@ -84,7 +85,8 @@ class Start:
     def __init__(self, home: Path, monkeypatch: pytest.MonkeyPatch, failures: float, **settings: Any) -> None:
         self.stream = LocalStream(home, SOURCE).start(1)
         self.tried = 0
-        self.sink = IcebergSink(self.stream.location, pipeline="p", **settings)
+        sink = IcebergSink(self.stream.location, pipeline="p", **settings)
+        self.table = sink.stream(Calls.EVERY)
 
         def fail_first(*arguments: Any) -> Table:
             self.tried += 1
@@ -92,7 +94,7 @@ class Start:
                 raise StorageError("the storage is away")
             return open_table(*arguments)
 
-        monkeypatch.setattr(sink_module, "open_table", fail_first)
+        monkeypatch.setattr(table_stream, "open_table", fail_first)
 
     @property
     def identity(self) -> CheckpointIdentity:
@@ -103,7 +105,7 @@ class Start:
         note: Any = FileNote(directory, self.stream.location, "main")
         logged: Any = type("Logged", (), {"of": staticmethod(directory.end_offsets)})
         session: Any = None
-        return self.sink._opened(QueryRun("run", None, logged), note, self.identity, None, session)
+        return self.table.opened_run(QueryRun("run", None, logged), note, self.identity, None, session)
 
 
 def test_a_sink_opens_its_table_through_an_outage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +123,7 @@ def test_a_sink_that_is_stopped_waits_no_longer_for_its_table(
     thread = threading.Thread(target=_caught(start.run, ended))
     thread.start()
     wait_until(lambda: start.tried > 0, 10, "the first look for the table")
-    start.sink.interrupt(start.identity.job_id)
+    start.table.runs.interrupt(start.identity.job_id)
     thread.join(10)
     assert [type(error) for error in ended] == [MicroBatchInterruptedError]
 

@@ -25,7 +25,7 @@ from streamlake.decode.rejected_records import RejectStamp
 from streamlake.errors import StagedUnfitError
 from streamlake.formats.readers import read_data_file
 from streamlake.pipeline.runs.lineage.checkpoint_table import CheckpointTable
-from streamlake.pipeline.runs.rejects_table import open_rejects, own_identity, require_rejects
+from streamlake.pipeline.runs.rejected.rejects_table import open_rejects, own_identity, require_rejects
 from streamlake.pipeline.runs.run_settings import RunSettings
 from streamlake.pipeline.runs.sink_run import SinkRun
 from streamlake.pipeline.spark.outage_retry import OutageRetry

@@ -19,8 +19,8 @@ from streamlake.source.fetcher import fetch_range
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.source.offsets import OffsetRange
 from streamlake.write.files.result import Refused, WriteResult
-from streamlake.write.side_writer import SideWriter
 from streamlake.write.target.target import WriteTarget
+from streamlake.write.task_writer import TaskWriter
 
 _DRIVER = 1 << 20
 """Stands in for a partition's number in the names of files that the driver writes."""
@@ -62,7 +62,7 @@ def write_refused(
     """The files of the rejects table with the records of these changes; `topic_ids` are the ids of their
     topics. Raises SourceError and DataLossError, and DecodeError where records are no longer in Kafka.
     """
-    writer = SideWriter(target, _DRIVER, 0, 0)
+    writer = TaskWriter(target, _DRIVER, 0, 0)
     try:
         for piece, reasons in _pieces(refused, topic_ids or {}):
             for raw in fetch_range(source, piece, RAW_RECORDS.names):
@@ -77,11 +77,10 @@ def write_refused(
     except BaseException:
         writer.abort()
         raise
-    written = 0 if result is None else result.rows
-    if result is None or written != len({(each.topic, each.partition, each.offset) for each in refused}):
+    if result.rows != len({(each.topic, each.partition, each.offset) for each in refused}):
         raise DecodeError(
-            f"{len(refused)} changes were refused, and {written} of their records are still in Kafka; the "
-            f"first is {refused[0].topic}-{refused[0].partition} offset {refused[0].offset}: "
+            f"{len(refused)} changes were refused, and {result.rows} of their records are still in Kafka; "
+            f"the first is {refused[0].topic}-{refused[0].partition} offset {refused[0].offset}: "
             f"{refused[0].reason}"
         )
     return result

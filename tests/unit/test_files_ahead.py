@@ -7,11 +7,11 @@ import time
 
 import pytest
 
-from streamlake.read.read_ahead import in_order
+from streamlake.ahead import in_order
 
 
 def reading_threads():
-    return [thread for thread in threading.enumerate() if thread.name == "streamlake-read"]
+    return [thread for thread in threading.enumerate() if thread.name == "streamlake-read-ahead"]
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4])

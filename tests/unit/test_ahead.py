@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from streamlake.source.ahead import read_ahead
+from streamlake.ahead import read_ahead
 from tests.helpers.processes import wait_until
 
 

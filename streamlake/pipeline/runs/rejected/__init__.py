@@ -1,0 +1,1 @@
+"""The rejects of a table while a query runs: their table, and changes that tasks refuse."""
