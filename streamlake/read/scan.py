@@ -85,7 +85,7 @@ class Scan:
         if batch_size < 1:
             raise InvalidOptionError(f"batch_size is at least 1, not {batch_size}")
         rows = self._rows(self._selection, batch_size)
-        return in_order(self.plan_files(), rows.read, workers=_readers(self.table.io))
+        return in_order(self.plan_files(), rows.read, workers=readers(self.table.io))
 
     def to_arrow(self) -> pa.Table:
         """The matching rows as one Arrow table."""
@@ -128,7 +128,7 @@ class Scan:
                 else:
                     known += task.known_count
 
-        read = sum(in_order(unsure(), lambda task: [rows.count(task)], workers=_readers(self.table.io)))
+        read = sum(in_order(unsure(), lambda task: [rows.count(task)], workers=readers(self.table.io)))
         return known + read
 
     def _rows(self, selection: ColumnSelection, batch_size: int) -> FileRows:
@@ -184,8 +184,11 @@ class TableScan(Scan):
         return super().count()
 
 
-def _readers(io: FileIO) -> int:
-    """How many files are read at a time: local ones keep the processors busy, others wait for a network."""
+def readers(io: FileIO) -> int:
+    """How many files of a scan are read at a time.
+
+    Local ones keep the processors busy, others wait for a network.
+    """
     return (
         min(_REMOTE_READERS, max(2, os.cpu_count() or 2)) if isinstance(io, LocalFileIO) else _REMOTE_READERS
     )
