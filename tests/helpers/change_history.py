@@ -16,8 +16,8 @@ from streamlake.formats.columns.lineage_columns import ROW_ID
 from streamlake.spec.metadata.data_file import DataFile
 from streamlake.table.producers.overwrite_files import OverwriteFiles
 from streamlake.table.producers.row_delta import RowDelta
-from tests.helpers.delete_history import CATEGORY, NUMBER, VALUES, File, History, arrow_rows, record
-from tests.helpers.invariants import live_data_files
+from tests.helpers.delete_history import NUMBER, VALUES, File, History, arrow_rows, record
+from tests.helpers.invariants import live_data_files, live_entries
 
 Row = dict[int, Any]
 
@@ -128,10 +128,14 @@ class ChangeHistory(History):
 
     def _undelete(self) -> None:
         """A delete file goes, and rows come back."""
-        live = {file.file_path for _, _, file in self.delete_files}
-        if not live:
+        # Those that no data file needs any more have gone with the files.
+        live = (
+            {entry.data_file.identity for entry in live_entries(self.table.table)} if self.states else set()
+        )
+        there = [each for each in self.delete_files if each[2].identity in live]
+        if not there:
             return
-        chosen = self.draw(st.sampled_from(self.delete_files))
+        chosen = self.draw(st.sampled_from(there))
         self.delete_files.remove(chosen)
         group, entry, data_file = chosen
         group.remove(entry)
@@ -177,4 +181,3 @@ class ChangeHistory(History):
         for entry, file in zip(self.model.positions[before:], files, strict=True):
             self.delete_files.append((self.model.positions, entry, file))
         return files
-

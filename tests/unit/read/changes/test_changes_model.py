@@ -6,6 +6,7 @@ import os
 import pickle
 import tempfile
 from collections import Counter
+from itertools import pairwise
 from typing import Any
 from unittest import mock
 
@@ -124,7 +125,7 @@ def test_changes_are_the_differences_of_states(data: Any, version: int, types: l
             rows = scan.to_arrow()
             check_order(rows, keyed=keyed)
             expected: Counter[tuple[int, str, str]] = Counter()
-            steps = [step for step in zip(path, path[1:], strict=False) if step[1].operation != "replace"]
+            steps = [step for step in pairwise(path) if step[1].operation != "replace"]
             for ordinal, (before, after) in enumerate(steps):
                 for (kind, values), count in expected_changes(
                     history, before, after, wanted, keyed=keyed
