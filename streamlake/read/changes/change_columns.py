@@ -16,14 +16,15 @@ import pyarrow.compute as pc
 
 from streamlake.errors import InvalidOptionError
 from streamlake.formats.columns.lineage_columns import ROW_ID
+from streamlake.index.keys.key_codec import KEY_TYPES
 from streamlake.read.changes.change_tasks import ChangedSnapshot
 from streamlake.read.changes.netting import NO_IDENTITY, Array, Comparison, NetChanges
-from streamlake.read.changes.row_codes import equal_rows, row_codes
+from streamlake.read.changes.row_codes import equal_rows, row_codes, row_parts
 from streamlake.read.column_selection import ColumnSelection, field_path, select_columns
 from streamlake.read.file_rows import narrowed
 from streamlake.records import ROW_KIND, RowKind
 from streamlake.spec.expressions.binding import unknown_column
-from streamlake.spec.types.data_types import IcebergType, PrimitiveType, StructType
+from streamlake.spec.types.data_types import IcebergType, StructType
 from streamlake.spec.types.schema import Schema
 
 SNAPSHOT_ID = "_snapshot_id"
@@ -99,6 +100,25 @@ class ChangeColumns:
         known = self.read.table_schema.fields_by_id
         parts = (part for part in self.selected.output.fields if part.field_id in known)
         return tuple((part.name, part.type) for part in parts)
+
+    @cached_property
+    def parted_by(self) -> tuple[int, ...]:
+        """Field ids of columns by which rows may be parted without parting those that belong together.
+
+        None where row ids identify rows, because equal rows of different ids cancel out, too.
+        """
+        if self.key_ids or self.has_row_ids:
+            return self.key_ids
+        known = self.read.table_schema.fields_by_id
+        parts = (part for part in self.selected.output.fields if part.field_id in known)
+        return tuple(part.field_id for part in parts if isinstance(part.type, KEY_TYPES))
+
+    def parts(self, rows: pa.RecordBatch, count: int) -> Array:
+        """(n,) int64: which of `count` parts each row belongs to; only where there is `parted_by`."""
+        output = self.read.output
+        table = pa.Table.from_batches([rows])
+        columns = [_at(table, field_path(output, part)) for part in self.parted_by]
+        return row_parts(columns, [output.fields_by_id[part] for part in self.parted_by], count)
 
     def identities(self, rows: pa.Table) -> Array | None:
         """(n,) int64 codes of the rows by key, else by row id; None when neither is there."""
@@ -178,8 +198,10 @@ def _key_ids(schema: Schema, keys: Iterable[str]) -> tuple[int, ...]:
             above = parent
             if not isinstance(schema.fields_by_id[above].type, StructType):
                 raise InvalidOptionError(f"keys {name!r} is within a list or map and cannot be a key")
-        if not isinstance(part.type, PrimitiveType):
-            raise InvalidOptionError(f"keys {name!r} is a {part.type}; name columns of single values")
+        if not isinstance(part.type, KEY_TYPES):
+            raise InvalidOptionError(
+                f"keys {name!r} is of type {part.type}, which cannot be compared as a key; name other columns"
+            )
         found[part.field_id] = None
     return tuple(found)
 

@@ -2,15 +2,16 @@
 
     plan_changes() -> SnapshotChanges per snapshot -> rows of its tasks -> netting -> record batches
 
-A snapshot that only adds rows, or only removes some, is streamed. Of any other all changed rows are in memory
-until they are paired; with `net_changes` those of the whole range. Invariant: changes come in the order of
-the snapshots, and applied in that order to the rows at the beginning they give the rows at the end.
+A snapshot that only adds rows, or only removes some, is streamed. The rows of any other are in memory until
+they are paired; with `net_changes` those of the whole range. Where they are too many, files are read several
+times, for a part of the keys each time. Invariant: changes come in the order of the snapshots, and applied in
+that order to the rows at the beginning they give the rows at the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +28,8 @@ from streamlake.read.read_ahead import in_order
 from streamlake.read.scan import DEFAULT_BATCH_SIZE, Filter, Scan, readers
 from streamlake.records import RowKind
 from streamlake.table.table import Table
+
+_ROWS_IN_MEMORY = 4_000_000
 
 
 class ChangeScan(Scan):
@@ -129,14 +132,31 @@ class ChangeScan(Scan):
         self, changes: list[SnapshotChanges], rows: ChangedRows, batch_size: int
     ) -> Iterator[pa.RecordBatch]:
         """The changes of all these snapshots, paired and netted together."""
+        total = sum(each.rows_at_most for each in changes)
+        parts = max(1, -(-total // _ROWS_IN_MEMORY)) if self.columns.parted_by else 1
+        for part in range(parts):
+            chosen = partial(self._part, part=part, parts=parts)
+            yield from self._netted(changes, rows, chosen, batch_size)
+
+    def _part(self, batch: pa.RecordBatch, *, part: int, parts: int) -> pa.RecordBatch:
+        """The rows of a batch that belong to one part of all rows."""
+        return batch if parts == 1 else batch.filter(pa.array(self.columns.parts(batch, parts) == part))
+
+    def _netted(
+        self,
+        changes: list[SnapshotChanges],
+        rows: ChangedRows,
+        chosen: Callable[[pa.RecordBatch], pa.RecordBatch],
+        batch_size: int,
+    ) -> Iterator[pa.RecordBatch]:
         tasks = [(at, task) for at, each in enumerate(changes) for task in each.tasks]
 
         def read(numbered: tuple[int, RowsTask]) -> Iterator[tuple[int, bool, pa.RecordBatch]]:
             at, task = numbered
-            return ((at, task.is_added, batch) for batch in rows.read(task))
+            return ((at, task.is_added, chosen(batch)) for batch in rows.read(task))
 
         found = list(in_order(tasks, read, workers=readers(self.table.io)))
-        if not found:
+        if not any(batch.num_rows for _, _, batch in found):
             return
         table = pa.Table.from_batches([batch for _, _, batch in found]).combine_chunks()
         sizes = [batch.num_rows for _, _, batch in found]
@@ -144,13 +164,9 @@ class ChangeScan(Scan):
         snapshot_of: Array = np.repeat([at for at, _, _ in found], sizes)
         del found
         identities = self.columns.identities(table)
-        net = net_changes(
-            added,
-            identities,
-            self.columns.comparison(table, identities),
-            keyed=bool(self.columns.key_ids),
-        )
+        compared = self.columns.comparison(table, identities)
+        net = net_changes(added, identities, compared, keyed=bool(self.columns.key_ids))
         snapshots = tuple(each.snapshot for each in changes)
         finished = self.columns.changes(table, net, snapshots, snapshot_of)
-        del table
-        yield from chain(finished.to_batches(max_chunksize=batch_size))
+        del table, compared
+        yield from finished.to_batches(max_chunksize=batch_size)

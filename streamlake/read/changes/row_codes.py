@@ -1,7 +1,7 @@
 """Numbers rows by their values: two rows get the same code exactly when their columns are equal.
 
 Codes come from Arrow's dictionaries, column by column, and never from hashes. Null equals null and NaN equals
-NaN. As keys, -0.0 equals 0.0; as values they differ.
+NaN. As keys, -0.0 equals 0.0; as values they differ. Hashes only say which part of the rows one belongs to.
 """
 
 from __future__ import annotations
@@ -15,7 +15,14 @@ import pyarrow.compute as pc
 
 from streamlake.formats.arrow.arrow_transforms import plain_array
 from streamlake.formats.arrow.row_bytes import encode_rows
-from streamlake.spec.types.data_types import DoubleType, FloatType, IcebergType, PrimitiveType
+from streamlake.index.keys.key_codec import KeyCodec
+from streamlake.spec.types.data_types import (
+    DoubleType,
+    FloatType,
+    IcebergType,
+    NestedField,
+    PrimitiveType,
+)
 
 Array = Any  # numpy arrays; numpy's type stubs are not required
 
@@ -51,6 +58,16 @@ def equal_rows(columns: Sequence[pa.Array], types: Sequence[IcebergType], left: 
         same = same[_equal(ours, theirs, type_)]
     found: Array = np.zeros(len(left), dtype=bool)
     found[same] = True
+    return found
+
+
+def row_parts(columns: Sequence[pa.Array], fields: Sequence[NestedField], parts: int) -> Array:
+    """(n,) int64: the part, below `parts`, that each row belongs to; equal rows belong to the same one.
+
+    The fields are of KEY_TYPES, and there is at least one.
+    """
+    hashes = KeyCodec(tuple(fields)).encode(columns).hashes
+    found: Array = (hashes.view(np.uint64) % np.uint64(parts)).astype(np.int64)
     return found
 
 

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 
 from streamlake.formats.parquet import row_groups
+from streamlake.read.changes import change_scan
 from streamlake.read.changes.change_scan import ChangeScan
 from tests.helpers.change_history import ChangeHistory, Row, State
 from tests.helpers.delete_history import CATEGORY, NUMBER, TYPES
@@ -94,7 +95,9 @@ def through_tasks(scan: ChangeScan) -> int:
 @given(st.data(), st.sampled_from([2, 3]), st.lists(st.sampled_from(TYPES), min_size=1, max_size=2))
 def test_changes_are_the_differences_of_states(data: Any, version: int, types: list[str]) -> None:
     by_pages = mock.patch.object(row_groups, "_ROWS_PER_PAGE", data.draw(st.sampled_from([0, 1 << 40])))
-    with by_pages, tempfile.TemporaryDirectory() as folder:
+    # Files are read once for each part of the rows; so few rows are all in one part, or nearly each in its own.
+    by_parts = mock.patch.object(change_scan, "_ROWS_IN_MEMORY", data.draw(st.sampled_from([3, 1 << 20])))
+    with by_pages, by_parts, tempfile.TemporaryDirectory() as folder:
         history = ChangeHistory(f"{folder}/t", data.draw, version, types)
         for _ in range(data.draw(st.integers(1, 6))):
             if data.draw(st.integers(0, 3)) == 0:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import tempfile
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from streamlake.read.changes import change_scan
 from streamlake.records import ROW_KIND, RowKind
 from streamlake.tables import create_table, load_table
 from tests.helpers.local_upserts import LocalUpserts
@@ -65,7 +67,8 @@ def of_rows(rows: list[dict[str, Any]]) -> set[tuple[str, int, str, float]]:
 def test_each_checkpoint_is_the_difference_of_two_dictionaries(
     delete_mode: str, version: int, steps: list[Any], partitioned: bool, data: Any
 ) -> None:
-    with tempfile.TemporaryDirectory() as folder:
+    by_parts = mock.patch.object(change_scan, "_ROWS_IN_MEMORY", data.draw(st.sampled_from([3, 1 << 20])))
+    with by_parts, tempfile.TemporaryDirectory() as folder:
         create_table(
             f"{folder}/t",
             "id long not null, category string, amount double",
