@@ -132,11 +132,17 @@ class Scan:
         return known + read
 
     def _rows(self, selection: ColumnSelection, batch_size: int) -> FileRows:
-        text = self.table.properties.get(NAME_MAPPING_PROPERTY)
-        mapping = None if text is None else NameMapping.from_json(text)
-        schemas = [self._schema, *sorted(self.table.schemas.values(), key=lambda each: -each.schema_id)]
-        deletes = DeleteReader(self.table.io, schemas, mapping)
+        mapping = self._name_mapping()
+        deletes = DeleteReader(self.table.io, self._read_schemas(), mapping)
         return FileRows(self.table.io, selection, deletes, mapping, batch_size)
+
+    def _name_mapping(self) -> NameMapping | None:
+        text = self.table.properties.get(NAME_MAPPING_PROPERTY)
+        return None if text is None else NameMapping.from_json(text)
+
+    def _read_schemas(self) -> list[Schema]:
+        """The scan's schema, and all others, in which columns that are gone are found."""
+        return [self._schema, *sorted(self.table.schemas.values(), key=lambda each: -each.schema_id)]
 
 
 class TableScan(Scan):

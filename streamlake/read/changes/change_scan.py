@@ -10,10 +10,9 @@ that order to the rows at the beginning they give the rows at the end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 
-import numpy as np
 import pyarrow as pa
 
 from streamlake.errors import InvalidOptionError
@@ -21,8 +20,8 @@ from streamlake.read.changes.change_columns import ChangeColumns
 from streamlake.read.changes.change_planning import ChangePlanner
 from streamlake.read.changes.change_range import UNCHANGED, snapshots_between
 from streamlake.read.changes.change_tasks import ChangedSnapshot, RowsTask, SnapshotChanges
-from streamlake.read.changes.changed_rows import ChangedRows
-from streamlake.read.changes.netting import Array, net_changes
+from streamlake.read.changes.changed_rows import ChangedRows, ChangeReading
+from streamlake.read.changes.pairing import TaskRows, paired_changes
 from streamlake.read.planning import FileScanTask
 from streamlake.read.read_ahead import in_order
 from streamlake.read.scan import DEFAULT_BATCH_SIZE, Filter, Scan, readers
@@ -99,6 +98,11 @@ class ChangeScan(Scan):
             self.snapshots, lambda each: self.table.manifests(self.table.metadata.snapshot(each.snapshot_id))
         )
 
+    def reading(self, batch_size: int = DEFAULT_BATCH_SIZE) -> ChangeReading:
+        """What a task needs to read rows of the plan; it pickles."""
+        schemas = tuple(self._read_schemas())
+        return ChangeReading(self.table.io, self.columns.read, schemas, self._name_mapping(), batch_size)
+
     def plan_files(self) -> Iterator[FileScanTask]:
         """The data files to read for the changes; a file may come several times."""
         return (task.rows for changes in self.plan_changes() for task in changes.tasks)
@@ -107,7 +111,7 @@ class ChangeScan(Scan):
         """The changes as record batches of at most `batch_size` rows, in the order of the snapshots."""
         if batch_size < 1:
             raise InvalidOptionError(f"batch_size is at least 1, not {batch_size}")
-        rows = ChangedRows(self._rows(self.columns.read, batch_size))
+        rows = self.reading(batch_size).rows()
         plan = self.plan_changes()
         if self.net_changes and len(self.snapshots) > 1:
             yield from self._paired(list(plan), rows, batch_size)
@@ -132,41 +136,23 @@ class ChangeScan(Scan):
         self, changes: list[SnapshotChanges], rows: ChangedRows, batch_size: int
     ) -> Iterator[pa.RecordBatch]:
         """The changes of all these snapshots, paired and netted together."""
-        total = sum(each.rows_at_most for each in changes)
+        total = sum(each.rows_expected for each in changes)
         parts = max(1, -(-total // _ROWS_IN_MEMORY)) if self.columns.parted_by else 1
-        for part in range(parts):
-            chosen = partial(self._part, part=part, parts=parts)
-            yield from self._netted(changes, rows, chosen, batch_size)
-
-    def _part(self, batch: pa.RecordBatch, *, part: int, parts: int) -> pa.RecordBatch:
-        """The rows of a batch that belong to one part of all rows."""
-        return batch if parts == 1 else batch.filter(pa.array(self.columns.parts(batch, parts) == part))
-
-    def _netted(
-        self,
-        changes: list[SnapshotChanges],
-        rows: ChangedRows,
-        chosen: Callable[[pa.RecordBatch], pa.RecordBatch],
-        batch_size: int,
-    ) -> Iterator[pa.RecordBatch]:
-        tasks = [(at, task) for at, each in enumerate(changes) for task in each.tasks]
-
-        def read(numbered: tuple[int, RowsTask]) -> Iterator[tuple[int, bool, pa.RecordBatch]]:
-            at, task = numbered
-            return ((at, task.is_added, chosen(batch)) for batch in rows.read(task))
-
-        found = list(in_order(tasks, read, workers=readers(self.table.io)))
-        if not any(batch.num_rows for _, _, batch in found):
-            return
-        table = pa.Table.from_batches([batch for _, _, batch in found]).combine_chunks()
-        sizes = [batch.num_rows for _, _, batch in found]
-        added: Array = np.repeat([is_added for _, is_added, _ in found], sizes)
-        snapshot_of: Array = np.repeat([at for at, _, _ in found], sizes)
-        del found
-        identities = self.columns.identities(table)
-        compared = self.columns.comparison(table, identities)
-        net = net_changes(added, identities, compared, keyed=bool(self.columns.key_ids))
         snapshots = tuple(each.snapshot for each in changes)
-        finished = self.columns.changes(table, net, snapshots, snapshot_of)
-        del table, compared
-        yield from finished.to_batches(max_chunksize=batch_size)
+        tasks = [(at, task) for at, each in enumerate(changes) for task in each.tasks]
+        for part in range(parts):
+            read = partial(self._part, rows, part=part, parts=parts)
+            found = list(in_order(tasks, read, workers=readers(self.table.io)))
+            finished = paired_changes(self.columns, snapshots, found)
+            del found
+            yield from (batch for batch in finished.to_batches(max_chunksize=batch_size) if batch.num_rows)
+
+    def _part(
+        self, rows: ChangedRows, numbered: tuple[int, RowsTask], *, part: int, parts: int
+    ) -> Iterator[TaskRows]:
+        """The rows of a task that belong to one part of all rows."""
+        snapshot, task = numbered
+        for batch in rows.read(task):
+            if parts > 1:
+                batch = batch.filter(pa.array(self.columns.parts(batch, parts) == part))
+            yield TaskRows(snapshot, task.is_added, batch)

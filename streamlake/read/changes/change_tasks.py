@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from streamlake.read.planning import FileScanTask
-from streamlake.spec.metadata.data_file import FileContent
+from streamlake.spec.metadata.data_file import DataFile, FileContent
 
 
 @dataclass(frozen=True)
@@ -40,20 +40,23 @@ class RowsTask:
     deleted_by: FileScanTask | None = None
 
     @property
-    def rows_at_most(self) -> int:
-        """An upper bound of the number of rows, from metadata; the exact number as a rule."""
-        total = self.rows.data_file.record_count
+    def key_files(self) -> tuple[DataFile, ...]:
+        """The equality delete files that make the difference."""
+        files = () if self.deleted_by is None else self.deleted_by.delete_files
+        return tuple(file for file in files if file.content == FileContent.EQUALITY_DELETES)
+
+    @property
+    def rows_expected(self) -> int:
+        """About how many rows there are, from metadata: those that the deletes can hit at most, as a rule."""
+        file = self.rows.data_file
         if self.deleted_by is None:
-            return self.rows.known_count or total
-        entries = self.deleted_by.delete_files
-        if any(file.content == FileContent.EQUALITY_DELETES for file in entries):
-            return total
-        before = [file for file in self.rows.delete_files if file.is_deletion_vector]
-        after = [file for file in entries if file.is_deletion_vector]
-        if after:
-            known = before[0].record_count if before else 0
-            return min(total, max(after[0].record_count - known, 0))
-        return min(total, sum(file.record_count for file in entries))
+            known = self.rows.known_count
+            return file.record_count if known is None else known
+        if self.key_files:
+            return file.record_count
+        vectors = [each for each in self.rows.delete_files if each.is_deletion_vector]
+        hit = sum(each.record_count for each in self.deleted_by.delete_files)
+        return min(file.record_count, max(hit - sum(each.record_count for each in vectors), 0))
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,12 @@ class SnapshotChanges:
         return len({task.is_added for task in self.tasks}) < 2
 
     @property
-    def rows_at_most(self) -> int:
-        """An upper bound of the number of rows to read, from metadata."""
-        return sum(task.rows_at_most for task in self.tasks)
+    def rows_expected(self) -> int:
+        """About how many rows there are to read, from metadata.
+
+        Equality deletes are taken to hit one row per key.
+        """
+        keys = {file.file_path: file.record_count for task in self.tasks for file in task.key_files}
+        found = sum(task.rows_expected for task in self.tasks if task.key_files)
+        others = sum(task.rows_expected for task in self.tasks if not task.key_files)
+        return others + min(found, sum(keys.values()))

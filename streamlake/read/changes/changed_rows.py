@@ -11,17 +11,41 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pyarrow as pa
 
 from streamlake.formats.columns.file_batches import RowGroupFilter
 from streamlake.formats.columns.lineage_columns import ROW_POSITION
+from streamlake.formats.columns.name_mapping import NameMapping
 from streamlake.read.changes.change_tasks import RowsTask
 from streamlake.read.changes.key_overlap import KeyOverlap
-from streamlake.read.deletes import Array, DeletedRows
+from streamlake.read.column_selection import ColumnSelection
+from streamlake.read.deletes import Array, DeletedRows, DeleteReader
 from streamlake.read.file_rows import FileRows, row_group_filter
 from streamlake.read.live_rows import RowTest
 from streamlake.read.planning import FileScanTask
 from streamlake.spec.metadata.data_file import DataFile, FileContent
+from streamlake.spec.types.schema import Schema
+from streamlake.storage.file_io import FileIO
+
+
+@dataclass(frozen=True)
+class ChangeReading:
+    """All that reading the tasks of one range of changes needs; it pickles.
+
+    `schemas`: the one that rows are read with first, then the table's others.
+    """
+
+    io: FileIO
+    selection: ColumnSelection
+    schemas: tuple[Schema, ...]
+    name_mapping: NameMapping | None
+    batch_size: int
+
+    def rows(self) -> ChangedRows:
+        """A reader, which keeps the delete files that it has read."""
+        deletes = DeleteReader(self.io, self.schemas, self.name_mapping)
+        return ChangedRows(FileRows(self.io, self.selection, deletes, self.name_mapping, self.batch_size))
 
 
 @dataclass(frozen=True)
@@ -37,10 +61,11 @@ class ChangedRows:
         return self._deleted(task.rows, task.deleted_by)
 
     def _deleted(self, rows: FileScanTask, cause: FileScanTask) -> Iterator[pa.RecordBatch]:
-        hit = self.files.deletes.deleted_rows(cause)
-        if not len(hit.positions) and not hit.keys:
+        deletes = self.files.deletes
+        before, hit = deletes.deleted_rows(rows), deletes.deleted_rows(cause)
+        choice = _NewlyDeleted(before, hit)
+        if choice.is_empty:
             return
-        choice = _NewlyDeleted(self.files.deletes.deleted_rows(rows), hit)
         both = replace(
             rows,
             delete_files=(*rows.delete_files, *cause.delete_files),
@@ -68,6 +93,17 @@ class _NewlyDeleted:
 
     before: DeletedRows
     hit: DeletedRows
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no row is hit, as far as it is known before reading any."""
+        hit, before = self.hit.positions, self.before.positions
+        if self.hit.keys or len(hit) > len(before):
+            return False
+        if not len(hit):
+            return True
+        found = np.minimum(np.searchsorted(before, hit), len(before) - 1)
+        return bool((before[found] == hit).all())
 
     @property
     def keys(self) -> tuple[RowTest, ...]:
