@@ -59,6 +59,7 @@ _MEMBERS = {
 _RETURNED = (
     "streamlake.tables.LoadedTable",
     "streamlake.read.scan.Scan",
+    "streamlake.read.changes.change_scan.ChangeScan",
     "streamlake.pipeline.kafka.direct_query.DirectQuery",
     "streamlake.commit.receipt.CommitReceipt",
     "streamlake.operate.verify.verification.Verification",

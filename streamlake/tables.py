@@ -16,6 +16,7 @@ import pyarrow as pa
 from streamlake.catalog.open import CatalogOption, create, open_table
 from streamlake.errors import InvalidOptionError
 from streamlake.formats.arrow.arrow_schema import schema_from_arrow
+from streamlake.read.changes.change_scan import ChangeScan
 from streamlake.read.incremental import IncrementalAppendScan
 from streamlake.read.scan import Filter, TableScan
 from streamlake.spec.metadata.snapshot import Snapshot, SnapshotLogEntry, SnapshotRef
@@ -191,4 +192,27 @@ class LoadedTable:
         """Rows appended after one snapshot up to and with another; see `IncrementalAppendScan`."""
         return IncrementalAppendScan(
             self.table, from_snapshot_id, to_snapshot_id, filter, columns, skip_overwrites=skip_overwrites
+        )
+
+    def scan_changes(
+        self,
+        from_snapshot_id: int | None = None,
+        to_snapshot_id: int | None = None,
+        filter: Filter = None,
+        columns: Iterable[str] | None = None,
+        *,
+        keys: Iterable[str] | None = None,
+        schema_id: int | None = None,
+        net_changes: bool = False,
+    ) -> ChangeScan:
+        """Rows added, updated and removed after one snapshot up to and with another; see `ChangeScan`."""
+        return ChangeScan(
+            self.table,
+            from_snapshot_id,
+            to_snapshot_id,
+            filter,
+            columns,
+            keys=keys,
+            schema_id=schema_id,
+            net_changes=net_changes,
         )

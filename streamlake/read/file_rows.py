@@ -14,6 +14,7 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamlake.formats.columns.file_batches import RowGroupFilter
 from streamlake.formats.columns.lineage_columns import ROW_POSITION, RowLineage
 from streamlake.formats.columns.name_mapping import NameMapping
 from streamlake.formats.parquet.row_groups import RowGroups
@@ -21,7 +22,7 @@ from streamlake.formats.readers import read_data_file
 from streamlake.read.arrow_filter import to_arrow_filter
 from streamlake.read.column_selection import ColumnSelection
 from streamlake.read.deletes import DeleteReader
-from streamlake.read.live_rows import LiveRows
+from streamlake.read.live_rows import LiveRows, RowChoice
 from streamlake.read.metadata_columns import SPEC_ID
 from streamlake.read.planning import FileScanTask
 from streamlake.spec.expressions.evaluators import file_may_match
@@ -44,7 +45,17 @@ class FileRows:
 
     def read(self, task: FileScanTask) -> Iterator[pa.RecordBatch]:
         """The output batches, none of them empty."""
-        for batch in _gathered(self._live(task), self.batch_size):
+        deleted = self.deletes.deleted_rows(task) if task.delete_files else None
+        return self.chosen(task, deleted, row_group_filter(task))
+
+    def chosen(
+        self, task: FileScanTask, choice: RowChoice | None, groups: RowGroupFilter | None
+    ) -> Iterator[pa.RecordBatch]:
+        """The output batches of the rows that `choice` keeps (None: all), in row groups that `groups` keeps.
+
+        The key columns of the task's equality deletes are there for `choice` to look at.
+        """
+        for batch in _gathered(self._live(task, choice, groups), self.batch_size):
             yield self._output(batch, task)
 
     def count(self, task: FileScanTask) -> int:
@@ -56,14 +67,19 @@ class FileRows:
             # Position delete files may name a row that the file does not have.
             positions = self.deletes.deleted_positions(task)
             return task.data_file.record_count - int((positions < task.data_file.record_count).sum())
-        return sum(batch.num_rows for batch in self._live(task))
+        deleted = self.deletes.deleted_rows(task) if task.delete_files else None
+        return sum(batch.num_rows for batch in self._live(task, deleted, row_group_filter(task)))
 
-    def _live(self, task: FileScanTask) -> Iterator[pa.RecordBatch]:
-        if task.delete_files and task.data_file.file_format.lower() == "parquet":
-            return self._live_by_row_group(task)
-        return self._live_in_one_pass(task)
+    def _live(
+        self, task: FileScanTask, choice: RowChoice | None, groups: RowGroupFilter | None
+    ) -> Iterator[pa.RecordBatch]:
+        if choice is not None and task.data_file.file_format.lower() == "parquet":
+            return self._live_by_row_group(task, choice, groups)
+        return self._live_in_one_pass(task, choice, groups)
 
-    def _live_by_row_group(self, task: FileScanTask) -> Iterator[pa.RecordBatch]:
+    def _live_by_row_group(
+        self, task: FileScanTask, choice: RowChoice, groups: RowGroupFilter | None
+    ) -> Iterator[pa.RecordBatch]:
         schema = self._read_schema(task, with_positions=False)
         with RowGroups(
             self.io,
@@ -73,15 +89,15 @@ class FileRows:
             constants=task.spec.identity_values(task.data_file.partition),
             lineage=RowLineage(task.data_file.first_row_id, task.sequence_number),
         ) as file:
-            deleted = self.deletes.deleted_rows(task)
             keys = self.deletes.key_columns(task.equality_deletes)
-            rows = LiveRows(file, schema, deleted, keys, task.residual)
-            for group in file.groups(schema, _row_group_filter(task)):
+            rows = LiveRows(file, schema, choice, keys, task.residual)
+            for group in file.groups(schema, groups):
                 yield from rows.of(group)
 
-    def _live_in_one_pass(self, task: FileScanTask) -> Iterator[pa.RecordBatch]:
-        schema = self._read_schema(task, with_positions=bool(task.delete_files))
-        deleted = self.deletes.deleted_rows(task) if task.delete_files else None
+    def _live_in_one_pass(
+        self, task: FileScanTask, choice: RowChoice | None, groups: RowGroupFilter | None
+    ) -> Iterator[pa.RecordBatch]:
+        schema = self._read_schema(task, with_positions=choice is not None)
         file = task.data_file
         for batch in read_data_file(
             self.io,
@@ -90,13 +106,13 @@ class FileRows:
             schema,
             name_mapping=self.name_mapping,
             row_filter=to_arrow_filter(task.residual, schema),
-            row_group_filter=_row_group_filter(task),
+            row_group_filter=groups,
             batch_size=self.batch_size,
             constants=task.spec.identity_values(task.data_file.partition),
             lineage=RowLineage(file.first_row_id, task.sequence_number),
         ):
-            if deleted is not None:
-                live = deleted.live(batch, batch.column(ROW_POSITION.name))
+            if choice is not None:
+                live = choice.live(batch, batch.column(ROW_POSITION.name))
                 batch = batch if live.all() else batch.filter(pa.array(live))
             if batch.num_rows:
                 yield batch
@@ -116,7 +132,7 @@ class FileRows:
             if part == SPEC_ID:
                 arrays.append(pa.repeat(pa.scalar(task.spec.spec_id, pa.int32()), batch.num_rows))
             else:
-                arrays.append(_narrowed(batch.column(part.name), field.type))
+                arrays.append(narrowed(batch.column(part.name), field.type))
         return pa.RecordBatch.from_arrays(arrays, schema=self.selection.arrow_schema)
 
 
@@ -143,16 +159,17 @@ def _one(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     return gathered
 
 
-def _row_group_filter(task: FileScanTask) -> partial[bool] | None:
+def row_group_filter(task: FileScanTask) -> RowGroupFilter | None:
+    """The test of row groups by their statistics that the task's filter gives; None when it keeps all."""
     return None if task.residual == TRUE else partial(file_may_match, task.residual)
 
 
-def _narrowed(array: pa.Array, type_: pa.DataType) -> pa.Array:
-    """A struct without the fields that only the filter or a delete needs."""
+def narrowed(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    """A column in the type to return: a struct without the fields that only a filter or a delete needs."""
     if array.type.equals(type_):
         return array
     if not pa.types.is_struct(type_):
         return array.cast(type_)
     fields = [type_.field(at) for at in range(type_.num_fields)]
-    parts = [_narrowed(pc.struct_field(array, [part.name]), part.type) for part in fields]
+    parts = [narrowed(pc.struct_field(array, [part.name]), part.type) for part in fields]
     return pa.StructArray.from_arrays(parts, fields=fields, mask=array.is_null())

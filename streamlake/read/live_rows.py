@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -17,18 +17,42 @@ import pyarrow as pa
 from streamlake.formats.columns.lineage_columns import ROW_POSITION
 from streamlake.formats.parquet.row_groups import RowGroup, RowGroups
 from streamlake.read.arrow_filter import to_arrow_filter
-from streamlake.read.deletes import DeletedRows
 from streamlake.spec.expressions.expressions import Expression, predicates
 from streamlake.spec.types.schema import Schema
 
 Array = np.ndarray[Any, Any]
 
 
+class RowTest(Protocol):
+    """A test of whole batches, called with the tested columns and `_pos`."""
+
+    def deleted(self, batch: pa.RecordBatch) -> Array:
+        """(n,) bool: which rows are left out."""
+        ...
+
+
+class RowChoice(Protocol):
+    """Which rows of one file are read: by position first, and then by tests of the rows that are left."""
+
+    @property
+    def keys(self) -> tuple[RowTest, ...]:
+        """The tests, in the order in which they are called; each gets the rows that passed those before."""
+        ...
+
+    def live_positions(self, first: int, rows: int) -> Array:
+        """(rows,) bool: which of the rows from position `first` on may be chosen."""
+        ...
+
+    def live(self, batch: pa.RecordBatch, positions: pa.Array) -> Array:
+        """(n,) bool: which rows of a batch are chosen, given the position of each in the file."""
+        ...
+
+
 class LiveRows:
     """Reads the row groups of one open file as batches of `schema`."""
 
     def __init__(
-        self, file: RowGroups, schema: Schema, deleted: DeletedRows, keys: Schema, residual: Expression
+        self, file: RowGroups, schema: Schema, deleted: RowChoice, keys: Schema, residual: Expression
     ) -> None:
         self._file = file
         self._deleted = deleted

@@ -85,7 +85,7 @@ class Scan:
         if batch_size < 1:
             raise InvalidOptionError(f"batch_size is at least 1, not {batch_size}")
         rows = self._rows(self._selection, batch_size)
-        return in_order(self.plan_files(), rows.read, workers=_readers(self.table.io))
+        return in_order(self.plan_files(), rows.read, workers=readers(self.table.io))
 
     def to_arrow(self) -> pa.Table:
         """The matching rows as one Arrow table."""
@@ -128,15 +128,21 @@ class Scan:
                 else:
                     known += task.known_count
 
-        read = sum(in_order(unsure(), lambda task: [rows.count(task)], workers=_readers(self.table.io)))
+        read = sum(in_order(unsure(), lambda task: [rows.count(task)], workers=readers(self.table.io)))
         return known + read
 
     def _rows(self, selection: ColumnSelection, batch_size: int) -> FileRows:
-        text = self.table.properties.get(NAME_MAPPING_PROPERTY)
-        mapping = None if text is None else NameMapping.from_json(text)
-        schemas = [self._schema, *sorted(self.table.schemas.values(), key=lambda each: -each.schema_id)]
-        deletes = DeleteReader(self.table.io, schemas, mapping)
+        mapping = self._name_mapping()
+        deletes = DeleteReader(self.table.io, self._read_schemas(), mapping)
         return FileRows(self.table.io, selection, deletes, mapping, batch_size)
+
+    def _name_mapping(self) -> NameMapping | None:
+        text = self.table.properties.get(NAME_MAPPING_PROPERTY)
+        return None if text is None else NameMapping.from_json(text)
+
+    def _read_schemas(self) -> list[Schema]:
+        """The scan's schema, and all others, in which columns that are gone are found."""
+        return [self._schema, *sorted(self.table.schemas.values(), key=lambda each: -each.schema_id)]
 
 
 class TableScan(Scan):
@@ -184,8 +190,11 @@ class TableScan(Scan):
         return super().count()
 
 
-def _readers(io: FileIO) -> int:
-    """How many files are read at a time: local ones keep the processors busy, others wait for a network."""
+def readers(io: FileIO) -> int:
+    """How many files of a scan are read at a time.
+
+    Local ones keep the processors busy, others wait for a network.
+    """
     return (
         min(_REMOTE_READERS, max(2, os.cpu_count() or 2)) if isinstance(io, LocalFileIO) else _REMOTE_READERS
     )

@@ -8,6 +8,7 @@ one.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,8 @@ import pyarrow.compute as pc
 from streamlake.formats.arrow.arrow_schema import schema_to_arrow
 from streamlake.spec.types.data_types import LongType, NestedField, StringType
 from streamlake.spec.types.schema import Schema
+
+Array = Any  # numpy arrays; numpy's type stubs are not required
 
 FILE_PATH = NestedField(2147483646, "_file", StringType(), required=True)
 ROW_POSITION = NestedField(2147483645, "_pos", LongType(), required=True)
@@ -55,6 +58,10 @@ class LineageColumns:
 
     def fill(self, batch: pa.RecordBatch, position: int) -> pa.RecordBatch:
         """The batch with its reserved columns filled; `position` is that of its first row in the file."""
+        return batch if self.is_idle else self.fill_rows(batch, _counted(position, batch.num_rows))
+
+    def fill_rows(self, batch: pa.RecordBatch, positions: Array) -> pa.RecordBatch:
+        """The batch with its reserved columns filled; `positions` (n,) int64 are those of its rows."""
         if self.is_idle:
             return batch
         columns = list(batch.columns)
@@ -63,19 +70,20 @@ class LineageColumns:
             if field_id == FILE_PATH.field_id:
                 columns[at] = pa.repeat(pa.scalar(self._path), rows)
             elif field_id == ROW_POSITION.field_id:
-                columns[at] = _counted(position, rows)
+                columns[at] = pa.array(positions)
             elif field_id == ROW_ID.field_id:
                 first = self._lineage.first_row_id
                 if first is not None:
-                    columns[at] = pc.coalesce(columns[at], _counted(first + position, rows))
+                    columns[at] = pc.coalesce(columns[at], pa.array(positions + first))
             elif None not in (self._lineage.first_row_id, self._lineage.sequence_number):
                 # Rows without an id have no lineage at all, as in a table that was just upgraded.
                 columns[at] = pc.coalesce(columns[at], pa.scalar(self._lineage.sequence_number, pa.int64()))
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
 
-def _counted(first: int, rows: int) -> pa.Array:
-    return pa.array(np.arange(first, first + rows, dtype=np.int64))
+def _counted(first: int, rows: int) -> Array:
+    counted: Array = np.arange(first, first + rows, dtype=np.int64)
+    return counted
 
 
 def stored_schema(schema: Schema) -> Schema:

@@ -102,9 +102,10 @@ class RowGroups:
         lines = LineageColumns(schema, self._path, self._lineage)
         columns = selected_fields(self._schema, stored)
         with read_errors(self._path):
-            few = self._few_rows(group, columns, live) if live is not None and lines.is_idle else None
+            few = None if live is None else self._few_rows(group, columns, live)
             if few is not None:
                 projected = self._projection(few.schema, stored).apply(few)
+                projected = lines.fill_rows(projected, np.flatnonzero(live) + group.first)
                 for start in range(0, projected.num_rows, self._batch_size):
                     yield projected.slice(start, self._batch_size)
                 return
@@ -116,8 +117,8 @@ class RowGroups:
                 mask = None if live is None else live[at : at + rows]
                 kept = rows if mask is None else np.count_nonzero(mask)
                 if kept:
-                    keep = None if kept == rows else pa.array(mask)
-                    yield _projected(batch, keep, projection, lines, group.first + at)
+                    chosen = None if kept == rows else mask
+                    yield _projected(batch, chosen, projection, lines, group.first + at)
                 at += rows
                 if at >= last:
                     return
@@ -191,13 +192,14 @@ def _top_level_texts(footer: pq.FileMetaData, schema: pa.Schema) -> list[tuple[s
 
 
 def _projected(
-    batch: pa.RecordBatch, keep: pa.Array | None, projection: Projection, lines: LineageColumns, position: int
+    batch: pa.RecordBatch,
+    chosen: Array | None,
+    projection: Projection,
+    lines: LineageColumns,
+    position: int,
 ) -> pa.RecordBatch:
-    """The wanted rows of a batch whose first row is at `position`.
-
-    Positions are set before rows are filtered.
-    """
-    if lines.is_idle:
-        return projection.apply(batch if keep is None else batch.filter(keep))
-    filled = lines.fill(projection.apply(batch), position)
-    return filled if keep is None else filled.filter(keep)
+    """The wanted rows of a batch whose first row is at `position`; `chosen` is (n,) bool, or None for all."""
+    if chosen is None:
+        return lines.fill(projection.apply(batch), position)
+    projected = projection.apply(batch.filter(pa.array(chosen)))
+    return lines.fill_rows(projected, np.flatnonzero(chosen) + position)
