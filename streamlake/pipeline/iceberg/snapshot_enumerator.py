@@ -20,6 +20,7 @@ from streamlake.pipeline.iceberg.batch_budget import BatchBudget
 from streamlake.pipeline.iceberg.lineage_path import Gap
 from streamlake.pipeline.iceberg.snapshot_parts import SnapshotParts
 from streamlake.pipeline.iceberg.source_table import SourceTable
+from streamlake.pipeline.iceberg.stream_lag import StreamLag, lag_of
 from streamlake.read.splits.data_file_parts import FilePart
 from streamlake.read.splits.numbered_files import SnapshotFiles
 from streamlake.read.splits.scan_split import ScanSplit, combined
@@ -69,8 +70,7 @@ class SnapshotEnumerator:
         self._table.refresh()
         start = self._table.bounds.start()
         planning = self._table.planning(self._schema_id)
-        self._table.filter(planning)
-        self._table.split_scan(planning)
+        self._check_fits(planning)
         begin = TableOffset(self._table.table.uuid, start, 0, planning)
         self._parts.clear()
         try:
@@ -126,6 +126,16 @@ class SnapshotEnumerator:
         self._table.refresh()
         head = self._table.bounds.head()
         return None if head is None else head.snapshot_id
+
+    def lag(self, known: TableOffset) -> StreamLag:
+        """How far the stream is behind. Raises LineageError where the history does not go on from `known`."""
+        self._check_uuid(known)
+        self._table.refresh()
+        position, lineage = known.position, self._table.lineage
+        path = lineage.path(position, self._last(position, None))
+        metadata = self._table.table.metadata
+        before = path[0].parent_snapshot_id if path and position.within is not None else position.snapshot_id
+        return lag_of(position, None if before is None else metadata.snapshot(before), path)
 
     def is_finished(self, known: TableOffset) -> bool:
         """Whether the stream has an end and has reached it."""
@@ -203,7 +213,14 @@ class SnapshotEnumerator:
             step += not is_resumed
             if cut is not None or (is_resumed and is_old):
                 break
+        if position != known.position:
+            self._check_fits(planning)
         return TableOffset(known.table_uuid, position, step, planning)
+
+    def _check_fits(self, planning: SplitPlanning) -> None:
+        """Raises InvalidOptionError for a filter or columns that do not fit, before they are in an offset."""
+        self._table.filter(planning)
+        self._table.split_scan(planning)
 
     def _passes_over(self, snapshot: Snapshot) -> bool:
         """Whether a snapshot that is no append is left out; what it changed is logged."""

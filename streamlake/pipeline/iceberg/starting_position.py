@@ -50,7 +50,7 @@ class Bounds:
             scanned = end or head
             return NOTHING if scanned is None else _scan_of(scanned)
         if strategy is Strategy.SNAPSHOT_ID:
-            first = self._start_by_id()
+            first = self.start_by_id()
         elif strategy is Strategy.SNAPSHOT_TIMESTAMP:
             first = self._at_or_after(self.settings.start_timestamp_ms or 0)
         elif head is None:
@@ -81,7 +81,19 @@ class Bounds:
             raise InvalidOptionError(self._not_on_branch(end))
         return end
 
-    def _start_by_id(self) -> Snapshot:
+    def before(self, timestamp_ms: int, end: Snapshot | None) -> int | None:
+        """The id of the newest snapshot up to `end` that was committed before a time; None: all are
+        younger.
+        """
+        for snapshot in () if end is None else self.metadata.ancestors(end.snapshot_id):
+            if snapshot.timestamp_ms < timestamp_ms:
+                return snapshot.snapshot_id
+        return None
+
+    def start_by_id(self) -> Snapshot:
+        """The snapshot of start-tag or start-snapshot-id. Raises InvalidOptionError when the branch lacks
+        it.
+        """
         settings, head = self.settings, self.head()
         if settings.start_tag is not None:
             first = self._tagged(settings.start_tag)

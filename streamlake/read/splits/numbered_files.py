@@ -141,7 +141,8 @@ def _task(planner: ScanPlanner, deletes: DeleteFileIndex | None, entry: Manifest
     task = planner.task(entry)
     if task is None:
         return None
-    task = replace(task, data_file=_without_stats(task.data_file))
+    if task.data_file.value_counts is not None or task.data_file.lower_bounds is not None:
+        task = replace(task, data_file=_without_stats(task.data_file))
     return task if deletes is None else with_deletes_of(task, deletes)
 
 

@@ -200,8 +200,15 @@ class IcebergOptions:
     case_sensitive: bool = True
 
     @property
+    def has_start(self) -> bool:
+        """Whether a snapshot is given at which reading begins."""
+        return not (
+            self.start_snapshot_id is None and self.start_tag is None and self.start_timestamp_ms is None
+        )
+
+    @property
     def has_end(self) -> bool:
-        """Whether the stream finishes at a snapshot."""
+        """Whether a snapshot is given at which reading ends."""
         return self.end_snapshot_id is not None or self.end_tag is not None
 
 
