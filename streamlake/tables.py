@@ -19,6 +19,7 @@ from streamlake.formats.arrow.arrow_schema import schema_from_arrow
 from streamlake.read.changes.change_scan import ChangeScan
 from streamlake.read.incremental import IncrementalAppendScan
 from streamlake.read.scan import Filter, TableScan
+from streamlake.read.snapshot_points import SnapshotPoint
 from streamlake.spec.metadata.snapshot import Snapshot, SnapshotLogEntry, SnapshotRef
 from streamlake.spec.metadata.table_metadata import TableMetadata
 from streamlake.spec.partitioning.partition_spec import PartitionSpec, parse_partition_by
@@ -182,14 +183,17 @@ class LoadedTable:
 
     def scan_incremental(
         self,
-        from_snapshot_id: int | None = None,
-        to_snapshot_id: int | None = None,
+        from_snapshot_id: SnapshotPoint | None = None,
+        to_snapshot_id: SnapshotPoint | None = None,
         filter: Filter = None,
         columns: Iterable[str] | None = None,
         *,
         skip_overwrites: bool = False,
     ) -> IncrementalAppendScan:
-        """Rows appended after one snapshot up to and with another; see `IncrementalAppendScan`."""
+        """Rows appended after one snapshot up to and with another; see `IncrementalAppendScan`.
+
+        Both are given by id, branch, tag or time.
+        """
         return IncrementalAppendScan(
             self.table, from_snapshot_id, to_snapshot_id, filter, columns, skip_overwrites=skip_overwrites
         )

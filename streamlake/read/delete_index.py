@@ -18,8 +18,8 @@ from streamlake.errors import DataInvalidError
 from streamlake.formats.deletes.position_deletes import FILE_PATH_ID
 from streamlake.spec.metadata.data_file import DataFile, FileContent
 from streamlake.spec.metadata.manifest import ManifestEntry
+from streamlake.spec.metadata.partition_keys import PartitionKey, partition_key
 from streamlake.spec.partitioning.partition_spec import PartitionSpec
-from streamlake.table.manifests.partition_keys import PartitionKey, partition_key
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamlake.formats.columns.file_batches import RowGroupFilter
+from streamlake.formats.columns.file_batches import RowGroupFilter, Split
 from streamlake.formats.columns.lineage_columns import ROW_POSITION, RowLineage
 from streamlake.formats.columns.name_mapping import NameMapping
 from streamlake.formats.parquet.row_groups import RowGroups
@@ -35,13 +35,17 @@ _FEW_ROWS = 8
 
 @dataclass(frozen=True)
 class FileRows:
-    """Reads the tasks of one scan. Thread-safe."""
+    """Reads the tasks of one scan. Thread-safe.
+
+    `split` (offset, length) restricts `read` to a part of the file: see `readers.read_data_file`.
+    """
 
     io: FileIO
     selection: ColumnSelection
     deletes: DeleteReader
     name_mapping: NameMapping | None
     batch_size: int
+    split: Split | None = None
 
     def read(self, task: FileScanTask) -> Iterator[pa.RecordBatch]:
         """The output batches, none of them empty."""
@@ -84,6 +88,7 @@ class FileRows:
         with RowGroups(
             self.io,
             task.data_file.file_path,
+            split=self.split,
             name_mapping=self.name_mapping,
             batch_size=self.batch_size,
             constants=task.spec.identity_values(task.data_file.partition),
@@ -104,6 +109,7 @@ class FileRows:
             file.file_format,
             file.file_path,
             schema,
+            split=self.split,
             name_mapping=self.name_mapping,
             row_filter=to_arrow_filter(task.residual, schema),
             row_group_filter=groups,

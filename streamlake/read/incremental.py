@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from streamlake.errors import FeatureUnsupportedError, InvalidOptionError
 from streamlake.read.planning import FileScanTask, ScanPlanner, read_manifests
 from streamlake.read.scan import Filter, Scan
+from streamlake.read.snapshot_points import SnapshotPoint, end_snapshot, start_snapshot_id
 from streamlake.spec.expressions.expressions import TRUE
 from streamlake.spec.metadata.manifest import EntryStatus, ManifestContent, ManifestFile
 from streamlake.spec.metadata.snapshot import Snapshot
@@ -25,23 +26,26 @@ class IncrementalAppendScan(Scan):
     """The rows appended after one snapshot up to another, read with the table's current schema.
 
     The range is `from_snapshot_id` (None: since the table's beginning) to `to_snapshot_id` (None: the current
-    snapshot). Raises InvalidOptionError when a snapshot is unknown or the first is not an ancestor of the
-    second, and FeatureUnsupportedError when rows were overwritten or deleted in between, unless
-    `skip_overwrites`.
+    snapshot). Both take an id, the name of a branch or tag, or a time (a datetime or date, or ISO text, UTC
+    unless it says otherwise): rows that were appended after the first time, up to the second. Raises
+    InvalidOptionError when a snapshot is unknown or the first is not an ancestor of the second, and
+    FeatureUnsupportedError when rows were overwritten or deleted in between, unless `skip_overwrites`.
     """
 
     def __init__(
         self,
         table: Table,
-        from_snapshot_id: int | None = None,
-        to_snapshot_id: int | None = None,
+        from_snapshot_id: SnapshotPoint | None = None,
+        to_snapshot_id: SnapshotPoint | None = None,
         filter: Filter = None,
         columns: Iterable[str] | None = None,
         *,
         skip_overwrites: bool = False,
     ) -> None:
         super().__init__(table, table.schema, filter, columns)
-        self.snapshots = tuple(_appends_between(table, from_snapshot_id, to_snapshot_id, skip_overwrites))
+        end = end_snapshot(table, to_snapshot_id)
+        start_id = start_snapshot_id(table, from_snapshot_id, end)
+        self.snapshots = tuple(_appends_between(table, start_id, end, skip_overwrites))
 
     def plan_files(self) -> Iterator[FileScanTask]:
         """The added files to read, oldest snapshot first."""
@@ -70,10 +74,9 @@ class IncrementalAppendScan(Scan):
 
 
 def _appends_between(
-    table: Table, from_id: int | None, to_id: int | None, skip_overwrites: bool
+    table: Table, from_id: int | None, end: Snapshot | None, skip_overwrites: bool
 ) -> Iterator[Snapshot]:
-    """The append snapshots after `from_id` up to `to_id`, oldest first."""
-    end = table.snapshot_by(snapshot_id=to_id)
+    """The append snapshots after `from_id` up to `end`, oldest first."""
     if end is None or end.snapshot_id == from_id:
         if end is None and from_id is not None:
             raise InvalidOptionError(

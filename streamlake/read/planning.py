@@ -81,19 +81,18 @@ class ScanPlanner:
         if not data:
             return
         with_deletes = [manifest for manifest in kept if manifest.content == ManifestContent.DELETES]
-        # Delete files need the bounds of their file paths; data files those of the filter's columns.
-        deletes = DeleteFileIndex(
-            self._specs,
-            filter(
-                self._may_delete_matches,
-                chain.from_iterable(read_manifests(self._io, with_deletes, self._specs, with_stats=True)),
-            ),
-        )
+        deletes = self.delete_index(with_deletes)
         for entries in read_manifests(self._io, data, self._specs, with_stats=self._bound != TRUE):
             for entry in entries:
                 task = self.task(entry)
                 if task is not None:
-                    yield _with_deletes(task, deletes)
+                    yield with_deletes_of(task, deletes)
+
+    def delete_index(self, manifests: Iterable[ManifestFile], readers: int = _READERS) -> DeleteFileIndex:
+        """The delete files that `manifests` list, but for equality deletes of no matching row."""
+        # Delete files need the bounds of their file paths; data files those of the filter's columns.
+        read = read_manifests(self._io, manifests, self._specs, with_stats=True, readers=readers)
+        return DeleteFileIndex(self._specs, filter(self._may_delete_matches, chain.from_iterable(read)))
 
     def task(self, entry: ManifestEntry) -> FileScanTask | None:
         """The task of a data file without its deletes, or None when none of its rows can match."""
@@ -134,7 +133,8 @@ class ScanPlanner:
         return manifest_may_match(self._projection(manifest.partition_spec_id), manifest)
 
 
-def _with_deletes(task: FileScanTask, deletes: DeleteFileIndex) -> FileScanTask:
+def with_deletes_of(task: FileScanTask, deletes: DeleteFileIndex) -> FileScanTask:
+    """The task with the delete files that apply to its data file."""
     applied = deletes.deletes_of(task.data_file, task.sequence_number)
     if not applied:
         return task
@@ -165,16 +165,19 @@ def read_manifests(
     specs: Mapping[int, PartitionSpec],
     *,
     with_stats: bool,
+    readers: int = _READERS,
 ) -> Iterator[list[ManifestEntry]]:
-    """The live entries of each manifest, in order; up to a few manifests are in memory at a time."""
+    """The live entries of each manifest, in order; `readers` are read at a time, and twice as many in
+    memory.
+    """
     todo = list(manifests)
 
     def load(manifest: ManifestFile) -> list[ManifestEntry]:
         return read_manifest(io, manifest, specs, with_stats=with_stats, live_only=True)
 
-    if len(todo) <= 1:
+    if len(todo) <= 1 or readers <= 1:
         yield from map(load, todo)
         return
-    with ThreadPoolExecutor(max_workers=_READERS, thread_name_prefix="streamlake-plan") as pool:
-        for at in range(0, len(todo), 2 * _READERS):
-            yield from pool.map(load, todo[at : at + 2 * _READERS])
+    with ThreadPoolExecutor(max_workers=readers, thread_name_prefix="streamlake-plan") as pool:
+        for at in range(0, len(todo), 2 * readers):
+            yield from pool.map(load, todo[at : at + 2 * readers])

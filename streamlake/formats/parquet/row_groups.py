@@ -18,9 +18,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamlake.formats.columns.column_projection import Projection, selected_fields
-from streamlake.formats.columns.file_batches import RowGroupFilter, read_errors
+from streamlake.formats.columns.file_batches import RowGroupFilter, Split, in_split, read_errors
 from streamlake.formats.columns.lineage_columns import LineageColumns, RowLineage, stored_schema
 from streamlake.formats.columns.name_mapping import NameMapping, with_field_ids
+from streamlake.formats.parquet.parquet_metrics import row_group_start
 from streamlake.formats.parquet.parquet_pages import ParquetPages
 from streamlake.formats.parquet.parquet_reader import row_group_pruning
 from streamlake.spec.types.schema import Schema
@@ -41,7 +42,10 @@ class RowGroup:
 
 
 class RowGroups:
-    """An open Parquet file; a context manager. Not thread-safe."""
+    """An open Parquet file, or the row groups that start in a `split` (offset, length) of it.
+
+    A context manager. Not thread-safe.
+    """
 
     def __init__(
         self,
@@ -50,12 +54,14 @@ class RowGroups:
         *,
         name_mapping: NameMapping | None,
         batch_size: int,
+        split: Split | None = None,
         constants: Mapping[int, Any] | None = None,
         lineage: RowLineage | None = None,
     ) -> None:
         self._io, self._path = io, path
         self._name_mapping = name_mapping
         self._batch_size = batch_size
+        self._split = split
         self._constants = constants
         self._lineage = lineage or RowLineage()
         self._open = ExitStack()
@@ -84,10 +90,10 @@ class RowGroups:
         wanted = row_group_pruning(footer, self._schema, stored_schema(schema), self._path, row_group_filter)
         position = 0
         for index in range(footer.num_row_groups):
-            rows = footer.row_group(index).num_rows
-            group = RowGroup(index, position, rows)
-            position += rows
-            if rows and wanted(index):
+            found = footer.row_group(index)
+            group = RowGroup(index, position, found.num_rows)
+            position += group.rows
+            if group.rows and in_split(row_group_start(found), self._split) and wanted(index):
                 yield group
 
     def batches(self, group: RowGroup, schema: Schema, live: Array | None = None) -> Iterator[pa.RecordBatch]:
@@ -103,7 +109,7 @@ class RowGroups:
         columns = selected_fields(self._schema, stored)
         with read_errors(self._path):
             few = None if live is None else self._few_rows(group, columns, live)
-            if few is not None:
+            if few is not None and live is not None:
                 projected = self._projection(few.schema, stored).apply(few)
                 projected = lines.fill_rows(projected, np.flatnonzero(live) + group.first)
                 for start in range(0, projected.num_rows, self._batch_size):

@@ -21,10 +21,10 @@ from streamlake.read.planning import FileScanTask, read_manifests
 from streamlake.spec.expressions.expressions import TRUE
 from streamlake.spec.metadata.data_file import DataFile, FileContent
 from streamlake.spec.metadata.manifest import EntryStatus, ManifestContent
+from streamlake.spec.metadata.partition_keys import PartitionKey, partition_key
 from streamlake.spec.metadata.snapshot import Snapshot
 from streamlake.spec.partitioning.partition_spec import PartitionSpec
 from streamlake.table.manifests.manifest_filter import oldest_sequence_number
-from streamlake.table.manifests.partition_keys import PartitionKey, partition_key
 from streamlake.table.table import Table
 from streamlake.write.deletes.live_file import LiveFile
 

@@ -12,9 +12,9 @@ from streamlake.spec.expressions.expressions import FALSE, TRUE, Expression
 from streamlake.spec.expressions.projection import inclusive_projection, residual
 from streamlake.spec.metadata.data_file import DataFile
 from streamlake.spec.metadata.manifest import ManifestFile
+from streamlake.spec.metadata.partition_keys import PartitionKey, partition_key
 from streamlake.spec.partitioning.partition_spec import PartitionSpec
 from streamlake.spec.types.schema import Schema
-from streamlake.table.manifests.partition_keys import PartitionKey, partition_key
 
 
 class FileMatcher:

@@ -18,11 +18,11 @@ from streamlake.formats.manifests.encoded_entries import EncodedEntry, complete_
 from streamlake.spec.expressions.expressions import FALSE, Expression, any_of
 from streamlake.spec.metadata.data_file import DataFile
 from streamlake.spec.metadata.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile
+from streamlake.spec.metadata.partition_keys import PartitionKey, may_contain, partition_key
 from streamlake.spec.metadata.table_metadata import TableMetadata
 from streamlake.table.manifests.file_matching import FileMatcher
 from streamlake.table.manifests.held_entries import LiveEntries
 from streamlake.table.manifests.manifest_files import ManifestFiles, ManifestKey
-from streamlake.table.manifests.partition_keys import PartitionKey, may_contain, partition_key
 
 
 @dataclass

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from streamlake.errors import ConflictValidationError, DataInvalidError
 from streamlake.spec.metadata.data_file import DataFile, FileContent
 from streamlake.spec.metadata.manifest import ManifestFile
+from streamlake.spec.metadata.partition_keys import PartitionKey, partition_key
 from streamlake.table.manifests.manifest_files import ManifestFiles
-from streamlake.table.manifests.partition_keys import PartitionKey, partition_key
 
 
 def unfit(file: DataFile, format_version: int) -> str | None:

@@ -33,12 +33,12 @@ from streamlake.formats.columns.format_options import AvroCompression
 from streamlake.formats.manifests.manifest_lists import assign_ids, write_manifest_list
 from streamlake.formats.manifests.manifests import with_counts
 from streamlake.spec.metadata.manifest import ManifestContent, ManifestFile
+from streamlake.spec.metadata.partition_keys import PartitionPaths
 from streamlake.spec.metadata.snapshot import MAIN_BRANCH, Snapshot
 from streamlake.spec.metadata.table_metadata import TableMetadata
 from streamlake.table.manifests.manifest_files import ManifestFiles
 from streamlake.table.manifests.manifest_filter import ManifestFilter, RemovalRules, oldest_sequence_number
 from streamlake.table.manifests.manifest_merging import ManifestMerger
-from streamlake.table.manifests.partition_keys import PartitionPaths
 from streamlake.table.options import ManifestOptions, RetryOptions, partition_summary_limit
 from streamlake.table.producers.new_files import NewFiles
 from streamlake.table.producers.summary import SummaryCounts, totals

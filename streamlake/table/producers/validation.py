@@ -17,10 +17,10 @@ from streamlake.formats.manifests.manifests import read_manifest
 from streamlake.spec.expressions.expressions import Expression
 from streamlake.spec.metadata.data_file import DataFile, FileContent
 from streamlake.spec.metadata.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile
+from streamlake.spec.metadata.partition_keys import PartitionKey, may_contain, partition_key
 from streamlake.spec.metadata.snapshot import Snapshot
 from streamlake.spec.metadata.table_metadata import TableMetadata
 from streamlake.table.manifests.file_matching import FileMatcher
-from streamlake.table.manifests.partition_keys import PartitionKey, may_contain, partition_key
 from streamlake.table.table import Table
 
 _ADDS_DATA = frozenset({"append", "overwrite"})

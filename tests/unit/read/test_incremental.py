@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import date, datetime, timedelta, timezone
+
 import pytest
 
 from streamlake.errors import FeatureUnsupportedError, InvalidOptionError
+from streamlake.spec.metadata.snapshot import SnapshotLogEntry
 from streamlake.table.producers.overwrite_files import OverwriteFiles
 from streamlake.table.updates.manage_refs import ManageRefs
 from streamlake.tables import create_table
@@ -105,8 +109,6 @@ def test_lineage_is_checked(table):
 
 
 def test_a_start_that_expired(table):
-    from dataclasses import replace
-
     known = snapshot_ids(table)
     base = table.metadata
     log = tuple(entry for entry in base.snapshot_log if entry.snapshot_id not in known[:2])
@@ -118,3 +120,71 @@ def test_a_start_that_expired(table):
         table.scan_incremental(known[0])
     with pytest.raises(InvalidOptionError, match="have expired"):
         table.scan_incremental()
+
+
+def tag(table, name, snapshot_id):
+    ManageRefs(table.table).create_tag(name, snapshot_id).commit()
+    table.refresh()
+
+
+def test_both_ends_by_id_tag_branch_and_time(table):
+    known = snapshot_ids(table)
+    tag(table, "first", known[0])
+    tag(table, "third", known[2])
+    ManageRefs(table.table).create_branch("dev", known[3]).commit()
+    table.refresh()
+    for start in (known[0], str(known[0]), "first"):
+        for end in (known[2], str(known[2]), "third"):
+            assert ids(table.scan_incremental(start, end)) == list(range(10, 30))
+    assert ids(table.scan_incremental("first", "dev")) == list(range(10, 40))
+    assert ids(table.scan_incremental("dev", "main")) == list(range(40, 50))
+    assert ids(table.scan_incremental("dev")) == list(range(40, 50))
+
+
+def at_seconds(table, start=1_700_000_000):
+    """The table with snapshots one second apart; returns the time of the first as a datetime."""
+    base = table.metadata
+    snapshots = tuple(
+        replace(each, timestamp_ms=(start + at) * 1000) for at, each in enumerate(base.snapshots)
+    )
+    log = tuple(SnapshotLogEntry(each.timestamp_ms, each.snapshot_id) for each in snapshots)
+    table.table.operations.commit(base, replace(base, snapshots=snapshots, snapshot_log=log))
+    table.refresh()
+    return datetime.fromtimestamp(start, tz=timezone.utc)
+
+
+def test_times_are_rows_after_one_up_to_another(table):
+    first = at_seconds(table)
+
+    def after(seconds):
+        return first + timedelta(seconds=seconds)
+
+    assert ids(table.scan_incremental(after(0), after(2))) == list(range(10, 30))
+    assert ids(table.scan_incremental(after(0.5), after(2.5))) == list(range(10, 30))
+    assert ids(table.scan_incremental(after(-1), after(1))) == list(range(20))
+    assert ids(table.scan_incremental(after(3).isoformat())) == list(range(40, 50))
+    assert ids(table.scan_incremental(after(9))) == []
+    assert ids(table.scan_incremental(date(2023, 11, 14))) == list(range(50))
+    with pytest.raises(InvalidOptionError, match="as of"):
+        table.scan_incremental(None, after(-1))
+
+
+def test_a_time_before_what_has_expired(table):
+    first = at_seconds(table)
+    base, known = table.metadata, snapshot_ids(table)
+    log = tuple(entry for entry in base.snapshot_log if entry.snapshot_id not in known[:2])
+    table.table.operations.commit(base, replace(base, snapshots=base.snapshots[2:], snapshot_log=log))
+    table.refresh()
+    with pytest.raises(InvalidOptionError, match="have expired"):
+        table.scan_incremental(first)
+    assert ids(table.scan_incremental(first + timedelta(seconds=2))) == list(range(30, 50))
+
+
+def test_points_that_there_are_not(table):
+    tag(table, "end-of-day", snapshot_ids(table)[1])
+    with pytest.raises(InvalidOptionError, match="did you mean 'end-of-day'"):
+        table.scan_incremental("end-of-dya")
+    with pytest.raises(InvalidOptionError, match="no snapshot id, branch, tag or ISO time"):
+        table.scan_incremental(None, "yesterday")
+    with pytest.raises(InvalidOptionError, match="True is no snapshot"):
+        table.scan_incremental(True)

@@ -1,0 +1,3 @@
+"""An Iceberg table as a stream, on the driver: discovery of snapshots, micro-batches, splits. No Spark in
+it.
+"""

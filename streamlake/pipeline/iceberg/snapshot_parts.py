@@ -1,0 +1,58 @@
+"""The file parts of one snapshot in planning order, planned while they are taken.
+
+What was planned and is not yet read is kept, so that a first scan that is read in many micro-batches is
+planned once. Invariant: from one position the same parts follow, whether they were kept or are planned anew.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from streamlake.read.splits.data_file_parts import FilePart, file_parts
+from streamlake.read.splits.numbered_files import SnapshotFiles
+from streamlake.source.iceberg.table_offset import FilePosition
+
+
+class NumberedPart(NamedTuple):
+    """A part of a file, with its position in the snapshot."""
+
+    at: FilePosition
+    part: FilePart
+
+
+class SnapshotParts:
+    """The parts of one snapshot from a position on. Not thread-safe."""
+
+    def __init__(self, files: SnapshotFiles, split_size: int, first: FilePosition) -> None:
+        self._first = first
+        self._kept: deque[NumberedPart] = deque()
+        self._planned = self._plan(files, split_size)
+
+    def has(self, position: FilePosition) -> bool:
+        """Whether the parts from a position on can be taken."""
+        return position >= self._first
+
+    def since(self, position: FilePosition) -> Iterator[NumberedPart]:
+        """The parts from a position on. One iteration at a time."""
+        for each in tuple(self._kept):
+            if each.at >= position:
+                yield each
+        for each in self._planned:
+            self._kept.append(each)
+            if each.at >= position:
+                yield each
+
+    def forget(self, position: FilePosition) -> None:
+        """Keep only the parts from a position on."""
+        self._first = max(self._first, position)
+        while self._kept and self._kept[0].at < position:
+            self._kept.popleft()
+
+    def _plan(self, files: SnapshotFiles, split_size: int) -> Iterator[NumberedPart]:
+        first = self._first
+        for number, task in files.since(first.file):
+            for at, part in enumerate(file_parts(task, split_size)):
+                if (number, at) >= first:
+                    yield NumberedPart(FilePosition(number, at), part)

@@ -1,0 +1,143 @@
+"""The table that a stream reads, asked for news at most once per monitor interval.
+
+Invariant: between two refreshes everything is planned from one version of the table's metadata.
+"""
+
+from __future__ import annotations
+
+from streamlake import clock
+from streamlake.errors import InvalidOptionError
+from streamlake.options import int_property
+from streamlake.pipeline.iceberg.lineage_path import Lineage
+from streamlake.pipeline.iceberg.starting_position import Bounds
+from streamlake.read.splits.split_scan import SplitScan
+from streamlake.source.iceberg.iceberg_source import IcebergSource
+from streamlake.source.iceberg.table_offset import SplitPlanning
+from streamlake.spec.expressions.binding import bind, unknown_column
+from streamlake.spec.expressions.expressions import Expression
+from streamlake.spec.types.data_types import (
+    DateType,
+    IntegerType,
+    LongType,
+    NestedField,
+    TimestampNsType,
+    TimestampType,
+    TimestamptzNsType,
+    TimestamptzType,
+)
+from streamlake.spec.types.schema import Schema
+from streamlake.table.table import Table
+
+_ORDERED = (
+    DateType,
+    IntegerType,
+    LongType,
+    TimestampType,
+    TimestamptzType,
+    TimestampNsType,
+    TimestamptzNsType,
+)
+_DEFAULTS = {
+    "read.split.target-size": 128 * 1024 * 1024,
+    "read.split.planning-lookback": 10,
+    "read.split.open-file-cost": 4 * 1024 * 1024,
+}
+
+
+class SourceTable:
+    """One table as one stream reads it. Not thread-safe."""
+
+    def __init__(self, table: Table, source: IcebergSource) -> None:
+        self.table = table
+        self.source = source
+        self._asked_at: float | None = None
+
+    @property
+    def bounds(self) -> Bounds:
+        """Where the stream begins and ends, as the table is now."""
+        table = self.table
+        return Bounds(table.name, table.location, table.metadata, self.source.settings)
+
+    @property
+    def lineage(self) -> Lineage:
+        """The history of the branch."""
+        return Lineage(self.table.name, self.source.settings.branch, self.table.metadata)
+
+    def refresh(self) -> None:
+        """Read the newest version of the table, unless that was done less than a monitor interval ago.
+
+        Raises TableNotFoundError when the table was dropped, StorageError when it cannot be read.
+        """
+        interval = self.source.settings.monitor_interval_seconds
+        if self._asked_at is None or clock.monotonic() - self._asked_at >= interval:
+            self.table.refresh()
+            self._asked_at = clock.monotonic()
+
+    def refresh_for(self, snapshot_id: int | None) -> None:
+        """Read the newest version of the table if the one at hand lacks a snapshot."""
+        if snapshot_id is not None and self.table.metadata.snapshot(snapshot_id) is None:
+            self.table.refresh()
+            self._asked_at = clock.monotonic()
+
+    def planning(self, schema_id: int | None = None) -> SplitPlanning:
+        """What planning depends on from now on. `schema_id` None: the table's current schema.
+
+        Raises InvalidOptionError when the options do not fit the table.
+        """
+        settings, metadata = self.source.settings, self.table.metadata
+        schema = metadata.schema if schema_id is None else metadata.schema_by_id(schema_id)
+        column = (
+            None if settings.watermark_column is None else self._ordering(schema, settings.watermark_column)
+        )
+        return SplitPlanning(
+            filter_digest=self.source.filter_digest,
+            schema_id=schema.schema_id,
+            split_size=settings.split_size or self._size("read.split.target-size", least=1),
+            split_lookback=settings.split_lookback or self._size("read.split.planning-lookback", least=1),
+            split_file_open_cost=(
+                self._size("read.split.open-file-cost", least=0)
+                if settings.split_file_open_cost is None
+                else settings.split_file_open_cost
+            ),
+            order_by=None if column is None else column.field_id,
+            read_mode=settings.read_mode,
+        )
+
+    def filter(self, planning: SplitPlanning) -> Expression:
+        """The filter, bound to the schema of a micro-batch. Raises InvalidOptionError where it does not
+        fit.
+        """
+        schema = self.table.metadata.schema_by_id(planning.schema_id)
+        return bind(self.source.filter_for(schema), schema)
+
+    def split_scan(self, planning: SplitPlanning) -> SplitScan:
+        """What reads the splits of a micro-batch. Raises InvalidOptionError for a column that there is
+        not.
+        """
+        schema = self.table.metadata.schema_by_id(planning.schema_id)
+        columns = self.source.columns_for(schema)
+        return SplitScan.of_table(self.table.metadata, self.table.io, schema, columns)
+
+    def ordering(self, planning: SplitPlanning) -> NestedField | None:
+        """The column that files are ordered by."""
+        if planning.order_by is None:
+            return None
+        # The column may have been dropped since a snapshot was begun with it.
+        newest_first = sorted(self.table.metadata.schemas, key=lambda each: -each.schema_id)
+        found = (schema.field(planning.order_by) for schema in newest_first)
+        return next((field for field in found if field is not None), None)
+
+    def _ordering(self, schema: Schema, name: str) -> NestedField:
+        found = schema.find(name, case_sensitive=self.source.settings.case_sensitive)
+        if found is None:
+            raise unknown_column("watermark-column", name, schema)
+        if not isinstance(found.type, _ORDERED) or schema.parents.get(found.field_id) is not None:
+            raise InvalidOptionError(
+                f"watermark-column {name!r} of table {self.table.name} is {found.type}; files are ordered "
+                f"by a "
+                "top-level column that is a date, a timestamp, an int or a long"
+            )
+        return found
+
+    def _size(self, key: str, *, least: int) -> int:
+        return int_property(self.table.properties, key, _DEFAULTS[key], minimum=least)

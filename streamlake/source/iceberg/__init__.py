@@ -1,0 +1,1 @@
+"""An Iceberg table as a source: which rows of which snapshots are meant, and offsets into it."""
