@@ -7,7 +7,6 @@ those records cost Python time. Invariant: as in `envelope`: no record is droppe
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -30,7 +29,6 @@ _BLOCK_BYTES = 64 << 20
 _ALONE = 8
 _NEAR = 64
 _SHOWN = 200
-_ROW = re.compile(r"in row (\d+)")
 NEW_KEY_HEADER = "__debezium.newkey"
 OLD_KEY_HEADER = "__debezium.oldkey"
 
@@ -171,12 +169,12 @@ def record_error(raw: pa.RecordBatch, at: int, reason: str) -> DecodeError:
 
 def _split(low: int, high: int, error: Exception) -> Sequence[tuple[int, int]]:
     """The parts to try after a failure. The record that the reader names is tried with few neighbours."""
-    named = _ROW.search(str(error.__cause__ or ""))
+    named = error.row if isinstance(error, NotBulkError) else None
     alone: list[tuple[int, int]] = []
-    if named is not None and low + int(named[1]) < high:
+    if named is not None and low + named < high:
         # The records after it are halved: the reader may have meant another record, which is then still
         # found.
-        at = low + int(named[1])
+        at = low + named
         alone = [(low, at), (at, at + 1)]
         low = at + 1
     middle = (low + high) // 2

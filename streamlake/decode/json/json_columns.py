@@ -114,11 +114,8 @@ class JsonColumns:
         except NotBulkError as error:
             # The reader counts within the remaining records; translate to the number in the block.
             numbers = np.flatnonzero(others)
-            named = _ROW.sub(
-                lambda found: f"in row {numbers[min(int(found[1]), len(numbers) - 1)]}",
-                str(error.__cause__ or ""),
-            )
-            raise NotBulkError from ValueError(named)
+            named = None if error.row is None else int(numbers[min(error.row, len(numbers) - 1)])
+            raise NotBulkError(row=named) from error
         return [_interleaved(parts, others) for parts in zip(by_template, rest, strict=True)]
 
     def _parsed(self, values: pa.Array) -> list[pa.Array]:
@@ -132,7 +129,7 @@ class JsonColumns:
         # recurses without a limit.
         suspect = current_limits().suspect(values)
         if suspect is not None:
-            raise NotBulkError from ValueError(f"too deep or too wide in row {suspect}")
+            raise NotBulkError("too deep or too wide", suspect)
         if self._has_decimals:
             _require_no_small_numbers(values)
         joined = _joined(values)
@@ -143,7 +140,7 @@ class JsonColumns:
                 parse_options=self._parse,
             )
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise NotBulkError from error
+            raise NotBulkError(row=_named_row(error)) from error
         if table.num_rows != len(values):
             raise NotBulkError
         if self._watched is not None:
@@ -262,7 +259,7 @@ def _joined(values: pa.Array) -> pa.Buffer:
             raise NotBulkError from error
         objects = _are_objects(values)
         if not objects.all():
-            raise NotBulkError from ValueError(f"no object in row {int(np.argmin(objects))}")
+            raise NotBulkError("no object", int(np.argmin(objects)))
     whole = pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
     return pc.binary_join(whole, b"\n").buffers()[2]
 
@@ -291,7 +288,13 @@ def _require_no_small_numbers(values: pa.Array) -> None:
     found = before[_BESIDE_NUMBER[data[before]] & _BESIDE_NUMBER[data[behind]]]
     if len(found):
         record = int(np.searchsorted(offsets, found[0], side="right")) - 1
-        raise NotBulkError from ValueError(f"a number with an exponent in row {record}")
+        raise NotBulkError("a number with an exponent", record)
+
+
+def _named_row(error: pa.ArrowException) -> int | None:
+    """The record at which Arrow's reader says that it failed; only its text says so."""
+    found = _ROW.search(str(error))
+    return None if found is None else int(found[1])
 
 
 def _are_objects(values: pa.Array) -> Any:

@@ -8,7 +8,6 @@ block, and is named.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -34,7 +33,6 @@ Array = Any  # numpy array
 
 _BLOCK_BYTES = 64 << 20
 _ALONE = 8
-_ROW = re.compile(r"in row (\d+)")
 _UNREADABLE = (VariantType, GeometryType, GeographyType, UnknownType)
 
 Failure = Callable[[int, str], Exception]
@@ -95,7 +93,7 @@ class JsonDecoder:
             try:
                 bulk = self._columns.read(values.slice(low, high - low))
             except NotBulkError as error:
-                named = _named_row(error, high - low)
+                named = error.row if error.row is not None and error.row < high - low else None
             else:
                 return self._with_slow(bulk, values, low, high, failure)
         if self._columns is None or high - low <= _ALONE:
@@ -156,9 +154,3 @@ class JsonDecoder:
                 except (pa.ArrowException, ValueError, OverflowError) as error:
                     raise failure(low + at, f"'{part.name}' is {part.type}: {error}") from error
             raise
-
-
-def _named_row(error: NotBulkError, count: int) -> int | None:
-    """The record, in a block of `count`, at which Arrow's reader says it failed."""
-    found = _ROW.search(str(error.__cause__ or ""))
-    return int(found[1]) if found is not None and int(found[1]) < count else None

@@ -29,7 +29,13 @@ _UUID_DIGITS = [at for at in range(36) if at not in _UUID_DASHES]
 
 
 class NotBulkError(Exception):
-    """The column or the block cannot be read as a whole; this says nothing about any single record."""
+    """The column or the block cannot be read as a whole, which says nothing about any single record. `row` is
+    the number of the record in the block at which a reader says that it failed (None: it does not say).
+    """
+
+    def __init__(self, reason: str = "", row: int | None = None) -> None:
+        super().__init__(reason)
+        self.row = row
 
 
 def letter_table(letters: bytes) -> _Array:

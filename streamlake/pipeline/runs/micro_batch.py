@@ -3,14 +3,15 @@
 Spark calls the sink with a micro-batch; when this function returns, Spark writes its commit log and moves on.
 Everything before the swap of the table's metadata can be done again; the swap happens once; everything after
 it can be skipped. Where writing may run ahead of committing, a staged checkpoint counts like a committed one:
-it is as durable, and nobody commits past it.
+it is as durable, and nobody commits past it. One table of a DataFrame and many tables of topics go through
+the same steps; they differ in the write job alone.
 """
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
 
 from pyspark.sql import DataFrame
 
@@ -29,10 +30,43 @@ from streamlake.failpoints import failpoint
 from streamlake.pipeline.runs.parallel import Ending, in_parallel
 from streamlake.pipeline.runs.rejects import REJECTED_RECORDS
 from streamlake.pipeline.runs.sink_run import SinkRun
-from streamlake.pipeline.runs.stages import Written
-from streamlake.pipeline.runs.table_writes import TableWrite, WriteEnding
+from streamlake.pipeline.runs.stages import WriteEnding, Written
 from streamlake.table.options import RetryOptions
 from streamlake.write.files.result import WriteResult
+
+
+class TablePart(Protocol):
+    """One table's part in a micro-batch."""
+
+    @property
+    def run(self) -> SinkRun:
+        """The table's run."""
+        ...
+
+    @property
+    def identity(self) -> CheckpointIdentity:
+        """The checkpoint's identity in the table."""
+        ...
+
+    @property
+    def may_idle(self) -> bool:
+        """Whether a table without any results had no records, so that nothing is due."""
+        ...
+
+
+Part = TypeVar("Part", bound=TablePart)
+WriteJob = Callable[[Sequence[Part]], Sequence[WriteEnding]]
+"""Writes the files of a micro-batch for these tables, and gives one ending per table. Its feed is its own: a
+DataFrame, or offset ranges. Called once, and again for tables whose rows others have changed meanwhile."""
+
+
+@dataclass(frozen=True)
+class _OnlyTable:
+    """The part of a table that takes all of a DataFrame."""
+
+    run: SinkRun
+    identity: CheckpointIdentity
+    may_idle: bool = False
 
 
 def run_micro_batch(run: SinkRun, frame: DataFrame, identity: CheckpointIdentity) -> CommitReceipt | None:
@@ -40,53 +74,47 @@ def run_micro_batch(run: SinkRun, frame: DataFrame, identity: CheckpointIdentity
 
     Returns None when the checkpoint is staged, and the run's queue will commit it and deliver its receipt.
     """
-    receipt = receipt_if_known(run, identity)
-    if receipt is not None:
-        return receipt
-    started = clock.monotonic()
-    while True:
-        failpoint("before-tasks")
-        results = run.write(frame, identity)
-        failpoint("results-collected")
-        try:
-            return finish(run, identity, results, started)
-        except OutdatedValuesError as error:
-            _require_time(run, started, error)
+
+    def write(due: Sequence[_OnlyTable]) -> list[WriteEnding]:
+        return [run.write(frame, identity) for _ in due]
+
+    [ending] = run_micro_batches([_OnlyTable(run, identity)], write)
+    if isinstance(ending, StreamlakeError):
+        raise ending
+    return ending
 
 
 def run_micro_batches(
-    writes: Sequence[TableWrite],
-    write: Callable[[Sequence[TableWrite]], list[WriteEnding]],
+    parts: Sequence[Part],
+    write: WriteJob[Part],
     *,
     seeks_tables: bool = False,
 ) -> list[Ending]:
-    """Write a micro-batch of several tables, each exactly once; one ending for each of `writes`.
+    """Write a micro-batch of tables, each exactly once; one ending for each of `parts`.
 
-    `write` writes the files of those tables that do not have the records yet. Each table commits on its own,
-    so a replay writes only where something is missing, and an error of one table does not end the others.
-    With `seeks_tables` `write` is called in any case: there may be rows of tables that are not discovered
-    yet.
+    `write` is asked for those tables that do not have the records yet. Each table commits on its own, so a
+    replay writes only where something is missing, and an error of one table does not end the others. With
+    `seeks_tables` `write` is called in any case: there may be rows of tables that are not discovered yet.
+    Raises what ends the write job.
     """
-    endings: list[Ending] = in_parallel(writes, lambda each: receipt_if_known(each.run, each.identity))
+    endings: list[Ending] = in_parallel(parts, lambda each: receipt_if_known(each.run, each.identity))
     due = [at for at, ending in enumerate(endings) if ending is None]
     started = clock.monotonic()
 
-    def finished(part: tuple[TableWrite, WriteEnding]) -> CommitReceipt | None:
-        each, results = part
+    def finished(written: tuple[Part, WriteEnding]) -> CommitReceipt | None:
+        part, results = written
         if isinstance(results, StreamlakeError):
             raise results
-        return finish(
-            each.run, each.identity, results, started, is_idle=each.part is not None and not results
-        )
+        return finish(part.run, part.identity, results, started, is_idle=part.may_idle and not results)
 
     while due or seeks_tables:
         failpoint("before-tasks")
-        written = write([writes[at] for at in due])
+        written = write([parts[at] for at in due])
         failpoint("results-collected")
-        parts = [(writes[at], each) for at, each in zip(due, written, strict=True)]
-        for at, ending in zip(due, in_parallel(parts, finished), strict=True):
+        staged = [(parts[at], each) for at, each in zip(due, written, strict=True)]
+        for at, ending in zip(due, in_parallel(staged, finished), strict=True):
             endings[at] = ending
-        due = [at for at in due if _is_written_again(writes[at].run, started, endings[at])]
+        due = [at for at in due if _is_written_again(parts[at].run, started, endings[at])]
         seeks_tables = False
     return endings
 
@@ -95,17 +123,7 @@ def _is_written_again(run: SinkRun, started: float, ending: Ending) -> bool:
     """Whether others changed rows that the checkpoint took values from, with time left to write it again."""
     if not isinstance(ending, OutdatedValuesError):
         return False
-    with contextlib.suppress(OutdatedValuesError):
-        _require_time(run, started, ending)
-        return True
-    return False
-
-
-def _require_time(run: SinkRun, started: float, error: OutdatedValuesError) -> None:
-    """Raise `error` where the time limit for a commit that other writers overtake is used up."""
-    retry = RetryOptions.for_commit(run.table.properties)
-    if _elapsed_ms(started) > retry.total_timeout_ms:
-        raise error
+    return _elapsed_ms(started) <= RetryOptions.for_commit(run.table.properties).total_timeout_ms
 
 
 def receipt_if_known(run: SinkRun, identity: CheckpointIdentity) -> CommitReceipt | None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streamlake.checkpoint.committable import Committable
+from streamlake.errors import StreamlakeError
 from streamlake.pipeline.key_index.changed import Changed
 from streamlake.pipeline.key_index.indexed import Indexed
 from streamlake.tasks.watermarks import Newest
@@ -54,6 +55,10 @@ class Written(Sequence[WriteResult]):
 
     def __len__(self) -> int:
         return len(self.results)
+
+
+WriteEnding = Written | StreamlakeError
+"""How the write of one table ended."""
 
 
 @dataclass(frozen=True)

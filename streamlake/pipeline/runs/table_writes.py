@@ -10,7 +10,6 @@ others.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -19,29 +18,23 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.commit.offset_summary import source_offsets
-from streamlake.errors import (
-    IndexDamagedError,
-    MisplacedKeyError,
-    NewSchemaError,
-    NoRejectsTableError,
-    StreamlakeError,
-)
+from streamlake.errors import IndexDamagedError, StreamlakeError
 from streamlake.pipeline.kafka.owned_ranges import intended, ranges_by_bucket
 from streamlake.pipeline.kafka.range_frame import RangeFrame
 from streamlake.pipeline.runs.column_check import check_columns
-from streamlake.pipeline.runs.evolution import MAX_CHANGES
 from streamlake.pipeline.runs.parallel import in_parallel
 from streamlake.pipeline.runs.rejected.refused_changes import not_kept, refused_changes, write_refused
 from streamlake.pipeline.runs.rejects import Rejects
-from streamlake.pipeline.runs.routed.routed_job import RoutedJob
+from streamlake.pipeline.runs.requests import TABLE_HANDLERS, AskedTable, Requests
+from streamlake.pipeline.runs.routed.routed_job import Outcomes, RoutedJob
 from streamlake.pipeline.runs.routed.row_families import FamilyWrite, RowPart
 from streamlake.pipeline.runs.sink_run import SinkRun
-from streamlake.pipeline.runs.source_notes import asked_sources, sources_of
-from streamlake.pipeline.runs.stages import Aim, Written
+from streamlake.pipeline.runs.source_notes import sources_of
+from streamlake.pipeline.runs.stages import Aim, WriteEnding, Written
 from streamlake.pipeline.runs.upsert_run import UpsertRun
 from streamlake.pipeline.spark.arrow_batches import bound_by_shuffle_blocks
 from streamlake.pipeline.spark.key_routing import repartition_by_bucket
-from streamlake.pipeline.spark.task_outcome import collected, lasting_error, task_ids
+from streamlake.pipeline.spark.task_outcome import collected, task_ids
 from streamlake.tasks.direct_reader import RangeReader
 from streamlake.tasks.intake import ANY_TOPIC, Intake, KeyRoute, intake_of
 from streamlake.tasks.record_screen import RejectRules, reject_rules
@@ -54,9 +47,6 @@ from streamlake.write.files.outcomes import OUTCOMES_DDL, TaskOutcome, results_o
 from streamlake.write.files.result import WriteResult
 from streamlake.write.target.target import WriteTarget
 from streamlake.write.upsert.upsert_target import UpsertTarget
-
-WriteEnding = Written | StreamlakeError
-"""How the write of one table ended."""
 
 _TASKS_PER_CORE = 4
 
@@ -75,100 +65,70 @@ class TableWrite:
     topics: tuple[str, ...] | None = None
     part: RowPart | None = None
 
+    @property
+    def may_idle(self) -> bool:
+        """Whether a table without any results had no records; see TablePart."""
+        return self.part is not None
 
-def write_tables(  # noqa: C901, PLR0915
+
+def write_tables(
     frame: RangeFrame, writes: Sequence[TableWrite], families: Sequence[FamilyWrite] = ()
 ) -> list[WriteEnding]:
     """Write the records of `frame` to the tables; one entry for each of `writes`. `families` are the routed
     topics of the tables with a `part`, and those whose tables are not discovered yet; what is found out about
     them is filled in there.
 
-    A table is written again with a rebuilt index if its index is damaged (once), with a rejects table if it
-    needs one (once), and with another schema as often as tasks find what the schema lacks. Raises what ends
+    A table is written again whenever a request of its tasks was answered, see `requests`. Raises what ends
     Spark's job.
     """
     found: dict[int, WriteEnding] = {}
+    requests = [Requests(TABLE_HANDLERS) for _ in writes]
     due = dict.fromkeys(range(len(writes)), False)
-    made: set[int] = set()
-    rebuilt: set[int] = set()
-    changes: Counter[int] = Counter()
     routed = RoutedJob(writes, families)
     while due or routed.is_due:
-        ready = in_parallel(
-            list(due.items()), lambda part: _ready(_intended(writes[part[0]], frame), rebuild=part[1])
-        )
-        job = _Job(frame, routed=routed)
-        unwritten: set[int] = set()
-        for number, each in zip(due, ready, strict=True):
-            try:
-                if isinstance(each, StreamlakeError):
-                    raise each
-                job.add(number, *each)
-            except StreamlakeError as error:
-                found[number] = error
-                unwritten.add(number)
-        again: dict[int, bool] = {}
+        job = _Job(frame, routed)
+        refused = job.add_all({number: writes[number] for number in due}, rebuilds=due)
         outcomes = job.run()
-        routed.pass_over({number: merged(parts).named for number, parts in job.newest.items()})
         left_out = routed.settled(outcomes, due)
-        again.update({number: False for number, error in left_out.items() if error is None})
+        found.update(refused)
         found.update({number: error for number, error in left_out.items() if error is not None})
-        told = [each for each in outcomes if 0 <= each < len(writes) and each not in left_out]
-        for number in (each for each in told if each not in unwritten):
-            results, errors = outcomes[number]
-            rejected, beside = outcomes.get(rejects_of(number), ([], []))
-            errors = [*errors, *beside]
-            run, rejects = writes[number].run, writes[number].run.rejects
-            if not errors:
-                try:
-                    rejected = [*rejected, *_refused(writes[number], results)]
-                    if rejects is not None:
-                        rejects.take(writes[number].identity, rejected)
-                except StreamlakeError as error:
-                    errors = [error]
-            if not errors:
-                findings = merged(job.newest.get(routed.told_by(number), ()))
-                passed_over = _passed_over(writes[number], findings)
-                base = job.aims[number].base
-                found[number] = Written(tuple(results), base, findings.newest, passed_over)
+        again = {number: False for number, error in left_out.items() if error is None}
+        for number in [each for each in due if each not in left_out and each not in refused]:
+            ending = _ended(number, writes[number], job, outcomes)
+            if isinstance(ending, Written):
+                found[number] = ending
                 continue
-            run.discard(path for result in results for path in result.paths)
-            if rejects is not None:
-                rejects.discard(rejected)
-            if isinstance(errors[0], NoRejectsTableError) and rejects is not None and number not in made:
-                rejects.create()
-                made.add(number)
-                again[number] = False
-            elif isinstance(errors[0], IndexDamagedError) and number not in rebuilt:
-                rebuilt.add(number)
-                again[number] = True
-            elif asked := asked_sources(errors):
-                try:
-                    run.keep_sources(asked)
-                    again[number] = False
-                except StreamlakeError as error:
-                    found[number] = error
-            elif isinstance(run, UpsertRun) and (misplaced := _misplaced(errors)) is not None:
-                try:
-                    run.shuffle_instead(misplaced, job.aims[number])
-                    again[number] = False
-                except MisplacedKeyError as error:
-                    found[number] = error
-            elif isinstance(lasting_error(errors), NewSchemaError) and changes[number] < MAX_CHANGES:
-                changes[number] += 1
-                left = _answer(run, errors)
-                if left is None:
-                    again[number] = False
-                else:
-                    found[number] = left
+            asked = AskedTable(writes[number].run, job.aims[number])
+            answer = requests[number].answer(asked, ending)
+            if isinstance(answer, StreamlakeError):
+                found[number] = answer
             else:
-                found[number] = lasting_error(errors)
+                again[number] = answer is IndexDamagedError
         due = again
     return [found[number] for number in range(len(writes))]
 
 
-def _misplaced(errors: Sequence[StreamlakeError]) -> MisplacedKeyError | None:
-    return next((error for error in errors if isinstance(error, MisplacedKeyError)), None)
+def _ended(number: int, write: TableWrite, job: _Job, outcomes: Outcomes) -> Written | list[StreamlakeError]:
+    """What was written of a table as a whole; else the errors of its tasks, whose files are removed."""
+    results, errors = outcomes[number]
+    rejected, beside = outcomes.get(rejects_of(number), ([], []))
+    errors = [*errors, *beside]
+    run, rejects = write.run, write.run.rejects
+    if not errors:
+        try:
+            rejected = [*rejected, *_refused(write, results)]
+            if rejects is not None:
+                rejects.take(write.identity, rejected)
+        except StreamlakeError as error:
+            errors = [error]
+    if errors:
+        run.discard(path for result in results for path in result.paths)
+        if rejects is not None:
+            rejects.discard(rejected)
+        return errors
+    findings = merged(job.newest.get(job.routed.told_by(number), ()))
+    passed_over = _passed_over(write, findings)
+    return Written(tuple(results), job.aims[number].base, findings.newest, passed_over)
 
 
 def _intended(write: TableWrite, frame: RangeFrame) -> TableWrite:
@@ -223,15 +183,6 @@ def _ready(write: TableWrite, *, rebuild: bool) -> tuple[TableWrite, Aim]:
     return write, run.aim(write.identity, rebuild=rebuild)
 
 
-def _answer(run: SinkRun, errors: Sequence[StreamlakeError]) -> StreamlakeError | None:
-    """Change the table as its tasks ask; the error that remains where it may not be changed."""
-    try:
-        answered = [run.follower.answer(error) for error in errors if isinstance(error, NewSchemaError)]
-    except StreamlakeError as error:
-        return error
-    return None if any(answered) else lasting_error(errors)
-
-
 @dataclass
 class _Job:
     """The tables that are written by one round of Spark jobs."""
@@ -250,6 +201,26 @@ class _Job:
     tables)."""
 
     aims: dict[int, Aim] = field(default_factory=dict)
+
+    def add_all(
+        self, writes: Mapping[int, TableWrite], rebuilds: Mapping[int, bool]
+    ) -> dict[int, StreamlakeError]:
+        """Add these tables, by number; the error of each that cannot be written. `rebuilds`: those that get a
+        new index.
+        """
+        refused: dict[int, StreamlakeError] = {}
+
+        def ready(number: int) -> tuple[TableWrite, Aim]:
+            return _ready(_intended(writes[number], self.frame), rebuild=rebuilds[number])
+
+        for number, each in zip(writes, in_parallel(list(writes), ready), strict=True):
+            try:
+                if isinstance(each, StreamlakeError):
+                    raise each
+                self.add(number, *each)
+            except StreamlakeError as error:
+                refused[number] = error
+        return refused
 
     def add(self, number: int, write: TableWrite, aim: Aim) -> None:
         target = aim.target
@@ -312,7 +283,7 @@ class _Job:
             target.message_key,
         )
 
-    def run(self) -> Mapping[int, tuple[list[WriteResult], list[StreamlakeError]]]:
+    def run(self) -> Outcomes:
         found: dict[int, tuple[list[WriteResult], list[StreamlakeError]]] = {
             number: ([], [])
             for number in (*self.appends, *self.upserts, *self.owned, *self.rejects, *self.routed.numbers)
@@ -324,6 +295,7 @@ class _Job:
                 errors.append(outcome.error)
             else:
                 results += results_of([outcome])
+        self.routed.pass_over({number: merged(parts).named for number, parts in self.newest.items()})
         return found
 
     def _appended(self) -> Sequence[TaskOutcome]:

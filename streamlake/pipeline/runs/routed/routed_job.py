@@ -8,15 +8,16 @@ them is.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
-from streamlake.errors import NewSchemaError, NewTablesError, StreamlakeError
+from streamlake.errors import NewSchemaError, NewSourceError, NewTablesError, StreamlakeError
 from streamlake.pipeline.runs.column_check import check_columns
 from streamlake.pipeline.runs.evolution import MAX_CHANGES
-from streamlake.pipeline.runs.routed.row_families import FamilyWrite, RowPart
+from streamlake.pipeline.runs.requests import Errors, Handler, Requests
+from streamlake.pipeline.runs.routed.row_families import FamilyWrite, RowFamily, RowPart
 from streamlake.pipeline.runs.sink_run import SinkRun
 from streamlake.pipeline.runs.source_notes import asked_sources
-from streamlake.pipeline.spark.task_outcome import lasting_error
 from streamlake.tasks.direct_reader import RangeReader
 from streamlake.tasks.intake import KeyRoute
 from streamlake.tasks.record_screen import RejectRules
@@ -29,6 +30,29 @@ from streamlake.write.upsert.upsert_target import UpsertTarget
 
 Outcomes = Mapping[int, tuple[list[WriteResult], list[StreamlakeError]]]
 """The results and errors, by the numbers of tables, of their rejects tables, and of routed topics."""
+
+
+@dataclass(frozen=True)
+class _AskedTopics:
+    """The routed topics that tasks ask about, and the runs of the tables that are written with them."""
+
+    family: RowFamily
+    runs: tuple[SinkRun, ...]
+
+
+def _sources_kept(asked: _AskedTopics, errors: Errors) -> bool:
+    asked.family.keep_sources(asked_sources(errors), asked.runs)
+    return True
+
+
+def _columns_learnt(asked: _AskedTopics, errors: Errors) -> bool:
+    return asked.family.answer(errors, asked.runs)
+
+
+_TOPIC_HANDLERS: tuple[Handler[_AskedTopics], ...] = (
+    Handler(NewSourceError, any, _sources_kept),
+    Handler(NewSchemaError, all, _columns_learnt, most=MAX_CHANGES),
+)
 
 
 class RoutedTable(Protocol):
@@ -52,6 +76,7 @@ class RoutedJob:
         self._writes = writes
         self._families = {len(writes) + at: each for at, each in enumerate(families)}
         self._due = set(self._families)
+        self._requests = {number: Requests(_TOPIC_HANDLERS) for number in self._families}
         number_of = {id(each.family): number for number, each in self._families.items()}
         self._family_of = {
             number: number_of[id(write.part.family)]
@@ -143,46 +168,26 @@ class RoutedJob:
         """
         left: dict[int, StreamlakeError | None] = {}
         for number, family in self._families.items():
-            errors = [error for error in outcomes[number][1] if not isinstance(error, NewTablesError)]
-            for error in outcomes[number][1]:
-                family.met.update(error.names if isinstance(error, NewTablesError) else ())
+            told = outcomes[number][1]
+            family.met.update(
+                name for each in told if isinstance(each, NewTablesError) for name in each.names
+            )
+            errors = [error for error in told if not isinstance(error, NewTablesError)]
             members = [at for at in due if self._family_of.get(at) == number]
             self._due.discard(number)
             if not errors:
                 continue
-            error = lasting_error(errors)
-            if asked := asked_sources(errors):
-                ending = self._kept(family, asked, members)
-                family.error = ending
-                self._due |= {number} if ending is None else set()
-            elif isinstance(error, NewSchemaError) and self._is_answered(family, errors, members):
+            asked = _AskedTopics(family.family, tuple(self._writes[at].run for at in members))
+            answer = self._requests[number].answer(asked, errors)
+            ending = family.error = answer if isinstance(answer, StreamlakeError) else None
+            if ending is None:
                 self._due.add(number)
-                ending = None
-            else:
-                family.error = ending = error
             for at in members:
                 self._discard(at, outcomes)
                 left[at] = ending
         self._branches = {}
         self._readers = {}
         return left
-
-    def _kept(
-        self, family: FamilyWrite, asked: Mapping[str, str], members: Sequence[int]
-    ) -> StreamlakeError | None:
-        """Record the source tables that tasks ask for in the tables; the error if that fails, else None."""
-        try:
-            family.family.keep_sources(asked, [self._writes[at].run for at in members])
-        except StreamlakeError as error:
-            return error
-        return None
-
-    def _is_answered(
-        self, family: FamilyWrite, errors: Sequence[StreamlakeError], members: Sequence[int]
-    ) -> bool:
-        family.changes += 1
-        runs = [self._writes[at].run for at in members]
-        return family.changes <= MAX_CHANGES and family.family.answer(errors, runs)
 
     def _discard(self, number: int, outcomes: Outcomes) -> None:
         run = self._writes[number].run

@@ -179,4 +179,3 @@ class FamilyWrite:
     begin: PartitionOffsets
     met: set[str] = field(default_factory=set)
     error: StreamlakeError | None = None
-    changes: int = 0

@@ -159,7 +159,7 @@ def test_identifiers_are_no_exponents():
         JsonColumns(schema.fields, JsonOptions(), strict_names=False).read(
             pa.array([*records, b'{"a": 5e-178}'], pa.binary())
         )
-    assert "in row 100" in str(error.value.__cause__)
+    assert error.value.row == 100
 
 
 UNSCALED = st.one_of(

@@ -57,16 +57,17 @@ def test_a_damaged_index_is_rebuilt_once_although_its_rows_are_misplaced(
         def __init__(self, *_: object, **__: object) -> None:
             self.newest: dict[int, Any] = {}
             self.aims = {0: Aim(None)}  # type: ignore[arg-type]
+            self.routed = table_writes.RoutedJob([], [])
 
-        def add(self, *_: object) -> None: ...
+        def add_all(self, writes: Any, rebuilds: Any) -> dict[int, StreamlakeError]:
+            ready(writes[0], rebuild=rebuilds[0])
+            return {}
 
         def run(self) -> dict[int, Any]:
             run.turns += 1
             assert run.turns < 10
             return {0: ([], outcome())}
 
-    monkeypatch.setattr(table_writes, "_intended", lambda write, frame: write)
-    monkeypatch.setattr(table_writes, "_ready", ready)
     monkeypatch.setattr(table_writes, "_Job", Job)
     source = SimpleNamespace(settings=SimpleNamespace(source_tables=()))
     write = SimpleNamespace(run=run, part=None, identity=None, reader=SimpleNamespace(source=source))
