@@ -15,6 +15,7 @@ from functools import partial
 
 import pyarrow as pa
 
+from streamlake.ahead import in_order
 from streamlake.errors import InvalidOptionError
 from streamlake.read.changes.change_columns import ChangeColumns
 from streamlake.read.changes.change_planning import ChangePlanner
@@ -23,7 +24,6 @@ from streamlake.read.changes.change_tasks import ChangedSnapshot, RowsTask, Snap
 from streamlake.read.changes.changed_rows import ChangedRows, ChangeReading
 from streamlake.read.changes.pairing import TaskRows, paired_changes
 from streamlake.read.planning import FileScanTask
-from streamlake.read.read_ahead import in_order
 from streamlake.read.scan import DEFAULT_BATCH_SIZE, Filter, Scan, readers
 from streamlake.records import RowKind
 from streamlake.table.table import Table
