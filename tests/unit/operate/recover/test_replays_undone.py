@@ -10,7 +10,7 @@ from streamlake import load_table
 from streamlake.catalog.open import open_table
 from streamlake.cli.main import main
 from streamlake.operate.replay.replay import Replayed, ReplayedTable, replay
-from streamlake.pipeline.runs.rejects_table import open_rejects
+from streamlake.pipeline.runs.rejected.rejects_table import open_rejects
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.spec.metadata.table_metadata import TableMetadata
 from streamlake.table.updates.metadata_changes import changed
