@@ -26,6 +26,7 @@ from streamlake.errors import (
     TableNotFoundError,
 )
 from streamlake.failpoints import failpoint
+from streamlake.options import named_arguments
 from streamlake.pipeline.kafka.direct_offsets import DirectOffsets
 from streamlake.pipeline.kafka.direct_query import DirectQuery, direct_stream
 from streamlake.pipeline.runs.commit_queue import CommitQueue, queue_limit
@@ -34,21 +35,19 @@ from streamlake.pipeline.runs.evolution import EvolutionOptions, renamed
 from streamlake.pipeline.runs.lineage.checkpoint_table import CheckpointTable
 from streamlake.pipeline.runs.lineage.lineage_check import KnownDirectory, uncovered
 from streamlake.pipeline.runs.micro_batch import run_micro_batch
-from streamlake.pipeline.runs.rejects import FAIL, REJECT, require_policy, require_records
+from streamlake.pipeline.runs.rejects import FAIL, REJECT, require_policy
 from streamlake.pipeline.runs.rejects_run import RejectsRun
 from streamlake.pipeline.runs.run_settings import RunSettings
 from streamlake.pipeline.runs.sink_run import SinkRun
 from streamlake.pipeline.runs.turns import turn
-from streamlake.pipeline.runs.upsert_options import (
-    UpsertOptions,
-    key_schema,
-    require_delete_mode,
-)
+from streamlake.pipeline.runs.upsert_options import UpsertOptions, key_schema, require_delete_mode
 from streamlake.pipeline.runs.upsert_run import UpsertRun
 from streamlake.pipeline.sinks.before_start import commit_before_start
 from streamlake.pipeline.sinks.bound_directory import directory_at, pipeline_name, require_own_table
 from streamlake.pipeline.sinks.default_sequence import named_sequence
+from streamlake.pipeline.sinks.frame_check import require_rows
 from streamlake.pipeline.sinks.prepared_source import Changes, prepared_source, require_changes
+from streamlake.pipeline.sinks.property_names import require_definition
 from streamlake.pipeline.sinks.sink_modes import UPSERT_MODES, check_mode
 from streamlake.pipeline.sinks.unused_properties import tell_unused
 from streamlake.pipeline.sinks.while_idle import WhileIdle
@@ -100,6 +99,7 @@ class IcebergSink:
         on_commit: Called on the driver with the CommitReceipt of every checkpoint.
     """
 
+    @named_arguments
     def __init__(  # noqa: PLR0913
         self,
         table: str,
@@ -137,11 +137,7 @@ class IcebergSink:
         if schema_evolution is not None:
             EvolutionOptions.of(schema_evolution, rename_columns, {})
         queue_limit(max_pending_checkpoints, {}, delete_mode or POSITION if mode in UPSERT_MODES else None)
-        if not create and (partition_by or sort_by or format_version is not None or properties):
-            raise InvalidOptionError(
-                "partition_by, sort_by, format_version and properties describe a table that is created; "
-                "pass create=True as well, or change the existing table instead"
-            )
+        require_definition(properties, partition_by, sort_by, format_version, create=create)
         self.table = str(table)
         self.catalog = catalog
         self.mode = mode
@@ -181,13 +177,14 @@ class IcebergSink:
         the last since `start`.
         """
         with self._keeping_errors():
-            require_records(self.on_error)
+            require_rows(frame.columns, self.on_error)
             run, identity = self.opened(frame, checkpoint_identity(frame, checkpoint_id), frame.schema)
             with turn(run, identity, frame):
                 receipt = run_micro_batch(run, frame, identity)
         if receipt is not None:
             self.deliver(receipt)
 
+    @named_arguments
     def start(
         self,
         source: DataFrame | KafkaSource,
@@ -215,7 +212,7 @@ class IcebergSink:
 
             require_own_table(directory, self, opened)
             if not isinstance(source, KafkaSource):
-                require_records(self.on_error)
+                require_rows(source.columns, self.on_error)
                 commit_before_start(session, str(checkpoint_location), directory, self, opened)
         if isinstance(source, KafkaSource):
             return self._start_direct(source, checkpoint_location, trigger, query_name)
@@ -466,11 +463,11 @@ class IcebergSink:
     def _table(self, schema: Any, *, create: bool) -> Table:
         try:
             table = open_table(self.table, self.catalog)
-        except TableNotFoundError:
+        except TableNotFoundError as error:
             if not create:
-                raise
+                raise TableNotFoundError(f"{error}; with create=True the sink creates it") from error
         else:
-            tell_unused(table, self.properties)
+            tell_unused(table, self)
             return table
         self.job.check(self.properties)
         # Another job may create it in between; then this one writes to that table.

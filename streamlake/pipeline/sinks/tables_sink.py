@@ -12,6 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from inspect import signature
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -22,7 +23,7 @@ from streamlake.checkpoint.table_note import NO_CHECKPOINT, Calls
 from streamlake.commit.lineage import lineage_error
 from streamlake.commit.receipt import CommitReceipt
 from streamlake.errors import InvalidOptionError, StreamlakeError
-from streamlake.options import suggestion
+from streamlake.options import named_arguments, require_arguments, suggestion
 from streamlake.pipeline.kafka.checkpoint_step import Step
 from streamlake.pipeline.kafka.direct_offsets import DirectOffsets
 from streamlake.pipeline.kafka.direct_query import DirectQuery, direct_stream
@@ -97,6 +98,9 @@ class IcebergTables:
         on_commit: Callable[[CommitReceipt], None] | None = None,
         **settings: Any,
     ) -> None:
+        known = (*signature(IcebergTables).parameters, *signature(IcebergSink).parameters)
+        for given in (settings, *(tables or {}).values()):
+            require_arguments(IcebergTables.__init__, given, [name for name in known if name != "settings"])
         if not is_template(table):
             raise InvalidOptionError(
                 f"the table '{table}' has no placeholder, so that all topics would go into it: write one, as "
@@ -148,6 +152,7 @@ class IcebergTables:
         """The sinks of the tables that the query has discovered, by the tables' names."""
         return {name: member.sink for name, member in self._members.items()}
 
+    @named_arguments
     def start(
         self,
         source: KafkaSource,
