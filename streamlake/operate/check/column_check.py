@@ -52,10 +52,11 @@ def check_columns(
     problems += [f"the table requires {name}, which the stream does not have" for name in absent]
     problems += [] if follows else odd
     if problems:
+        hint = "" if follows or not new else "; schema_evolution='add' gives the table new ones"
         points.error(
             COLUMNS,
             f"the stream does not fit {table.location}: {'; '.join(problems)}. The table's columns are "
-            f"{columns_text(table.schema)}",
+            f"{columns_text(table.schema)}{hint}",
         )
         return
     if new or odd:

@@ -16,6 +16,7 @@ from streamlake.operate.check.check_points import Points
 from streamlake.operate.check.column_check import KEY, check_columns, columns_text, warn_of_null_keys
 from streamlake.operate.check.definition_check import check_layout, check_properties, require_place
 from streamlake.pipeline.key_index.key_lineage import require_same_key
+from streamlake.pipeline.runs.commit_queue import queue_limit
 from streamlake.pipeline.runs.evolution import EvolutionOptions
 from streamlake.pipeline.runs.upsert_options import UpsertOptions, key_schema
 from streamlake.pipeline.sinks.default_sequence import named_sequence
@@ -60,6 +61,7 @@ class SinkPlan:
     on_error: str = "fail"
     write_options: Mapping[str, str] | None = None
     write_parallelism: int | None = None
+    max_pending_checkpoints: int | None = None
 
     @staticmethod
     def of(table: str, arguments: Mapping[str, Any], pipeline: str | None) -> SinkPlan:
@@ -112,6 +114,8 @@ def check_table(plan: SinkPlan, table: Table, stream: Schema | None, points: Poi
     with points.errors(TABLE):
         WriteOptions.from_properties(table.properties)
         JobOptions.of(plan.write_options, plan.write_parallelism).check(table.properties)
+        mode = plan.delete_mode if plan.is_keyed else None
+        queue_limit(plan.max_pending_checkpoints, table.properties, mode)
         require_writable(table.locations.metadata_directory, table.properties)
         require_writable(table.locations.data_directory, table.properties)
     check_properties(plan.properties or {}, table.properties, points)

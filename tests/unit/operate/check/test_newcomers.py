@@ -312,3 +312,22 @@ def test_notes_are_in_the_json(world: World) -> None:
     assert [each.about for each in points.found if each.verdict is Verdict.NOTE] == ["columns"]
     assert points.is_right
     assert json.dumps([each.verdict.value for each in points.found]).count("note") == 1
+
+
+def test_a_new_column_has_its_next_step(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    make_table(world.home / "t", "id long")
+    text = of_files(world, capsys, schema="'id long, qty int'")
+    assert "error: the stream does not fit" in text
+    assert (
+        "the table has no column qty. The table's columns are id long; schema-evolution: add gives the table new ones"
+        in text
+    )
+
+
+def test_a_property_of_the_table_that_the_start_refuses(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    properties = {"commit.max-pending-checkpoints": "3"}
+    make_table(world.table, "id long not null", format_version=3, properties=properties)
+    text = of_topic(world, capsys, sink="mode: upsert, key: id")
+    assert "error: table property commit.max-pending-checkpoints is 3, but delete-mode 'position'" in text

@@ -104,3 +104,8 @@ def test_a_name_of_a_catalog_that_is_not_given(tmp_path: Path, monkeypatch: pyte
     assert list(tmp_path.iterdir()) == []
     create("./db.orders", parse_ddl("id long"))
     assert open_table("db.orders").location == str(tmp_path / "db.orders")
+
+
+def test_a_table_that_nobody_makes(tmp_path: Path) -> None:
+    with pytest.raises(TableNotFoundError, match="with create=True the sink creates it"):
+        IcebergSink(str(tmp_path / "t"))._table(None, create=False)
