@@ -3,6 +3,7 @@
 ```
 StreamlakeError
   InvalidOptionError          fix the configuration
+    UnknownArgumentError        correct the argument's name
   SchemaMismatchError         the rows do not fit the table: fix the stream or the table
     NewSchemaError              they would, if the table's schema changed as the error says
   DecodeError                 this record goes to the rejects
@@ -41,6 +42,10 @@ class StreamlakeError(Exception):
 
 class InvalidOptionError(StreamlakeError):
     """An option, argument or pipeline file is wrong: nothing was started; fix the configuration."""
+
+
+class UnknownArgumentError(InvalidOptionError, TypeError):
+    """A function or class has no argument of this name. Also a TypeError, as Python raises it."""
 
 
 class SchemaMismatchError(StreamlakeError):

@@ -6,12 +6,16 @@ The frozen values that options become are beside the modules that read them.
 from __future__ import annotations
 
 import difflib
+import functools
+import inspect
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, TypeVar
 
-from streamlake.errors import InvalidOptionError
+from streamlake.errors import InvalidOptionError, UnknownArgumentError
+
+C = TypeVar("C", bound=Callable[..., Any])
 
 _SECRET = re.compile(r"password|passwd|secret|token|jaas|auth|credential|dsn", re.IGNORECASE)
 _CREDENTIALS = re.compile(r"(?<=//)[^/@\s,]*@")
@@ -76,6 +80,31 @@ def check_option_names(given: Iterable[str], known: Iterable[str], where: str) -
     for name in given:
         if name not in names:
             raise unknown_option(str(name), names, where)
+
+
+def named_arguments(function: C) -> C:
+    """Decorator for what users call: an argument that it does not have is an UnknownArgumentError."""
+    known = tuple(inspect.signature(function).parameters)[1:]
+
+    @functools.wraps(function)
+    def checked(*args: Any, **given: Any) -> Any:
+        require_arguments(function, given, known)
+        return function(*args, **given)
+
+    return checked  # type: ignore[return-value]
+
+
+def require_arguments(function: Callable[..., Any], given: Iterable[str], known: Iterable[str]) -> None:
+    """Raise UnknownArgumentError for the first name in `given` that is none of `known`, the arguments of a
+    method or constructor.
+    """
+    names = list(known)
+    for name in given:
+        if name not in names:
+            where = function.__qualname__.removesuffix(".__init__")
+            near = suggestion(name, names)
+            hint = f"did you mean '{near}'?" if near else f"it has {', '.join(names)}"
+            raise UnknownArgumentError(f"{where} has no argument '{name}'; {hint}")
 
 
 def int_property(properties: Mapping[str, str], key: str, default: int, *, minimum: int = 0) -> int:

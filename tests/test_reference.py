@@ -21,6 +21,7 @@ from streamlake.decode.value_formats import AVRO_SCHEMA
 from streamlake.decode.values import record_limits
 from streamlake.formats.columns.format_options import AvroCompression
 from streamlake.pipeline.runs.commit_queue import queue_limit
+from streamlake.pipeline.sinks.property_names import OF_OTHERS
 from streamlake.source import source_options
 from streamlake.storage.durability import wants_fsync
 from streamlake.storage.locations import TableLocations
@@ -33,6 +34,7 @@ DOCS = ROOT / "docs"
 RUN = "run `python docs/generate.py`"
 _PROPERTY = re.compile(r"(write|commit|schema|streamlake)\.[a-z-]+(\.[a-z-]+)*\.?")
 _NO_PROPERTY = {
+    *OF_OTHERS,  # Iceberg's, which other engines read
     "streamlake.start",  # Java's system properties of a query's ticks
     "streamlake.known",
     "streamlake.target",

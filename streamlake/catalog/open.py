@@ -7,13 +7,15 @@ that PyIceberg's configuration knows.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Protocol
 
 from streamlake.catalog.hadoop import HadoopCatalog, create_hadoop_table, load_hadoop_table
 from streamlake.catalog.new_tables import TableDefinition
 from streamlake.catalog.service import SERVICE_TYPES, configured_properties, load_service
-from streamlake.errors import InvalidOptionError
+from streamlake.errors import InvalidOptionError, TableNotFoundError
 from streamlake.options import suggestion
 from streamlake.spec.partitioning.partition_spec import UNPARTITIONED, PartitionSpec
 from streamlake.spec.partitioning.sort_order import UNSORTED, SortOrder
@@ -21,6 +23,7 @@ from streamlake.spec.types.schema import Schema
 from streamlake.table.table import Table
 
 CatalogOption = str | Mapping[str, str] | None
+_DOTTED = re.compile(r"\w+(\.\w+)+")
 _STORAGE_PREFIXES = ("s3.", "gcs.", "adls.", "hdfs.", "client.")
 
 
@@ -52,6 +55,18 @@ def open_catalog(catalog: str | Mapping[str, str]) -> Catalog:
     return load_service(catalog)
 
 
+def is_catalog_name(location: str) -> bool:
+    """Whether a location looks like `namespace.table`, and there is no directory of this name."""
+    return _DOTTED.fullmatch(location) is not None and not Path(location).is_dir()
+
+
+def _without_catalog(name: str) -> str:
+    return (
+        f"'{name}' is a name in a catalog, and no catalog is given: name the catalog, or write ./{name} for "
+        "a directory of this name"
+    )
+
+
 def storage_properties(catalog: CatalogOption) -> dict[str, str]:
     """The storage settings (`s3.*`, `gcs.*`, `adls.*`, `hdfs.*`, `client.*`) of a catalog option.
 
@@ -67,7 +82,12 @@ def open_table(location: str, catalog: CatalogOption = None) -> Table:
     Raises TableNotFoundError.
     """
     if catalog is None:
-        return load_hadoop_table(location)
+        try:
+            return load_hadoop_table(location)
+        except TableNotFoundError as error:
+            if is_catalog_name(location):
+                raise TableNotFoundError(_without_catalog(location)) from error
+            raise
     return open_catalog(catalog).load_table(location)
 
 
@@ -86,5 +106,7 @@ def create(
     """
     definition = TableDefinition(schema, partition_spec, sort_order, format_version, dict(properties or {}))
     if catalog is None:
+        if is_catalog_name(location):
+            raise InvalidOptionError(_without_catalog(location))
         return create_hadoop_table(location, definition)
     return open_catalog(catalog).create_table(location, definition)

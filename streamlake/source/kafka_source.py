@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from streamlake.errors import InvalidOptionError, StreamlakeError
 from streamlake.formats.arrow.arrow_schema import schema_from_arrow
-from streamlake.options import shown, suggestion
+from streamlake.options import named_arguments, shown, suggestion
 from streamlake.records import ROW_KIND, SEQUENCE
 from streamlake.source.source_options import SourceOptions, parse_source_options
 from streamlake.spec.types.data_types import (
@@ -103,8 +103,10 @@ class KafkaSource:
             raise InvalidOptionError("KafkaSource: bootstrap_servers is empty; give host:port")
         self._check_topics()
         if self.format not in FORMATS:
+            near = suggestion(self.format, FORMATS)
+            hint = f". Did you mean '{near}'?" if near else ""
             raise InvalidOptionError(
-                f"KafkaSource: the format '{self.format}' is not known; it can be {', '.join(FORMATS)}"
+                f"KafkaSource: the format '{self.format}' is not known; it can be {', '.join(FORMATS)}{hint}"
             )
         for name in self.include:
             if name not in _PART_TYPES:
@@ -245,6 +247,9 @@ class KafkaSource:
                 type_ = ListType(base + 2, entry)
             fields.append(NestedField(highest_id + 1 + at, column, type_))
         return tuple(fields)
+
+
+KafkaSource.__init__ = named_arguments(KafkaSource.__init__)  # type: ignore[method-assign]
 
 
 def _names(given: str | Iterable[str]) -> tuple[str, ...]:

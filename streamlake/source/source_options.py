@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from streamlake.errors import InvalidOptionError
-from streamlake.options import ShownFields, check_option_names
+from streamlake.options import ShownFields, unknown_option
 from streamlake.records import MAX_RECORD_BYTES
 from streamlake.source.client_options import PREFIX, client_options
 from streamlake.source.offsets import Partition, flatten
@@ -35,6 +35,15 @@ _NAMES = (
     "partial-update",
     "source-tables",
 )
+_WITH_PREFIX = (
+    "json.timestamp-format",
+    "json.unknown-fields",
+    "avro.schema",
+    "schema-registry.url",
+    "kafka.security.protocol",
+    "kafka.sasl.mechanism",
+)
+"""Options of decoders and the client that are easily given without their prefix."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -79,7 +88,9 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
         for key, value in options.items()
         if not key.lower().startswith(PREFIX) and not key.startswith(DECODE_PREFIXES)
     }
-    check_option_names(own, _NAMES, _WHERE)
+    for name in own:
+        if name not in _NAMES:
+            raise unknown_option(name, (*_NAMES, *_WITH_PREFIX), _WHERE)
     mode, timestamp_ms, explicit = _start(own)
     isolation = own.get("isolation-level", "read_committed").lower().replace("-", "_")
     if isolation not in ("read_committed", "read_uncommitted"):

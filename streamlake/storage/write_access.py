@@ -15,8 +15,9 @@ from streamlake.storage.file_io import file_io_for, scheme_of
 def require_writable(location: str, properties: Mapping[str, str] | None = None) -> None:
     """Raise StorageError if files below the directory `location` could not be written.
 
-    The directory need not exist yet. On a local file system its permissions are checked; elsewhere a file is
-    written and deleted. Raises FeatureUnsupportedError for storage that is not supported.
+    The directory need not exist yet. A file is written and deleted: on a local file system in the nearest
+    directory that exists, elsewhere below the location. Raises FeatureUnsupportedError for storage that is
+    not supported.
     """
     scheme = scheme_of(location)
     if scheme in ("", "file"):
@@ -39,3 +40,15 @@ def _require_local(directory: Path) -> None:
             f"{directory} cannot be written: this user may not create files in {existing}; change its owner "
             "or permissions"
         )
+    probe = existing / f".streamlake-probe-{ids.new_uuid()}"
+    try:
+        if existing != directory:  # directories are to be made as well
+            probe.mkdir()
+            probe.rmdir()
+        probe.write_bytes(b"x")
+        probe.unlink()
+    except OSError as error:
+        raise StorageError(
+            f"{directory} cannot be written: {existing} takes no file ({error.strerror}); choose another "
+            "place, or make room or change the permissions there"
+        ) from error

@@ -16,6 +16,7 @@ from streamlake.read.metadata_tables import Row
 
 _STYLES = {
     Verdict.RIGHT: "green",
+    Verdict.NOTE: "cyan",
     Verdict.WARNING: "yellow",
     Verdict.ERROR: "bold red",
     Verdict.UNKNOWN: "dim",

@@ -11,6 +11,7 @@ from streamlake.errors import (
     DecodeError,
     FormatUpgradedError,
     HeadMovedError,
+    InvalidOptionError,
     NewSchemaError,
     NewSourceError,
     NewTablesError,
@@ -18,10 +19,12 @@ from streamlake.errors import (
     OutdatedValuesError,
     SchemaMismatchError,
     StreamlakeError,
+    UnknownArgumentError,
 )
 
 _PAGES = "docs/operating/errors"
 _ON_THE_PAGE_OF: dict[type[StreamlakeError], type[StreamlakeError]] = {
+    UnknownArgumentError: InvalidOptionError,
     NewSchemaError: SchemaMismatchError,
     NoRejectsTableError: DecodeError,
     CommitError: StreamlakeError,

@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.console import RenderableType
 
+from streamlake.cli.views.partition_text import readable_partition
 from streamlake.cli.views.rendering import (
     facts,
     grid,
@@ -203,7 +204,7 @@ def _files_view(table: Table, rows: list[Row]) -> RenderableType:
                 CONTENTS[row["content"]],
                 human_count(row["record_count"]),
                 human_size(row["file_size_in_bytes"]),
-                human_partition(row["partition"]),
+                human_partition(readable_partition(table, row["partition"])),
                 "\n".join(
                     f"{name}: {human_value(metrics['lower_bound'])} … {human_value(metrics['upper_bound'])}"
                     for name, metrics in row["readable_metrics"].items()
@@ -229,7 +230,7 @@ def _partitions_view(table: Table, rows: list[Row]) -> RenderableType:
         ],
         [
             (
-                human_partition(row["partition"]),
+                human_partition(readable_partition(table, row["partition"])),
                 human_count(row["record_count"]),
                 human_count(row["file_count"]),
                 human_size(row["total_data_file_size_in_bytes"]),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from streamlake.errors import InvalidOptionError
-from streamlake.options import check_option_names
+from streamlake.options import check_option_names, suggestion
 
 EPOCH_UNITS = {
     "epoch-seconds": 1_000_000_000,
@@ -49,7 +49,9 @@ class JsonOptions:
         check_option_names(options, _CHOICES, "the JSON decoder")
         for name, value in options.items():
             if value not in _CHOICES[name]:
-                raise InvalidOptionError(f"{name} is '{value}'; it can be {', '.join(_CHOICES[name])}")
+                near = suggestion(value, _CHOICES[name])
+                hint = f". Did you mean '{near}'?" if near else ""
+                raise InvalidOptionError(f"{name} is '{value}'; it can be {', '.join(_CHOICES[name])}{hint}")
         return JsonOptions(
             options.get("json.timestamp-format", "iso"), options.get("json.unknown-fields", "ignore")
         )

@@ -279,18 +279,32 @@ def _timestamp(value: Any, resolution: int, options: JsonOptions) -> int:
         raise ValueError("ISO text is needed")
     unit = options.epoch_nanos
     if unit is None:
+        likely = _likely_unit(value)
         raise ValueError(
-            "a number can be seconds, milliseconds, ...: set json.timestamp-format to epoch-millis or the "
-            "like"
+            "a number can be seconds, milliseconds, ...: set json.timestamp-format, of this size most likely "
+            f"to {likely}"
         )
     if not -40 < Decimal(value).adjusted() < 40:
         raise ValueError("the time is outside of what the column can hold")
     scaled = Fraction(value) * unit / resolution
     if scaled.denominator != 1:
-        raise ValueError("it is finer than the column's unit, which would lose digits")
+        raise ValueError(
+            "it is finer than the column's unit, which would lose digits; make the column a timestamp_ns, or "
+            f"correct json.timestamp-format, which is {options.timestamp_format}"
+        )
     if not -(1 << 63) <= scaled < 1 << 63:
-        raise ValueError("the time is outside of what the column can hold")
+        raise ValueError(
+            "the time is outside of what the column can hold; json.timestamp-format is "
+            f"{options.timestamp_format}, and of this size it is most likely {_likely_unit(value)}"
+        )
     return int(scaled)
+
+
+def _likely_unit(value: int | Decimal) -> str:
+    """The value of json.timestamp-format that makes a number a time of these decades."""
+    digits = Decimal(value).adjusted()
+    names = {11: "epoch-seconds", 14: "epoch-millis", 17: "epoch-micros"}
+    return next((name for limit, name in names.items() if digits < limit), "epoch-nanos")
 
 
 def mismatch(path: str, type_: IcebergType, value: Any, problem: str) -> FieldError:

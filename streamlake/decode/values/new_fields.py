@@ -97,7 +97,7 @@ def new_schema_error(fields: Sequence[NestedField], where: str) -> NewSchemaErro
     named = ", ".join(f"{part.name} {type_text(part.type)}" for part in fields)
     return NewSchemaError(
         f"{where}: the table has no column, or a narrower one, for {named}. Add or widen it, or let the "
-        "table follow its stream (schema_evolution)",
+        "table follow its stream: schema_evolution='add', or 'full' to widen",
         json.dumps(schema_to_json(Schema(tuple(fields)))),
     )
 

@@ -13,10 +13,12 @@ from streamlake.errors import StreamlakeError
 class Verdict(str, Enum):
     """The result of a point.
 
-    An error would stop the pipeline; unknown means that an earlier error hides the answer.
+    An error would stop the pipeline or lose rows, a warning may; a note is worth knowing. Unknown means that
+    an earlier error hides the answer.
     """
 
     RIGHT = "ok"
+    NOTE = "note"
     WARNING = "warning"
     ERROR = "error"
     UNKNOWN = "unknown"
@@ -43,6 +45,10 @@ class Points:
     def right(self, about: str, message: str) -> None:
         """Add a point that is right."""
         self.found.append(Point(about, Verdict.RIGHT, message))
+
+    def note(self, about: str, message: str) -> None:
+        """Add what is worth knowing and not wrong."""
+        self.found.append(Point(about, Verdict.NOTE, message))
 
     def warning(self, about: str, message: str) -> None:
         """Add a warning."""

@@ -29,15 +29,24 @@ from streamlake.operate.check.sink_check import (
     SinkPlan,
     check_creation,
     check_table,
+    check_unknown_creation,
     found_table,
 )
-from streamlake.operate.check.stream_check import TableOnTopics
+from streamlake.operate.check.stream_check import REJECTS, TableOnTopics
 from streamlake.operate.check.topic_check import check_offsets, check_topics
 from streamlake.operate.checkpoint_directory import started_directory
-from streamlake.pipeline.definition.pipeline_file import FilesSettings, KafkaSettings, Pipeline, load_pipeline
+from streamlake.pipeline.definition.file_words import in_file_words
+from streamlake.pipeline.definition.pipeline_file import (
+    FilesSettings,
+    KafkaSettings,
+    Pipeline,
+    RateSettings,
+    load_pipeline,
+)
 from streamlake.pipeline.definition.pipeline_source import kafka_source, with_short_timeout
 from streamlake.pipeline.definition.pipeline_tables import bound_tables, is_by_row, pipeline_tables
 from streamlake.pipeline.kafka.sampled_schema import with_inferred_schema
+from streamlake.pipeline.runs.rejects import require_records
 from streamlake.pipeline.sinks.discovered_tables import TABLES_PATH, tables_from_text
 from streamlake.pipeline.spark.session import check_java, under_spark_submit
 from streamlake.source.cluster import Cluster, KafkaCluster
@@ -54,6 +63,8 @@ ROUTES = "routes"
 FILE = "file"
 JAVA = "java"
 FILES = "files"
+RATE_COLUMNS = "timestamp timestamp, value long"
+"""The columns of Spark's rate source."""
 Prepare = Callable[[Pipeline], object]
 """Makes the pipeline's own parts, as a run would. Raises what is wrong with their arguments."""
 
@@ -80,12 +91,18 @@ def check_pipeline(path: str, prepare: Prepare) -> Points:
     Whatever is wrong becomes a point; none of streamlake's own errors is raised.
     """
     points = Points()
+    _check(path, prepare, points)
+    points.found = [replace(each, message=in_file_words(each.message)) for each in points.found]
+    return points
+
+
+def _check(path: str, prepare: Prepare, points: Points) -> None:
     try:
         pipeline = load_pipeline(path)
         prepare(pipeline)
     except StreamlakeError as error:
         points.error(FILE, str(error))
-        return points
+        return
     points.right(FILE, f"{path} is right: into {pipeline.sink.table}, mode {_mode(pipeline)}")
     if not under_spark_submit():
         with points.errors(JAVA):
@@ -95,11 +112,10 @@ def check_pipeline(path: str, prepare: Prepare) -> Points:
         topics = with_short_timeout(kafka_source(source))
         with KafkaCluster(topics) as cluster:
             _KafkaCheck(pipeline, topics, cluster, points).run()
-        return points
+        return
     if isinstance(source, FilesSettings):
         _check_files(source, points)
     _check_other_source(pipeline, points)
-    return points
 
 
 @dataclass
@@ -199,12 +215,17 @@ def _check_other_source(pipeline: Pipeline, points: Points) -> None:
     if isinstance(source, FilesSettings) and source.schema is not None and not pipeline.select:
         with points.errors(SCHEMA):
             stream = parse_ddl(source.schema)
+    elif isinstance(source, RateSettings) and not pipeline.select:
+        stream = parse_ddl(RATE_COLUMNS)
+    with points.errors(REJECTS):
+        require_records(plan.on_error)
     table, is_known = found_table(plan, points)
     if table is not None:
         check_table(plan, table, stream, points)
     elif is_known and plan.create and stream is not None:
         check_creation(plan, stream, points)
     elif is_known and plan.create:
+        check_unknown_creation(plan, points)
         points.unknown(SCHEMA, "the table's columns are those that Spark finds when the pipeline starts")
     directory, is_readable = opened_directory(
         pipeline.checkpoint, pipeline.sink.arguments.get("catalog"), points

@@ -10,10 +10,13 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from streamlake.catalog.new_tables import TableDefinition, initial_metadata
-from streamlake.catalog.open import CatalogOption, open_catalog, open_table
+from streamlake.catalog.open import CatalogOption, is_catalog_name, open_catalog, open_table
 from streamlake.errors import InvalidOptionError, StreamlakeError, TableNotFoundError
 from streamlake.operate.check.check_points import Points
+from streamlake.operate.check.column_check import KEY, check_columns, columns_text, warn_of_null_keys
+from streamlake.operate.check.definition_check import check_layout, check_properties, require_place
 from streamlake.pipeline.key_index.key_lineage import require_same_key
+from streamlake.pipeline.runs.commit_queue import queue_limit
 from streamlake.pipeline.runs.evolution import EvolutionOptions
 from streamlake.pipeline.runs.upsert_options import UpsertOptions, key_schema
 from streamlake.pipeline.sinks.default_sequence import named_sequence
@@ -21,18 +24,14 @@ from streamlake.spec.metadata.snapshot import MAIN_BRANCH
 from streamlake.spec.partitioning.partition_spec import parse_partition_by
 from streamlake.spec.partitioning.sort_order import parse_sort_by
 from streamlake.spec.types.schema import Schema
-from streamlake.storage.locations import table_location
 from streamlake.storage.write_access import require_writable
 from streamlake.table.table import Table
-from streamlake.write.rows.conversion import is_convertible
 from streamlake.write.target.job_options import JobOptions
 from streamlake.write.target.options import WriteOptions
 from streamlake.write.upsert.upsert_target import CHANGELOG, POSITION, UPSERT
 
 CATALOG = "catalog"
 TABLE = "table"
-KEY = "key"
-COLUMNS = "columns"
 SCHEMA = "schema"
 _UPSERTS = (UPSERT, CHANGELOG)
 
@@ -62,6 +61,7 @@ class SinkPlan:
     on_error: str = "fail"
     write_options: Mapping[str, str] | None = None
     write_parallelism: int | None = None
+    max_pending_checkpoints: int | None = None
 
     @staticmethod
     def of(table: str, arguments: Mapping[str, Any], pipeline: str | None) -> SinkPlan:
@@ -90,6 +90,9 @@ def found_table(plan: SinkPlan, points: Points) -> tuple[Table | None, bool]:
     except TableNotFoundError as error:
         if plan.catalog is not None:
             points.right(CATALOG, "the catalog answers")
+        elif is_catalog_name(plan.table):
+            points.error(TABLE, str(error))
+            return None, False
         if not plan.create:
             points.error(TABLE, f"{error}; set sink.create: true to have it created")
         return None, True
@@ -111,19 +114,24 @@ def check_table(plan: SinkPlan, table: Table, stream: Schema | None, points: Poi
     with points.errors(TABLE):
         WriteOptions.from_properties(table.properties)
         JobOptions.of(plan.write_options, plan.write_parallelism).check(table.properties)
+        mode = plan.delete_mode if plan.is_keyed else None
+        queue_limit(plan.max_pending_checkpoints, table.properties, mode)
         require_writable(table.locations.metadata_directory, table.properties)
+        require_writable(table.locations.data_directory, table.properties)
+    check_properties(plan.properties or {}, table.properties, points)
+    check_layout(plan, table, points)
     if plan.branch != MAIN_BRANCH and plan.branch not in table.refs:
         points.warning(TABLE, f"there is no branch '{plan.branch}' yet; it will begin where main is")
     if plan.is_keyed:
         _check_key(plan, table, points)
     if stream is not None:
-        _check_columns(plan, table, stream, points)
+        check_columns(table, stream, plan.row_kind, plan.schema_evolution, plan.on_error, points)
 
 
 def check_creation(plan: SinkPlan, stream: Schema, points: Points) -> None:
     """Check that the table could be created for a stream with these columns."""
     try:
-        schema = key_schema(stream, plan.key, plan.row_kind, plan.table) if plan.is_keyed else stream
+        schema = planned_schema(plan, stream)
         properties = dict(plan.properties or {})
         WriteOptions.from_properties(properties)
         JobOptions.of(plan.write_options, plan.write_parallelism).check(properties)
@@ -133,16 +141,38 @@ def check_creation(plan: SinkPlan, stream: Schema, points: Points) -> None:
         if version is None and plan.is_keyed and plan.delete_mode == POSITION:
             version = 3
         metadata = initial_metadata(TableDefinition(schema, spec, order, version, properties), plan.table)
-        if plan.catalog is None:
-            require_writable(table_location(plan.table), properties)
+        require_place(plan.table, plan.catalog, properties)
     except StreamlakeError as error:
         points.error(TABLE, f"{plan.table} cannot be created: {error}")
         return
     points.right(
         TABLE,
         f"{plan.table} is not there yet and can be created: format version {metadata.format_version}, "
-        f"{_columns_text(schema)}",
+        f"{columns_text(schema)}",
     )
+    check_properties(properties, {}, points)
+
+
+def check_unknown_creation(plan: SinkPlan, points: Points) -> None:
+    """Check what can be checked of a table that is to be created for columns that only Spark knows."""
+    with points.errors(TABLE):
+        JobOptions.of(plan.write_options, plan.write_parallelism).check(plan.properties or {})
+        require_place(plan.table, plan.catalog, plan.properties or {})
+    check_properties(plan.properties or {}, {}, points)
+
+
+def planned_schema(plan: SinkPlan, stream: Schema) -> Schema:
+    """The schema of the table that would be created for a stream. Raises what `key_schema` raises."""
+    return key_schema(stream, plan.key, plan.row_kind, plan.table) if plan.is_keyed else stream
+
+
+def follows_stream(plan: SinkPlan, table: Table | None) -> bool:
+    """Whether the table's schema would change with the stream's."""
+    properties = (plan.properties or {}) if table is None else table.properties
+    try:
+        return EvolutionOptions.of(plan.schema_evolution, None, properties).is_on
+    except InvalidOptionError:
+        return False  # which is an error of its own
 
 
 def _check_key(plan: SinkPlan, table: Table, points: Points) -> None:
@@ -161,53 +191,8 @@ def _check_key(plan: SinkPlan, table: Table, points: Points) -> None:
     except StreamlakeError as error:
         points.error(KEY, str(error))
         return
+    warn_of_null_keys(table.location, options.key.codec.fields, points)
     names = [table.schema.name_of(field_id) for field_id in options.key.key_ids]
     points.right(
         KEY, f"{', '.join(map(str, names))}; mode '{plan.mode}' by {plan.delete_mode} fits the table"
     )
-
-
-def _check_columns(plan: SinkPlan, table: Table, stream: Schema, points: Points) -> None:
-    """Check that the stream's columns fit the table's."""
-    try:
-        follows = EvolutionOptions.of(plan.schema_evolution, None, table.properties).is_on
-    except InvalidOptionError as error:
-        points.error(COLUMNS, str(error))
-        return
-    given = {part.name: part for part in stream.fields if part.name != plan.row_kind}
-    known = {part.name: part for part in table.schema.fields}
-    new = [name for name in given if name not in known]
-    absent = [name for name, part in known.items() if part.required and name not in given]
-    odd = [
-        f"{name} is {part.type} in the stream and {known[name].type} in the table"
-        for name, part in given.items()
-        if name in known and not _fits(part.type, known[name].type)
-    ]
-    problems = [f"the table has no column {name}" for name in new if not follows]
-    problems += [f"the table requires {name}, which the stream does not have" for name in absent]
-    problems += [] if follows else odd
-    if problems:
-        points.error(
-            COLUMNS,
-            f"the stream does not fit {table.location}: {'; '.join(problems)}. The table's columns are "
-            f"{_columns_text(table.schema)}",
-        )
-    elif new or odd:
-        points.right(COLUMNS, f"the table will follow the stream: {'; '.join([*map(_added, new), *odd])}")
-    else:
-        points.right(COLUMNS, f"the stream's {len(given)} columns are the table's")
-
-
-def _fits(source: Any, type_: Any) -> bool:
-    """Whether values of one type may fit the other; nested types are left to the first rows."""
-    if not (source.is_primitive and type_.is_primitive):
-        return bool(source.is_primitive == type_.is_primitive)
-    return is_convertible(source, type_)
-
-
-def _added(name: str) -> str:
-    return f"{name} is added"
-
-
-def _columns_text(schema: Schema) -> str:
-    return ", ".join(f"{part.name} {part.type}" for part in schema.fields)

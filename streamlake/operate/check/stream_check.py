@@ -9,14 +9,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from streamlake.checkpoint.table_note import NO_CHECKPOINT
 from streamlake.decode.avro.avro_decoder import AvroDecoder
 from streamlake.decode.cdc.row_kinds import with_row_kind
 from streamlake.decode.registry.registry_options import PREFIX, RegistryOptions
 from streamlake.decode.registry.schema_registry import SchemaRegistry, UnknownSchemaError, schema_registry
+from streamlake.decode.rejected_records import RejectStamp
 from streamlake.decode.value_formats import declared_schema
 from streamlake.errors import StreamlakeError
 from streamlake.operate.check.check_points import Points
-from streamlake.operate.check.sink_check import SCHEMA, SinkPlan, check_creation, check_table, found_table
+from streamlake.operate.check.sink_check import (
+    SCHEMA,
+    SinkPlan,
+    check_creation,
+    check_table,
+    follows_stream,
+    found_table,
+    planned_schema,
+)
 from streamlake.operate.check.topic_check import check_records
 from streamlake.pipeline.kafka.sampled_schema import changed_rows, with_inferred_schema
 from streamlake.pipeline.runs.rejected.rejects_table import open_rejects
@@ -28,6 +38,7 @@ from streamlake.source.cluster import Cluster, Topics
 from streamlake.source.kafka_source import ENVELOPES, KafkaSource
 from streamlake.spec.types.schema import Schema
 from streamlake.table.table import Table
+from streamlake.tasks.record_screen import RejectRules
 
 REGISTRY = "registry"
 PLAIN_FORMATS = ("confluent-avro", "confluent-json")
@@ -153,8 +164,33 @@ class TableOnTopics:
                 columns = self.source.with_schema(with_row_kind(table.schema, self.plan.row_kind)).schema
             check_registry(self.source, names, columns, self.points)
         if known is not None:
-            rejects = self.plan.on_error == REJECT
-            sources = None if table is None else sources_of(table)
             check_records(
-                known, self.cluster, topics, self.plan.key, self.points, rejects=rejects, sources=sources
+                known,
+                self.cluster,
+                topics,
+                self.plan.key,
+                self.points,
+                rejects=self.plan.on_error == REJECT,
+                sources=None if table is None else sources_of(table),
+                rules=self._rules(table, known),
             )
+
+    def _rules(self, table: Table | None, known: KafkaSource) -> RejectRules | None:
+        """What the table asks of rows; None where it follows them, or where that is an error already."""
+        plan = self.plan
+        if follows_stream(plan, table):
+            return None
+        try:
+            schema = planned_schema(plan, known.table_schema) if table is None else table.schema
+        except StreamlakeError:
+            return None
+        key = tuple(plan.key) or (identifier_columns(table) if plan.is_keyed and table is not None else ())
+        stamp = RejectStamp(plan.pipeline or "", NO_CHECKPOINT, 0)
+        return RejectRules(
+            plan.table,
+            schema,
+            stamp,
+            key=key,
+            sequence_by=tuple(plan.sequence_by),
+            row_kind=plan.row_kind,
+        )

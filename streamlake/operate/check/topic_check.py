@@ -15,6 +15,7 @@ from streamlake.decode.cdc.debezium.nulled_values import nulled_columns
 from streamlake.decode.cdc.debezium.old_keys import columns_without_old_values
 from streamlake.errors import DecodeError, StreamlakeError
 from streamlake.operate.check.check_points import Points
+from streamlake.operate.check.record_check import RECORDS, SampledRecords, warn_of_dropped
 from streamlake.pipeline.runs.filtered_tables import unmet
 from streamlake.source.cluster import Cluster, Topics
 from streamlake.source.fetcher import fetch_range
@@ -22,9 +23,9 @@ from streamlake.source.kafka_source import KafkaSource
 from streamlake.source.offsets import OffsetRange, SourceOffsets
 from streamlake.source.planner import OffsetPlanner
 from streamlake.tasks.direct_reader import parts_read, row_decoder
+from streamlake.tasks.record_screen import RejectRules
 
 KAFKA = "kafka"
-RECORDS = "records"
 OFFSETS = "offsets"
 _TOPICS_SAMPLED = 10
 _RECORDS_SAMPLED = 50
@@ -83,11 +84,12 @@ def check_records(
     *,
     rejects: bool = False,
     sources: Mapping[str, str] | None = None,
+    rules: RejectRules | None = None,
 ) -> None:
     """Check that this user may read, and that the newest records decode to the columns of `source`.
 
     The schema of `source` is known. With `rejects`, records that do not decode are quarantined and are only a
-    warning.
+    warning, unless these are all. `rules` are those of the table; None where it follows its stream.
     """
     retrying = replace(source, options={**source.options, "fetch-timeout-ms": str(_OUTAGE_RETRY_MS)})
     try:
@@ -96,15 +98,14 @@ def check_records(
     except StreamlakeError as error:
         points.error(RECORDS, str(error))
         return
-    read = 0
+    sample = SampledRecords(rules)
     records: list[tuple[bytes | None, bytes]] = []
     named: Counter[str] = Counter()
     for piece in pieces:
         decoder = row_decoder(retrying, key, topic=piece.topic, sources=sources)
         try:
             for raw in fetch_range(retrying, piece, parts_read(retrying)):
-                read += raw.num_rows
-                named.update(decoder.decode(raw).named)
+                named.update(sample.decode(decoder, raw).named)
                 pairs = zip(raw.column("key").to_pylist(), raw.column("value").to_pylist(), strict=True)
                 records += [(each, value) for each, value in pairs if value is not None]
         except DecodeError as error:
@@ -117,7 +118,10 @@ def check_records(
         else:
             continue
         return
+    sample.tell(points, rejects=rejects)
     values = [value for _, value in records]
+    if rules is not None:
+        warn_of_dropped(retrying, values, points)
     _warn_of_nulls(retrying, values, points)
     _warn_of_old_keys(retrying, records, key, points)
     _warn_of_defaults(retrying, values, points)
@@ -130,9 +134,9 @@ def check_records(
             "Set the connector's capture.mode to change_streams_update_full; if documents are deleted so "
             "soon that this is right, set the source option debezium.capture-mode=change_streams_update_full",
         )
-    if read:
-        points.right(RECORDS, f"the newest {read:,} records can be read and decode ({source.format})")
-    else:
+    if sample.read and not sample.wrong:
+        points.right(RECORDS, f"the newest {sample.read:,} records can be read and decode ({source.format})")
+    elif not sample.read:
         points.unknown(RECORDS, "there is no record to try the format on")
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 
-from streamlake.catalog.open import CatalogOption
+from streamlake.catalog.open import CatalogOption, open_table
 from streamlake.checkpoint.spark_directory import SparkDirectory
 from streamlake.commit.offset_summary import kafka_offsets, source_offsets
 from streamlake.errors import InvalidOptionError, SourceError, StreamlakeError
@@ -195,8 +195,9 @@ def status_of_table(
     """The reader for a table without its pipeline file.
 
     The topics default to those in the table's last snapshot. Raises InvalidOptionError where they are not
-    known.
+    known, and TableNotFoundError.
     """
+    open_table(table, catalog)
     target = StatusTarget(table, catalog, branch, pipeline)
     if bootstrap_servers is None:
         return StatusReader(lambda topics, named: [target])

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-import yaml
-
 from streamlake.errors import InvalidOptionError
-from streamlake.options import ShownFields, check_option_names, unknown_option
+from streamlake.options import ShownFields, check_option_names, suggestion, unknown_option
 from streamlake.pipeline.definition.environment import substituted
+from streamlake.pipeline.definition.trigger_interval import require_interval
+from streamlake.pipeline.definition.yaml_text import Lines, kind_of, read_yaml
 from streamlake.source.kafka_source import FORMATS
 from streamlake.tasks.table_names import is_template
 from streamlake.write.target.job_options import check_write_options
@@ -117,13 +117,9 @@ def load_pipeline(path: str | Path, environment: Mapping[str, str] | None = None
 
 def parse_pipeline(text: str, name: str, environment: Mapping[str, str] | None = None) -> Pipeline:
     """The pipeline in a YAML text; `name` stands for the text in messages. Raises InvalidOptionError."""
-    try:
-        content = yaml.load(text, Loader=_StrictLoader)
-    except yaml.YAMLError as error:
-        problem = " ".join(str(error).split())
-        raise InvalidOptionError(f"{name} is not valid YAML: {problem}") from error
+    content, lines = read_yaml(text, name)
     content = substituted(content, name, os.environ if environment is None else environment)
-    root = _Section(name, "", content)
+    root = _Section(name, "", content, lines)
     root.only("name", "source", "select", "where", "sink", "checkpoint", "trigger", "spark")
     source = _source(root.section("source"))
     select, where = root.texts("select"), root.text("where")
@@ -306,7 +302,9 @@ def _trigger(root: _Section) -> Mapping[str, Any]:
         if not section.flag("available-now"):
             raise section.wrong("available-now", "can only be true; leave it out otherwise")
         return {"availableNow": True}
-    return {"processingTime": section.required_text("processing-time")}
+    interval = section.required_text("processing-time")
+    require_interval(interval, section.at("processing-time"))
+    return {"processingTime": interval}
 
 
 def _spark(root: _Section) -> SparkSettings:
@@ -321,30 +319,53 @@ def _spark(root: _Section) -> SparkSettings:
     )
 
 
+def _quotes(value: Any) -> str:
+    """What to do where braces or brackets without quotes have made a text something else."""
+    return "; put a text that begins with { or [ between quotes" if isinstance(value, Mapping | list) else ""
+
+
 class _Section:
     """One mapping of the file, with readers that check types and name the key in every error."""
 
-    def __init__(self, name: str, path: str, content: Any) -> None:
-        self.name, self.path = name, path
+    def __init__(self, name: str, path: str, content: Any, lines: Lines) -> None:
+        self.name, self.path, self.lines = name, path, lines
         if content is None:
             content = {}
         if not isinstance(content, Mapping):
-            raise InvalidOptionError(f"{self.at()}: a mapping of keys to values is needed here")
+            raise InvalidOptionError(
+                f"{self.at()}: a mapping of keys to values is needed here, not {kind_of(content)}"
+                f"{self._line(path)}"
+            )
         self.content = cast("Mapping[str, Any]", content)
 
     def at(self, key: str = "") -> str:
-        return f"{self.name}: {'.'.join(filter(None, (self.path, key)))}".rstrip(": ")
+        return f"{self.name}: {self._path_of(key)}".rstrip(": ")
 
     def wrong(self, key: str, problem: str) -> InvalidOptionError:
-        return InvalidOptionError(f"{self.at(key)} {problem}")
+        return InvalidOptionError(f"{self.at(key)} {problem}{self._line(self._path_of(key))}")
+
+    def mistyped(self, key: str, needed: str) -> InvalidOptionError:
+        """The error for a value of another kind than the key takes."""
+        return self.wrong(key, f"must be {needed}, not {kind_of(self.content.get(key))}")
 
     def only(self, *keys: str) -> None:
-        check_option_names(map(str, self.content), keys, self.at())
+        for name in map(str, self.content):
+            try:
+                check_option_names([name], keys, self.at())
+            except InvalidOptionError as error:
+                raise InvalidOptionError(f"{error}{self._line(self._path_of(name))}") from None
+
+    def _path_of(self, key: str) -> str:
+        return ".".join(filter(None, (self.path, key)))
+
+    def _line(self, path: str) -> str:
+        """Where the file has the key; nothing for one that it does not have."""
+        return f" (line {self.lines[path]})" if path in self.lines else ""
 
     def section(self, key: str) -> _Section:
         if key not in self.content:
             raise self.wrong(key, "is missing")
-        return _Section(self.name, ".".join(filter(None, (self.path, key))), self.content[key])
+        return _Section(self.name, self._path_of(key), self.content[key], self.lines)
 
     def required_text(self, key: str) -> str:
         value = self.text(key)
@@ -357,7 +378,7 @@ class _Section:
         if value is None:
             return None
         if isinstance(value, bool | Mapping | list):
-            raise self.wrong(key, "must be a text")
+            raise self.wrong(key, f"must be a text, not {kind_of(value)}{_quotes(value)}")
         return str(value)
 
     def texts(self, key: str, *, required: bool = False) -> tuple[str, ...]:
@@ -367,14 +388,19 @@ class _Section:
                 raise self.wrong(key, "is missing")
             return ()
         values = value if isinstance(value, list) else [value]
-        if any(isinstance(item, bool | Mapping | list) or item is None for item in values):
-            raise self.wrong(key, "must be a text or a list of texts")
+        for item in values:
+            if isinstance(item, bool | Mapping | list) or item is None:
+                inside = " in it" if isinstance(value, list) else ""
+                problem = f"must be a text or a list of texts, not {kind_of(item)}{inside}{_quotes(item)}"
+                raise self.wrong(key, problem)
         return tuple(map(str, values))
 
     def choice(self, key: str, choices: tuple[str, ...], default: str) -> str:
         value = self.text(key) or default
         if value not in choices:
-            raise self.wrong(key, f"is '{value}', which is not one of {', '.join(choices)}")
+            near = suggestion(value, choices)
+            hint = f"; did you mean '{near}'?" if near else ""
+            raise self.wrong(key, f"is '{value}', which is not one of {', '.join(choices)}{hint}")
         return value
 
     def integer(self, key: str) -> int | None:
@@ -386,7 +412,7 @@ class _Section:
                 raise ValueError
             number = int(value)
         except (TypeError, ValueError):
-            raise self.wrong(key, "must be a whole number") from None
+            raise self.mistyped(key, "a whole number") from None
         if number < 1:
             raise self.wrong(key, f"is {number}; it must be at least 1")
         return number
@@ -396,30 +422,15 @@ class _Section:
         if isinstance(value, str) and value.lower() in ("true", "false"):
             return value.lower() == "true"
         if not isinstance(value, bool):
-            raise self.wrong(key, "must be true or false")
+            raise self.mistyped(key, "true or false")
         return value
 
     def mapping(self, key: str) -> dict[str, str]:
         """String keys to texts; booleans become `true` and `false`, as options are written."""
-        section = _Section(self.name, ".".join(filter(None, (self.path, key))), self.content.get(key))
+        section = _Section(self.name, self._path_of(key), self.content.get(key), self.lines)
         found = {}
         for name, value in section.content.items():
             if value is None or isinstance(value, Mapping | list):
-                raise section.wrong(str(name), "must be a text, a number, true or false")
+                raise section.mistyped(str(name), "a text, a number, true or false")
             found[str(name)] = str(value).lower() if isinstance(value, bool) else str(value)
         return found
-
-
-class _StrictLoader(yaml.SafeLoader):
-    """YAML's safe loader, except that a key given twice is an error."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if key in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key '{key}' is given twice", key_node.start_mark
-                )
-            seen.add(key)
-        return super().construct_mapping(node, deep)

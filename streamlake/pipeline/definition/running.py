@@ -20,6 +20,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from streamlake.commit.receipt import CommitReceipt
 from streamlake.errors import InvalidOptionError
 from streamlake.formats.arrow.arrow_schema import schema_to_arrow
+from streamlake.pipeline.definition.file_words import file_words
 from streamlake.pipeline.definition.pipeline_file import FilesSettings, KafkaSettings, Pipeline, RateSettings
 from streamlake.pipeline.definition.pipeline_source import kafka_source
 from streamlake.pipeline.definition.progress import Progress, ProgressState
@@ -91,24 +92,26 @@ class PipelineRun:
         sink: type[IcebergSink] | type[IcebergTables] = (
             IcebergTables if pipeline.sink.is_many else IcebergSink
         )
-        self.sink: Any = sink(
-            pipeline.sink.table,
-            pipeline=pipeline.name,
-            on_commit=self.progress.add,
-            **pipeline.sink.arguments,
-        )
+        with file_words():
+            self.sink: Any = sink(
+                pipeline.sink.table,
+                pipeline=pipeline.name,
+                on_commit=self.progress.add,
+                **pipeline.sink.arguments,
+            )
         self._kafka = kafka_source(source) if isinstance(source, KafkaSettings) else None
 
     def start(self, spark: SparkSession) -> Any:
         """Start the query (StreamingQuery interface). Raises InvalidOptionError where Spark refuses it."""
         self.progress.begin()
         try:
-            return self.sink.start(
-                self._kafka if self._kafka is not None else open_stream(spark, self.pipeline),
-                checkpoint_location=self.pipeline.checkpoint,
-                trigger=self.pipeline.trigger,
-                query_name=self.pipeline.name,
-            )
+            with file_words():
+                return self.sink.start(
+                    self._kafka if self._kafka is not None else open_stream(spark, self.pipeline),
+                    checkpoint_location=self.pipeline.checkpoint,
+                    trigger=self.pipeline.trigger,
+                    query_name=self.pipeline.name,
+                )
         except (AnalysisException, IllegalArgumentException, ParseException) as error:
             raise InvalidOptionError(f"Spark refuses the pipeline: {first_line(error)}") from error
 
@@ -119,7 +122,8 @@ class PipelineRun:
         if stop.is_set:
             query.stop()
         else:
-            query.awaitTermination()
+            with file_words():
+                query.awaitTermination()
         on_tick(self.progress.take(), self.progress.state)
         return self.progress.state
 

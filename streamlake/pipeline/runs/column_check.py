@@ -19,5 +19,6 @@ def check_columns(columns: Sequence[str], table: Table, beside: Sequence[str] = 
         problems += [f"the required column '{name}' is not in the stream" for name in absent]
         raise SchemaMismatchError(
             f"the stream does not fit {table.location}: {'; '.join(problems)}. The table's columns are "
-            f"{', '.join(table.schema.column_names)}; select or rename in the stream, or change the table"
+            f"{', '.join(table.schema.column_names)}; select or rename in the stream, or let the table "
+            "follow it (schema_evolution='add')"
         )

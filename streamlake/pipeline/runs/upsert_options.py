@@ -183,8 +183,8 @@ class UpsertOptions:
 
 def key_schema(schema: Schema, key: Sequence[str], row_kind: str | None, table: str) -> Schema:
     """The schema of a table that is created for a stream of changes: the key's columns are its identifier
-    fields where the specification allows it (required, no floating point), and the row kind column is left
-    out.
+    fields, which makes them required, unless one is a floating point number, which the specification does not
+    allow. The row kind column is left out.
 
     Raises InvalidOptionError without a key or for a column that cannot be part of one, SchemaMismatchError
     for a column that the stream lacks.
@@ -204,8 +204,10 @@ def key_schema(schema: Schema, key: Sequence[str], row_kind: str | None, table: 
             )
     parts = [by_name[name] for name in key]
     KeyCodec(tuple(parts))
-    fit = all(part.required and not isinstance(part.type, (FloatType, DoubleType)) for part in parts)
-    identifiers = tuple(part.field_id for part in parts) if fit else ()
+    if any(isinstance(part.type, (FloatType, DoubleType)) for part in parts):
+        return replace(schema, fields=fields, identifier_field_ids=())
+    identifiers = tuple(part.field_id for part in parts)
+    fields = tuple(replace(part, required=part.required or part in parts) for part in fields)
     return replace(schema, fields=fields, identifier_field_ids=identifiers)
 
 

@@ -16,14 +16,16 @@ from pyspark.sql import DataFrame, SparkSession
 from streamlake.checkpoint.table_note import Calls
 from streamlake.commit.receipt import CommitReceipt
 from streamlake.errors import StreamlakeError
+from streamlake.options import named_arguments
 from streamlake.pipeline.kafka.direct_offsets import DirectOffsets
 from streamlake.pipeline.kafka.direct_query import DirectQuery, direct_stream
 from streamlake.pipeline.runs.direct_tables import DirectTable, write_direct
 from streamlake.pipeline.runs.micro_batch import run_micro_batch
-from streamlake.pipeline.runs.rejects import FAIL, require_records
+from streamlake.pipeline.runs.rejects import FAIL
 from streamlake.pipeline.runs.turns import turn
 from streamlake.pipeline.sinks.before_start import commit_before_start
 from streamlake.pipeline.sinks.bound_directory import directory_at, require_own_table
+from streamlake.pipeline.sinks.frame_check import require_rows
 from streamlake.pipeline.sinks.prepared_source import prepared_source
 from streamlake.pipeline.sinks.query_runs import QueryRuns
 from streamlake.pipeline.sinks.sink_settings import (
@@ -66,6 +68,7 @@ class IcebergSink:
         on_commit: Called on the driver with the CommitReceipt of every checkpoint.
     """
 
+    @named_arguments
     def __init__(  # noqa: PLR0913
         self,
         table: str,
@@ -136,6 +139,7 @@ class IcebergSink:
         """
         _write(TableStream(self.settings, self._runs), frame, checkpoint_id)
 
+    @named_arguments
     def start(
         self,
         source: DataFrame | KafkaSource,
@@ -159,7 +163,7 @@ class IcebergSink:
             directory = directory_at(session, checkpoint_location, is_direct=isinstance(source, KafkaSource))
             require_own_table(directory, settings, settings.opened_table)
             if not isinstance(source, KafkaSource):
-                require_records(settings.errors.on_error)
+                require_rows(source.columns, settings.errors.on_error)
                 commit_before_start(session, str(checkpoint_location), directory, stream)
         if isinstance(source, KafkaSource):
             return _start_direct(stream, source, checkpoint_location, trigger, query_name)
@@ -177,7 +181,7 @@ class IcebergSink:
 def _write(stream: TableStream, frame: DataFrame, checkpoint_id: int) -> None:
     """Write one micro-batch of a DataFrame's query."""
     with stream.runs.keeping_errors():
-        require_records(stream.settings.errors.on_error)
+        require_rows(frame.columns, stream.settings.errors.on_error)
         run, identity = stream.opened(frame, checkpoint_identity(frame, checkpoint_id), frame.schema)
         with turn(run, identity, frame):
             receipt = run_micro_batch(run, frame, identity)

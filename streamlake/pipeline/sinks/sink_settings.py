@@ -19,6 +19,7 @@ from streamlake.pipeline.runs.evolution import EvolutionOptions
 from streamlake.pipeline.runs.rejects import FAIL, require_policy
 from streamlake.pipeline.runs.upsert_options import key_schema, require_delete_mode, unknown_value
 from streamlake.pipeline.sinks.default_sequence import named_sequence
+from streamlake.pipeline.sinks.property_names import require_definition
 from streamlake.pipeline.spark.outage_retry import OutageRetry
 from streamlake.spec.metadata.snapshot import MAIN_BRANCH
 from streamlake.spec.types.schema import Schema
@@ -52,12 +53,8 @@ class NewTable:
         """The new table; None where none may be created. Raises InvalidOptionError where one is described
         nevertheless.
         """
+        require_definition(properties, partition_by, sort_by, format_version, create=create)
         table = NewTable(_names(partition_by), _names(sort_by), format_version, dict(properties or {}))
-        if not create and table != NewTable():
-            raise InvalidOptionError(
-                "partition_by, sort_by, format_version and properties describe a table that is created; "
-                "pass create=True as well, or change the existing table instead"
-            )
         return table if create else None
 
 

@@ -218,11 +218,12 @@ class TableStream:
         settings = self.settings
         try:
             table = open_table(settings.table, settings.catalog)
-        except TableNotFoundError:
+        except TableNotFoundError as error:
             if new is None:
-                raise
+                raise TableNotFoundError(f"{error}; with create=True the sink creates it") from error
         else:
-            tell_unused(table, settings.properties)
+            if settings.new_table is not None:
+                tell_unused(table, settings.new_table)
             return table
         settings.job.check(new.properties)
         # Another job may create it in between; then this one writes to that table.

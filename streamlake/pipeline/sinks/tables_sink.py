@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
+from inspect import signature
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -16,6 +17,7 @@ from pyspark.sql import SparkSession
 from streamlake.commit.lineage import lineage_error
 from streamlake.commit.receipt import CommitReceipt
 from streamlake.errors import InvalidOptionError
+from streamlake.options import named_arguments, require_arguments
 from streamlake.pipeline.kafka.direct_query import DirectQuery, direct_stream
 from streamlake.pipeline.runs.upsert_options import unknown_value
 from streamlake.pipeline.sinks.bound_directory import directory_at
@@ -69,6 +71,9 @@ class IcebergTables:
         on_commit: Callable[[CommitReceipt], None] | None = None,
         **settings: Any,
     ) -> None:
+        known = (*signature(IcebergTables).parameters, *signature(IcebergSink).parameters)
+        for given in (settings, *(tables or {}).values()):
+            require_arguments(IcebergTables.__init__, given, [name for name in known if name != "settings"])
         if not is_template(table):
             raise InvalidOptionError(
                 f"the table '{table}' has no placeholder, so that all topics would go into it: write one, as "
@@ -127,6 +132,7 @@ class IcebergTables:
         """The tables in quarantine, by name."""
         return {} if self._query is None else self._query.quarantine
 
+    @named_arguments
     def start(
         self,
         source: KafkaSource,

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 
 from streamlake.errors import InvalidOptionError
+from streamlake.options import suggestion
 from streamlake.spec.types.data_types import (
     DecimalType,
     IcebergType,
@@ -36,6 +37,11 @@ _SPARK_NAMES = {
     "char": "string",
     "bytes": "binary",
 }
+_NAMES = (
+    *("boolean", "int", "long", "float", "double", "decimal", "string", "date", "time", "timestamp"),
+    *("timestamp_ntz", "timestamp_ns", "uuid", "binary", "fixed", "array", "map", "struct", "bigint"),
+)
+"""Names of types, for messages."""
 
 
 def parse_ddl(text: str) -> Schema:
@@ -120,7 +126,9 @@ class _Parser:
         try:
             return parse_primitive(plain)
         except Exception as error:
-            raise self._error(f"'{name}' is not a type", back=1) from error
+            near = suggestion(name, _NAMES)
+            hint = f" (did you mean '{near}'?)" if near else f"; types are {', '.join(_NAMES)}"
+            raise self._error(f"'{name}' is not a type{hint}", back=1) from error
 
     def _numbers(self) -> list[int]:
         if self._peek() not in ("(", "["):

@@ -130,7 +130,7 @@ class SchemaEdit:
         hint = ""
         if can_promote(old, type_, self.format_version):
             hint = (
-                "; types are only widened where that is asked for (schema_evolution 'full'; dates by "
+                "; types are only widened where that is asked for (schema_evolution='full'; dates by "
                 "UpdateSchema)"
             )
         elif can_promote(old, type_, 3):

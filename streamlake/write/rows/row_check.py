@@ -142,6 +142,12 @@ class RowCheck:
             row += len(chunk)
         return None
 
+    def _way_out(self, path: str) -> str:
+        part = self._schema.find(path)
+        if part is not None and part.field_id in self._schema.identifier_field_ids:
+            return "It is part of the table's key: filter or fill such rows in the stream."
+        return "Filter or fill such rows in the stream, or make the column optional in the table."
+
     def _nulls_in(self, null_places: Sequence[tuple[str, int]]) -> NewSchemaError:
         """The error for the first of these nulls. It asks for all of their columns to be made optional."""
         path, row = null_places[0]
@@ -149,7 +155,7 @@ class RowCheck:
         wanted = relaxed(self._schema, [part.field_id for part in found if part is not None])
         return NewSchemaError(
             f"{self._table}: column '{path}', row {self._rows_seen + row}: the value is null and the table "
-            "requires one. Filter or fill such rows in the stream, or make the column optional in the table.",
+            f"requires one. {self._way_out(path)}",
             json.dumps(schema_to_json(wanted)),
         )
 

@@ -187,3 +187,16 @@ def test_a_catalog(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert inspect.parse_catalog(text) == catalog
     assert inspect.run("db.t", "table", as_json=True, catalog=text) == 0
     assert json.loads(capsys.readouterr().out)["location"].endswith("db/t")
+
+
+def test_partitions_are_shown_as_people_write_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = str(tmp_path / "u")
+    parts = ["year(ts)", "month(ts)", "hour(ts)", "bucket(4, id)"]
+    append(create_table(place, SCHEMA, partition_by=parts).table, _rows(range(1)))
+    text = "".join(as_text(place, "partitions", capsys).split())
+    assert "ts_year=2024ts_month=2024-01ts_hour=2024-01-01-12id_bucket=0" in text
+    assert "2024-01" in as_text(place, "files", capsys)
+    [row] = as_json(place, "partitions", capsys)
+    assert row["partition"] == {"ts_year": 54, "ts_month": 648, "ts_hour": 473364, "id_bucket": 0}

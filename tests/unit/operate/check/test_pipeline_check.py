@@ -82,7 +82,7 @@ class World:
         """The points by what they are about; of several the worst."""
         self.write(**pipeline)
         points = check_pipeline(str(self.file), lambda pipeline: None)
-        order = [Verdict.UNKNOWN, Verdict.RIGHT, Verdict.WARNING, Verdict.ERROR]
+        order = [Verdict.UNKNOWN, Verdict.RIGHT, Verdict.NOTE, Verdict.WARNING, Verdict.ERROR]
         return {each.about: each for each in sorted(points.found, key=lambda each: order.index(each.verdict))}
 
     def errors(self, **pipeline: str) -> dict[str, str]:
@@ -262,7 +262,7 @@ class TestTable:
         assert "more is added" in found["columns"].message
 
     def test_the_key(self, world: World) -> None:
-        world.make_table("id long", format_version=2)
+        world.make_table("id long not null", format_version=2)
         sink = "mode: upsert, key: [{}]"
         assert world.found(sink=sink.format("id"))["key"].verdict is Verdict.RIGHT
         assert "ident" in world.errors(sink=sink.format("ident"))["key"]
@@ -271,7 +271,7 @@ class TestTable:
     def test_a_mode_that_does_not_fit(self, world: World) -> None:
         world.make_table("id long, category string", partition_by=("category",))
         error = world.errors(sink="mode: upsert, key: id, delete-mode: equality")["key"]
-        assert "delete_mode='position'" in error
+        assert "Use delete-mode: position" in error
 
     def test_something_else_where_the_rejects_are_kept(self, world: World) -> None:
         sink = "create: true, on-error: reject"
@@ -427,8 +427,10 @@ class TestOtherSources:
     def test_rate(self, world: World) -> None:
         text = "source: {{rate: {{}}}}\nsink: {{table: {home}/t, create: true}}\ncheckpoint: {home}/c\n"
         found = self.points(world, text)
-        assert found["schema"].verdict is Verdict.UNKNOWN
+        assert "can be created: format version 2, timestamp timestamptz, value long" in found["table"].message
         assert "checkpoint" in found
+        found = self.points(world, f"select: [value]\n{text}")
+        assert found["schema"].verdict is Verdict.UNKNOWN
 
 
 class TestCommand:
@@ -454,7 +456,7 @@ class TestCommand:
     ) -> None:
         world.write(sink="partition-by: id")
         assert self.call(str(world.file)) == 1
-        assert "create=True" in capsys.readouterr().out
+        assert "create: true" in capsys.readouterr().out
 
     def test_verdict(self, capsys: pytest.CaptureFixture[str]) -> None:
         points = Points([Point("a", Verdict.ERROR, "x"), Point("b", Verdict.WARNING, "y")])

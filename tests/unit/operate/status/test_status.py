@@ -191,6 +191,18 @@ def test_a_table_that_is_not_there_yet(stream: Stream, tmp_path: Path) -> None:
     assert found.lag == 145
 
 
+@pytest.mark.parametrize("more", [[], ["--json"], ["--watch"]])
+def test_a_path_without_a_table_is_an_error(
+    more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(str(tmp_path / "none"), *more) == 1
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith(f"error: there is no Iceberg table at {tmp_path}/none")
+    assert "check the location, or create the table first" in shown.err
+    assert len(shown.err.splitlines()) == 1
+
+
 def test_the_newest_commit_of_any_table_tells(stream: Stream, tmp_path: Path) -> None:
     """A table that a checkpoint has no rows for is not committed to, and does not make the pipeline late."""
     stream.commit(0, {("orders", 0): 10})

@@ -146,7 +146,7 @@ def test_select_prunes_structs():
     [
         ("", "empty"),
         ("id", "ends too early"),
-        ("id lonng", "'lonng' is not a type"),
+        ("id lonng", r"'lonng' is not a type \(did you mean 'long'\?\)"),
         ("id long id2 int", "',' was expected"),
         ("id long, id int", "'id' twice"),
         ("m map<string>", "',' was expected"),

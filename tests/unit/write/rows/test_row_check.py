@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -289,3 +290,15 @@ def test_a_slice_of_lists_is_not_judged_by_the_items_of_other_rows() -> None:
     assert aligned(ddl, rows.slice(0, 1)).to_pylist() == [{"l": [1], "m": [("a", 1)]}]
     assert aligned(ddl, rows.slice(2, 1)).to_pylist() == [{"l": [3], "m": []}]
     refused(ddl, rows.slice(0, 2), "column 'l.element', row 1")
+
+
+def test_a_null_in_the_tables_key() -> None:
+    """A column of the key cannot be made optional, so that is no way out."""
+    schema = replace(parse_ddl("id long not null, v string"), identifier_field_ids=(1,))
+    rows = pa.table({"id": pa.array([1, None], pa.int64()), "v": ["a", "b"]})
+    with pytest.raises(SchemaMismatchError) as raised:
+        RowCheck(schema, "t").align(rows)
+    assert str(raised.value) == (
+        "t: column 'id', row 1: the value is null and the table requires one. It is part of the table's key: filter or fill "
+        "such rows in the stream."
+    )
