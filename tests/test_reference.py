@@ -21,7 +21,7 @@ from streamlake.decode.value_formats import AVRO_SCHEMA
 from streamlake.decode.values import record_limits
 from streamlake.formats.columns.format_options import AvroCompression
 from streamlake.pipeline.runs.commit_queue import queue_limit
-from streamlake.pipeline.sinks.property_names import OF_OTHERS
+from streamlake.pipeline.sinks.arguments.property_names import OF_OTHERS
 from streamlake.source import source_options
 from streamlake.storage.durability import wants_fsync
 from streamlake.storage.locations import TableLocations

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from streamlake.catalog.open import CatalogOption
 from streamlake.operate.check.check_points import Points
-from streamlake.pipeline.sinks.property_names import PropertyNames, misspelt_text
-from streamlake.pipeline.sinks.unused_properties import Described, unused_layout, unused_properties
+from streamlake.pipeline.sinks.arguments.property_names import PropertyNames, misspelt_text
+from streamlake.pipeline.sinks.arguments.unused_properties import Described, unused_layout, unused_properties
 from streamlake.storage.locations import table_location
 from streamlake.storage.write_access import require_writable
 from streamlake.table.table import Table

@@ -13,13 +13,13 @@ from streamlake.catalog.new_tables import TableDefinition, initial_metadata
 from streamlake.catalog.open import CatalogOption, is_catalog_name, open_catalog, open_table
 from streamlake.errors import InvalidOptionError, StreamlakeError, TableNotFoundError
 from streamlake.operate.check.check_points import Points
-from streamlake.operate.check.column_check import KEY, check_columns, columns_text, warn_of_null_keys
+from streamlake.operate.check.column_fit import KEY, check_columns, columns_text, warn_of_null_keys
 from streamlake.operate.check.definition_check import check_layout, check_properties, require_place
 from streamlake.pipeline.key_index.key_lineage import require_same_key
 from streamlake.pipeline.runs.commit_queue import queue_limit
 from streamlake.pipeline.runs.evolution import EvolutionOptions
 from streamlake.pipeline.runs.upsert_options import UpsertOptions, key_schema
-from streamlake.pipeline.sinks.default_sequence import named_sequence
+from streamlake.pipeline.sinks.arguments.default_sequence import named_sequence
 from streamlake.spec.metadata.snapshot import MAIN_BRANCH
 from streamlake.spec.partitioning.partition_spec import parse_partition_by
 from streamlake.spec.partitioning.sort_order import parse_sort_by

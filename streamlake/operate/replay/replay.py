@@ -57,7 +57,7 @@ from streamlake.pipeline.runs.source_notes import sources_of
 from streamlake.pipeline.runs.stages import Written
 from streamlake.pipeline.runs.upsert_options import UpsertOptions
 from streamlake.pipeline.runs.upsert_run import UpsertRun
-from streamlake.pipeline.sinks.default_sequence import sequence_columns
+from streamlake.pipeline.sinks.arguments.default_sequence import sequence_columns
 from streamlake.read.scan import TableScan
 from streamlake.records import ROW_KIND, TRUNCATE_BELOW
 from streamlake.source.kafka_source import KafkaSource

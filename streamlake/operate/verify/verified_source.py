@@ -28,7 +28,7 @@ from streamlake.pipeline.definition.pipeline_file import FilesSettings, KafkaSet
 from streamlake.pipeline.definition.pipeline_source import kafka_source, with_short_timeout
 from streamlake.pipeline.definition.pipeline_tables import is_by_row, pipeline_tables
 from streamlake.pipeline.definition.running import first_line
-from streamlake.pipeline.sinks.default_sequence import named_sequence
+from streamlake.pipeline.sinks.arguments.default_sequence import named_sequence
 from streamlake.source.cluster import KafkaCluster
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.spec.types.ddl import parse_ddl

@@ -12,7 +12,7 @@ from streamlake.decode.cdc.row_kinds import with_row_kind
 from streamlake.errors import InvalidOptionError, TableNotFoundError
 from streamlake.pipeline.kafka.sampled_schema import changed_rows, with_inferred_schema
 from streamlake.pipeline.runs.upsert_options import identifier_columns
-from streamlake.pipeline.sinks.default_sequence import sequence_columns
+from streamlake.pipeline.sinks.arguments.default_sequence import sequence_columns
 from streamlake.pipeline.sinks.sink_settings import ChangeSettings, SinkSettings
 from streamlake.records import ROW_KIND
 from streamlake.source.kafka_source import KafkaSource

@@ -23,9 +23,9 @@ from streamlake.pipeline.runs.direct_tables import DirectTable, write_direct
 from streamlake.pipeline.runs.micro_batch import run_micro_batch
 from streamlake.pipeline.runs.rejects import FAIL
 from streamlake.pipeline.runs.turns import turn
+from streamlake.pipeline.sinks.arguments.frame_check import require_rows
 from streamlake.pipeline.sinks.before_start import commit_before_start
 from streamlake.pipeline.sinks.bound_directory import directory_at, require_own_table
-from streamlake.pipeline.sinks.frame_check import require_rows
 from streamlake.pipeline.sinks.prepared_source import prepared_source
 from streamlake.pipeline.sinks.query_runs import QueryRuns
 from streamlake.pipeline.sinks.sink_settings import (

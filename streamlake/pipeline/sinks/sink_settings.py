@@ -18,8 +18,8 @@ from streamlake.pipeline.runs.commit_queue import queue_limit
 from streamlake.pipeline.runs.evolution import EvolutionOptions
 from streamlake.pipeline.runs.rejects import FAIL, require_policy
 from streamlake.pipeline.runs.upsert_options import key_schema, require_delete_mode, unknown_value
-from streamlake.pipeline.sinks.default_sequence import named_sequence
-from streamlake.pipeline.sinks.property_names import require_definition
+from streamlake.pipeline.sinks.arguments.default_sequence import named_sequence
+from streamlake.pipeline.sinks.arguments.property_names import require_definition
 from streamlake.pipeline.spark.outage_retry import OutageRetry
 from streamlake.spec.metadata.snapshot import MAIN_BRANCH
 from streamlake.spec.types.schema import Schema

@@ -33,10 +33,10 @@ from streamlake.pipeline.runs.run_settings import RunSettings
 from streamlake.pipeline.runs.sink_run import SinkRun
 from streamlake.pipeline.runs.upsert_options import UpsertOptions
 from streamlake.pipeline.runs.upsert_run import UpsertRun
+from streamlake.pipeline.sinks.arguments.unused_properties import tell_unused
 from streamlake.pipeline.sinks.bound_directory import pipeline_name
 from streamlake.pipeline.sinks.query_runs import QueryRuns
 from streamlake.pipeline.sinks.sink_settings import NewTable, SinkSettings
-from streamlake.pipeline.sinks.unused_properties import tell_unused
 from streamlake.pipeline.spark.outage_retry import OutageRetry
 from streamlake.pipeline.spark.query_identity import QueryRun, files_read, query_run, require_lasting
 from streamlake.storage.locations import noted_table

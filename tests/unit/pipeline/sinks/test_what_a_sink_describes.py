@@ -10,9 +10,9 @@ import pytest
 from streamlake import IcebergSink, IcebergTables
 from streamlake.catalog.open import create, open_table
 from streamlake.errors import InvalidOptionError, TableNotFoundError
-from streamlake.pipeline.sinks.frame_check import require_rows
-from streamlake.pipeline.sinks.property_names import PropertyNames
-from streamlake.pipeline.sinks.unused_properties import tell_unused
+from streamlake.pipeline.sinks.arguments.frame_check import require_rows
+from streamlake.pipeline.sinks.arguments.property_names import PropertyNames
+from streamlake.pipeline.sinks.arguments.unused_properties import tell_unused
 from streamlake.spec.types.ddl import parse_ddl
 from tests.helpers.tables import make_table
 from tests.test_reference import GENERATE

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from streamlake import create_table, load_table
 from streamlake.errors import InvalidOptionError, StreamlakeError
 from streamlake.index.runs import lookup
-from streamlake.pipeline.sinks.default_sequence import named_sequence, sequence_columns
+from streamlake.pipeline.sinks.arguments.default_sequence import named_sequence, sequence_columns
 from streamlake.pipeline.sinks.sink import IcebergSink
 from streamlake.records import ROW_KIND, ROW_ORDER, ROW_SEQUENCE, TRUNCATE_BELOW, RowKind
 from streamlake.source.kafka_source import ENVELOPES, KafkaSource

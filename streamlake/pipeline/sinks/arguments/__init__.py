@@ -1,0 +1,1 @@
+"""What the arguments of a sink say, compared with streams and tables that exist."""
