@@ -9,7 +9,7 @@ exactly one of its parts, whatever the split offsets in metadata are.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 from streamlake.formats.columns.file_batches import Split
@@ -55,7 +55,7 @@ class FilePart:
 
     def with_next(self, other: FilePart) -> FilePart:
         """This part and the one that joins it as one."""
-        return replace(self, stop=other.stop, rows=self.rows + other.rows, is_last=other.is_last)
+        return FilePart(self.task, self.start, other.stop, self.rows + other.rows, other.is_last)
 
 
 def file_parts(task: FileScanTask, split_size: int) -> Iterator[FilePart]:
