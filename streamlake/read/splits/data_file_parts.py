@@ -1,8 +1,8 @@
 """File parts: the smallest pieces that a data file is read in, and that offsets count.
 
-A Parquet file is cut at its split offsets (row groups), or every `split_size` bytes where metadata has none;
-a row group belongs to the part in which it starts. ORC and Avro files are read whole: pyarrow does not say
-where stripes start, and an Avro block is found only by reading up to it. Invariant: every row of a file is in
+A Parquet or ORC file is cut at its split offsets (row groups, stripes), or every `split_size` bytes where
+metadata has none; a row group or stripe belongs to the part in which it starts. Avro files are read whole: a
+row's position is known only by reading the blocks before it. Invariant: every row of a file is in
 exactly one of its parts, whatever the split offsets in metadata are.
 """
 
@@ -16,6 +16,7 @@ from streamlake.formats.columns.file_batches import Split
 from streamlake.read.planning import FileScanTask
 
 _ALL = 1 << 62
+_CUT = ("parquet", "orc")
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def file_parts(task: FileScanTask, split_size: int) -> Iterator[FilePart]:
 def _starts(task: FileScanTask, split_size: int) -> list[int]:
     """Where parts start. The first one starts at 0, and none beyond the end."""
     file = task.data_file
-    if file.file_format.lower() != "parquet":
+    if file.file_format.lower() not in _CUT:
         return [0]
     offsets = file.split_offsets
     if offsets and all(low < high for low, high in pairwise(offsets)):
