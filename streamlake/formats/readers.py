@@ -54,8 +54,8 @@ def read_data_file(  # noqa: PLR0913
     `name_mapping` serves files without field ids. `row_filter` refers to the projected columns.
     `row_group_filter` gets the statistics of each Parquet row group as a DataFile and decides whether to read
     it. `constants` holds identity partition values by source field id, for columns that the file lacks.
-    `split` (offset, length in bytes) restricts the read to row groups that start inside of it; an Avro or ORC
-    file belongs to the split at its start.
+    `split` (offset, length in bytes) restricts the read to row groups or ORC stripes that start inside of it;
+    an Avro file belongs to the split at its start.
 
     Raises DataInvalidError for a damaged file or one that contradicts the schema, StorageError when it cannot
     be read.

@@ -1,8 +1,12 @@
-"""Reader of ORC data files, stripe by stripe."""
+"""Reader of ORC data files, stripe by stripe.
+
+pyarrow does not say where stripes start, so for a part of a file they are found in its footer.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import BinaryIO, NamedTuple
 
 import pyarrow as pa
 from pyarrow import orc
@@ -10,9 +14,24 @@ from pyarrow import orc
 from streamlake.errors import FeatureUnsupportedError
 from streamlake.formats.arrow.arrow_ids import field_id_of
 from streamlake.formats.columns.file_batches import FileBatches, RowGroupFilter, Split, in_split, read_errors
+from streamlake.formats.orc.orc_container import (
+    LZ4,
+    NONE,
+    SNAPPY,
+    ZLIB,
+    ZSTD,
+    children,
+    number,
+    parse_message,
+    unpacked,
+)
 from streamlake.formats.orc.orc_schema import schema_with_ids
 from streamlake.spec.types.schema import Schema
 from streamlake.storage.file_io import FileIO
+
+_CODECS = {"UNCOMPRESSED": NONE, "ZLIB": ZLIB, "SNAPPY": SNAPPY, "LZ4": LZ4, "ZSTD": ZSTD}
+_STRIPES, _OFFSET, _ROWS = 3, 1, 5
+"""Numbers of fields: of the footer, and of the information about a stripe."""
 
 
 def read_orc_file(
@@ -27,11 +46,10 @@ def read_orc_file(
     use_threads: bool,
 ) -> FileBatches:
     """Batches of the wanted columns, each with the position of its first row in the file."""
-    if not in_split(0, split):
-        return
     with read_errors(path), io.open_input(path) as stream:
         file = orc.ORCFile(stream)
-        if not file.nrows:
+        stripes = None if split is None else _stripes(file, stream)
+        if not file.nrows or (stripes is None and not in_split(0, split)):
             return
         file_schema = with_ids(schema_with_ids(file.schema))
         wanted = {part.field_id for part in schema.fields}
@@ -39,6 +57,9 @@ def read_orc_file(
         fields = [part for part in file_schema if part.name in names]
         position = 0
         for at in range(file.nstripes):
+            if stripes is not None and not in_split(stripes[at].start, split):
+                position += stripes[at].rows
+                continue
             stripe = _stripe(file, at, names or file_schema.names[:1], path)
             columns = [stripe.column(part.name).cast(part.type) for part in fields]
             whole = (
@@ -48,6 +69,25 @@ def read_orc_file(
                 batch = whole.slice(start, batch_size)
                 yield position, batch
                 position += batch.num_rows
+
+
+class _Stripe(NamedTuple):
+    """Where a stripe starts in the file, and the number of its rows."""
+
+    start: int
+    rows: int
+
+
+def _stripes(file: orc.ORCFile, stream: BinaryIO) -> list[_Stripe] | None:
+    """The stripes of a file; None where its footer does not show them, which is then read as a whole."""
+    codec = _CODECS.get(file.compression)
+    if codec is None:
+        return None
+    stream.seek(file.file_length - 1 - file.file_postscript_length - file.file_footer_length)
+    footer = parse_message(unpacked(stream.read(file.file_footer_length), codec))
+    found = [_Stripe(number(each, _OFFSET), number(each, _ROWS)) for each in children(footer, _STRIPES)]
+    agrees = len(found) == file.nstripes and sum(each.rows for each in found) == file.nrows
+    return found if agrees else None
 
 
 def _stripe(file: orc.ORCFile, at: int, names: list[str], path: str) -> pa.RecordBatch:
