@@ -418,6 +418,9 @@ def test_bad_options_are_refused(tmp_path):
     ):
         with pytest.raises(InvalidOptionError, match=match):
             table.scan_changes(columns=["id"], keys=wrong)
+    with pytest.raises(InvalidOptionError, match="names no column of the table"):
+        table.scan_changes(columns=["_file"])
+    assert table.scan_changes(columns=["_file"], keys=["id"]).count() == 0
     with pytest.raises(InvalidOptionError, match="nothere"):
         table.scan_changes(columns=["id"], filter="nothere = 1")
     with pytest.raises(InvalidOptionError, match="at least 1"):
