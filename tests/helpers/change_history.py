@@ -13,7 +13,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from streamlake.formats.columns.lineage_columns import ROW_ID
-from streamlake.spec.metadata.data_file import DataFile
+from streamlake.spec.metadata.data_file import DataFile, FileContent
 from streamlake.table.producers.overwrite_files import OverwriteFiles
 from streamlake.table.producers.row_delta import RowDelta
 from tests.helpers.delete_history import NUMBER, VALUES, File, History, arrow_rows, record
@@ -171,8 +171,24 @@ class ChangeHistory(History):
         return file
 
     def _equality(self, sequence: int) -> DataFile:
-        file = super()._equality(sequence)
+        """Equality deletes: of any keys, or of keys that rows of an older file have, deleted already or not."""
+        older = [file for file in self.model.data if file.sequence < sequence]
+        if older and self.draw(st.integers(0, 3)):
+            file = self._aimed(self.draw(st.sampled_from(older)), sequence)
+        else:
+            file = super()._equality(sequence)
         self.delete_files.append((self.model.equality, self.model.equality[-1], file))
+        return file
+
+    def _aimed(self, target: File, sequence: int) -> DataFile:
+        part = self.draw(st.sampled_from([NUMBER, *(each for each in self.keys if each not in self.dropped)]))
+        schema = self.schema.select([self.schema.name_of(part) or ""])
+        chosen = self.draw(st.lists(st.sampled_from(target.rows), min_size=1, max_size=2))
+        rows = [{NUMBER: None, part: row.get(part)} for row in chosen]
+        scope = self.draw(st.sampled_from([target.scope, ()]))
+        more = {"content": FileContent.EQUALITY_DELETES, "equality_ids": (part,)}
+        file = self._write(schema, [record(schema.fields, row) for row in rows], scope, **more)
+        self.model.equality.append(File(file.file_path, sequence, scope, rows, (part,)))
         return file
 
     def _positions(self, sequence: int) -> list[DataFile]:

@@ -60,6 +60,10 @@ class ChangeColumns:
         if names is not None and has_row_ids:
             # It has a place of its own among the columns of a change.
             selected = select_columns(schema, [name for name in names if name != ROW_ID.name])
+        if not key_ids and not any(part.field_id in schema.fields_by_id for part in selected.output.fields):
+            raise InvalidOptionError(
+                "columns names no column of the table, so no row differs from another; name one, or give keys"
+            )
         for name in (ROW_KIND, SNAPSHOT_ID, SEQUENCE_NUMBER, ORDINAL):
             if selected.output.find(name) is not None:
                 raise InvalidOptionError(

@@ -3,9 +3,10 @@
 Works on the numbers of rows in one table of removed and added rows, in the order of the snapshots and, within
 one snapshot, what it removed before what it added. With an identity (a key, or the row id) the events of one
 row alternate between removed and added. So the first says what the row was before all of them, and the last
-what it is after: equal values are no change, different ones an update. Where they do not alternate, because
-several rows share a key, and for rows without an identity, equal values cancel out one by one, and what is
-left of a key is paired in order. Invariant: the changes applied to the rows before give the rows after.
+what it is after: equal values are no change, different ones an update. Where they do not alternate, or what
+is removed is not what was added, several rows share a key. For those, and for rows without an identity, equal
+values cancel out one by one, and what is left of a key is paired in order. Invariant: the changes applied to
+the rows before give the rows after.
 """
 
 from __future__ import annotations
@@ -99,6 +100,10 @@ def _by_identity(found: _Found, added: Array, identities: Array, compared: Compa
     groups: Array = np.append(0, np.cumsum(changes))
     irregular: Array = np.zeros(len(starts), dtype=bool)
     irregular[groups[1:][~changes & (plus[1:] == plus[:-1])]] = True
+    # What is removed after it was added has the values that were added, or it is another row of the same key.
+    again = np.flatnonzero(~changes & plus[:-1] & ~plus[1:])
+    if len(again):
+        irregular[groups[again[~compared.equal(order[again], order[again + 1])]]] = True
     first, last = order[starts[~irregular]], order[ends[~irregular]]
     was, is_ = ~added[first], added[last]
     old, new = first[was & is_], last[was & is_]

@@ -284,11 +284,11 @@ def test_only_the_pages_and_columns_of_deleted_rows_are_read(tmp_path, monkeypat
     table = create_table(
         tmp_path / "t",
         "id long, v string, w string",
-        properties={"write.parquet.row-group-limit": "1000", "write.parquet.row-group-size-bytes": "10000"},
+        properties={"write.parquet.row-group-size-bytes": "10000"},
     )
-    append(table, [{"id": n, "v": "a" * 10, "w": "b"} for n in range(5000)])
+    append(table, [{"id": n, "v": f"{n:010}", "w": "b"} for n in range(50_000)])
     first = head(table)
-    row_delta(table.table, [2500]).commit()
+    row_delta(table.table, [25_000]).commit()
     read = []
     batches = RowGroups.batches
 
@@ -297,16 +297,17 @@ def test_only_the_pages_and_columns_of_deleted_rows_are_read(tmp_path, monkeypat
         return batches(self, group, schema, live)
 
     monkeypatch.setattr(RowGroups, "batches", watched)
-    assert changes(table, first, columns=["v"]) == [("-D", "a" * 10)]
-    assert len(read) == 1
-    assert read[0][1] == ("v",)
+    assert changes(table, first, columns=["v"]) == [("-D", "0000025000")]
+    [(group, columns)] = read
+    assert group > 0
+    assert columns == ("v",)
 
 
 def test_row_groups_without_a_deleted_key_are_not_read(tmp_path, monkeypatch):
     table = create_table(
         tmp_path / "t",
         "id long, v string",
-        properties={"write.parquet.row-group-limit": "100", "write.parquet.row-group-size-bytes": "1000"},
+        properties={"write.parquet.row-group-size-bytes": "50000"},
     )
     append(
         table,
@@ -325,7 +326,8 @@ def test_row_groups_without_a_deleted_key_are_not_read(tmp_path, monkeypatch):
         lambda self, group, *more: groups.append(group.index) or batches(self, group, *more),
     )
     assert changes(table, before) == [("-D", 70_000, "a")]
-    assert len(set(groups)) == 1
+    [group] = set(groups)
+    assert group > 0
 
 
 def test_rows_of_an_upgraded_table_may_have_no_row_id(tmp_path):
@@ -416,6 +418,9 @@ def test_bad_options_are_refused(tmp_path):
     ):
         with pytest.raises(InvalidOptionError, match=match):
             table.scan_changes(columns=["id"], keys=wrong)
+    with pytest.raises(InvalidOptionError, match="names no column of the table"):
+        table.scan_changes(columns=["_file"])
+    assert table.scan_changes(columns=["_file"], keys=["id"]).count() == 0
     with pytest.raises(InvalidOptionError, match="nothere"):
         table.scan_changes(columns=["id"], filter="nothere = 1")
     with pytest.raises(InvalidOptionError, match="at least 1"):
