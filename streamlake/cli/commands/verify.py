@@ -29,6 +29,7 @@ from streamlake.operate.verify.verified_source import (
 from streamlake.pipeline.definition.pipeline_file import Pipeline, load_pipeline
 from streamlake.pipeline.spark.session import SparkSession, spark_session
 from streamlake.read.metadata_tables import Row
+from streamlake.wording import counted
 
 _OF_CHANGES = frozenset({"mode", "sequence_by", "row_kind", "until", "name"})
 _WORDS = {
@@ -195,7 +196,7 @@ def view(found: Verification) -> RenderableType:
         told = ", ".join(f"{name} ({human_count(count)})" for name, count in found.differing_columns.items())
         pairs.append(("differ in", told))
     if found.source_duplicates:
-        pairs.append(("source", f"has {human_count(found.source_duplicates)} keys more than once"))
+        pairs.append(("source", f"has {counted(found.source_duplicates, 'key')} more than once"))
     pairs += [("note", note) for note in found.notes]
     verdict = "equal" if found.is_equal else "NOT EQUAL"
     parts: list[RenderableType] = [facts([*pairs, ("verdict", verdict)])]

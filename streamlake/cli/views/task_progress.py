@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from streamlake import clock
+from streamlake.wording import counted
 
 _POLL_SECONDS = 0.3
 _LINE_SECONDS = 10.0
@@ -74,8 +75,8 @@ def task_progress(text: str) -> Iterator[TaskProgress]:
 def _bar(progress: TaskProgress, done: threading.Event, bars: Progress, task: Any) -> None:
     while True:
         text, finished, total = progress.now()
-        counted = f"{text}: {finished:,} of {total:,} tasks" if total else text
-        bars.update(task, description=counted, completed=finished, total=total or None)
+        shown = f"{text}: {finished:,} of {counted(total, 'task')}" if total else text
+        bars.update(task, description=shown, completed=finished, total=total or None)
         if done.wait(_POLL_SECONDS):
             return
 
@@ -88,6 +89,6 @@ def _lines(progress: TaskProgress, done: threading.Event) -> None:
 def _line(progress: TaskProgress) -> None:
     text, finished, total = progress.now()
     at = datetime.fromtimestamp(clock.now_ms() / 1_000, timezone.utc)
-    counted = f": {finished:,} of {total:,} tasks of this step" if total else ""
-    sys.stderr.write(f"{at:%H:%M:%S} {text}{counted}\n")
+    shown = f": {finished:,} of {counted(total, 'task')} of this step" if total else ""
+    sys.stderr.write(f"{at:%H:%M:%S} {text}{shown}\n")
     sys.stderr.flush()

@@ -32,6 +32,7 @@ from streamlake.operate.recover.recovery_state import RecoveryState
 from streamlake.operate.recover.rejects_rewinding import rejects_after
 from streamlake.spec.metadata.snapshot import Snapshot
 from streamlake.table.table import Table
+from streamlake.wording import counted
 
 
 def without_table(directory: SparkDirectory, pipeline: str, rejects: Table | None = None) -> Plan:
@@ -312,7 +313,7 @@ class Recovery:
             ", ..." if len(others) > 5 else ""
         )
         return (
-            f"{len(others)} snapshots of other writers are undone as well and must be made again: {listed}",
+            f"{counted(len(others), 'snapshot')} of other writers undone as well, to be made again: {listed}",
         )
 
     def _left_behind(self) -> tuple[str, ...]:

@@ -49,6 +49,7 @@ from streamlake.pipeline.sinks.before_start import commit_before_start
 from streamlake.pipeline.sinks.bound_directory import directory_at, pipeline_name, require_own_table
 from streamlake.pipeline.sinks.default_sequence import named_sequence
 from streamlake.pipeline.sinks.prepared_source import Changes, prepared_source, require_changes
+from streamlake.pipeline.sinks.shown_sinks import ShownSink
 from streamlake.pipeline.sinks.sink_modes import UPSERT_MODES, check_mode
 from streamlake.pipeline.sinks.unused_properties import tell_unused
 from streamlake.pipeline.sinks.while_idle import WhileIdle
@@ -76,7 +77,7 @@ _LOG = logging.getLogger(__name__)
 RECEIPTS_KEPT = 200
 
 
-class IcebergSink:
+class IcebergSink(ShownSink):
     """Writes the micro-batches of one streaming query to one branch of one Iceberg table, each exactly once.
 
     `table` is the location of a Hadoop table, or a "db.name" with `catalog`. `create` makes the table on the

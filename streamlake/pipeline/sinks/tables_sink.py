@@ -39,6 +39,7 @@ from streamlake.pipeline.sinks.bound_tables import (
 )
 from streamlake.pipeline.sinks.quarantine import Quarantined, missed_ranges, quarantined
 from streamlake.pipeline.sinks.row_tables import RowTableOptions, RowTables
+from streamlake.pipeline.sinks.shown_sinks import ShownSink
 from streamlake.pipeline.sinks.sink import RECEIPTS_KEPT, IcebergSink
 from streamlake.pipeline.sinks.table_member import TableMember
 from streamlake.pipeline.sinks.table_quarantine import Quarantine
@@ -61,7 +62,7 @@ FAIL = "fail"
 QUARANTINE = "quarantine"
 
 
-class IcebergTables:
+class IcebergTables(ShownSink):
     """Writes each topic of one KafkaSource to its own table (or several to one, where their names say so), or
     its rows to the tables that they name.
 
