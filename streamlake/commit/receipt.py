@@ -18,6 +18,11 @@ table.
 OTHER_TABLES_COUNTER = "other-table-records"
 """The counter of these records in receipts."""
 
+TOMBSTONES = "streamlake.tombstones"
+"""In a snapshot's summary: how many records without a value were left out."""
+TOMBSTONES_COUNTER = "tombstones"
+"""The counter of these records in receipts."""
+
 
 class Outcome(str, Enum):
     """How a checkpoint's commit ended."""

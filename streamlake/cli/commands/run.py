@@ -6,7 +6,13 @@ import sys
 from importlib import import_module
 
 from streamlake.cli.views.rendering import human_count, human_size
-from streamlake.commit.receipt import OTHER_TABLES_COUNTER, REJECTED_COUNTER, CommitReceipt, Outcome
+from streamlake.commit.receipt import (
+    OTHER_TABLES_COUNTER,
+    REJECTED_COUNTER,
+    TOMBSTONES_COUNTER,
+    CommitReceipt,
+    Outcome,
+)
 from streamlake.pipeline.definition.pipeline_file import KafkaSettings, load_pipeline
 from streamlake.pipeline.definition.progress import ProgressState
 from streamlake.pipeline.spark.session import started_session
@@ -73,6 +79,7 @@ def _changes(receipt: CommitReceipt) -> str:
     """What a checkpoint did to existing rows, and how many changes were too late, rejected, or skipped."""
     told = {name: receipt.counters.get(f"{name}s", 0) for name in ("update", "delete")}
     told["reject"] = receipt.counters.get(REJECTED_COUNTER, 0)
+    told["tombstone"] = receipt.counters.get(TOMBSTONES_COUNTER, 0)
     others = {"late": "late", OTHER_TABLES_COUNTER: "of other tables"}
     counts = {name: counted(count, name) for name, count in told.items() if count}
     counts |= {
@@ -80,7 +87,7 @@ def _changes(receipt: CommitReceipt) -> str:
         for counter, name in others.items()
         if receipt.counters.get(counter, 0)
     }
-    order = ("update", "delete", "late", "reject", "of other tables")
+    order = ("update", "delete", "late", "reject", "of other tables", "tombstone")
     shown = ", ".join(counts[name] for name in order if name in counts)
     return f" ({shown})" if shown else ""
 

@@ -124,6 +124,15 @@ def view(found: PipelineStatus) -> RenderableType:
                 ("pipeline", found.name or "without a name"),
                 ("lag", "unknown" if found.lag is None else counted(found.lag, "offset")),
                 *(("note", note) for note in found.notes),
+                *(
+                    (
+                        "tombstones",
+                        f"{human_count(each.tombstones)} records without a value were left out of "
+                        f"{each.table}",
+                    )
+                    for each in found.tables
+                    if each.tombstones
+                ),
             ]
         )
     ]

@@ -10,7 +10,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 
-from streamlake.commit.receipt import OTHER_TABLE_RECORDS
+from streamlake.commit.receipt import (
+    OTHER_TABLE_RECORDS,
+    OTHER_TABLES_COUNTER,
+    TOMBSTONES,
+    TOMBSTONES_COUNTER,
+)
 from streamlake.decode.cdc.source_tables import OPTION, is_wanted, table_of_name
 from streamlake.options import suggestion
 
@@ -19,10 +24,13 @@ _SHOWN = 5
 
 
 class FilteredTables:
-    """The filter in one run of a query. `count`: the records that the last micro-batch skipped."""
+    """The filter in one run of a query. `count`: the records that the last micro-batch skipped. `nulls`: its
+    records without a value, which were left out too.
+    """
 
     def __init__(self) -> None:
         self.count = 0
+        self.nulls = 0
         self._met: set[str] = set()
         self._told: set[str] = set()
 
@@ -39,8 +47,15 @@ class FilteredTables:
         self.count = sum(count for name, count in named.items() if not is_wanted(name, wanted))
 
     def summary(self) -> dict[str, str]:
-        """The entry in the snapshot's summary; empty where nothing was skipped."""
-        return {OTHER_TABLE_RECORDS: str(self.count)} if self.count else {}
+        """The entries in the snapshot's summary; empty where nothing was skipped."""
+        found = {OTHER_TABLE_RECORDS: self.count, TOMBSTONES: self.nulls}
+        return {name: str(count) for name, count in found.items() if count}
+
+
+def skipped_counters(summary: Mapping[str, str]) -> dict[str, int]:
+    """The counters of a receipt, from the entries in a snapshot's summary."""
+    names = {OTHER_TABLE_RECORDS: OTHER_TABLES_COUNTER, TOMBSTONES: TOMBSTONES_COUNTER}
+    return {counter: int(summary[name]) for name, counter in names.items() if name in summary}
 
 
 def unmet(wanted: Sequence[str], named: Mapping[str, int], met: Iterable[str] = ()) -> dict[str, str]:

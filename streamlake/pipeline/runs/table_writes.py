@@ -129,6 +129,7 @@ def write_tables(  # noqa: C901, PLR0915
                 found[number] = results
                 told_of = merged(job.newest.get(routed.told_by(number), ()))
                 run.newest = told_of.newest
+                run.filtered.nulls = told_of.nulls
                 if writes[number].part is None:
                     wanted = writes[number].reader.source.settings.source_tables
                     known = sources_of(run.table).values() if wanted else ()
@@ -201,7 +202,7 @@ def _ready(write: TableWrite, *, rebuild: bool) -> tuple[TableWrite, WriteTarget
     """The write with a reader for the columns that the table has by now, and the target."""
     run = write.run
     follower = run.follower
-    if write.reader.source.has_row_kinds:
+    if write.reader.source.is_envelope:
         write = replace(write, reader=replace(write.reader, sources=sources_of(run.table)))
     if write.part is not None:
         family = write.part.family
