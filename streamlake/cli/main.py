@@ -254,6 +254,12 @@ def recover(
     remove_torn: Annotated[
         bool, typer.Option("--remove-torn", help="Delete entries of Spark's logs that are not whole.")
     ] = False,
+    resume_from_table: Annotated[
+        bool,
+        typer.Option(
+            "--resume-from-table", help="The directory is lost: make a new one where the table's commits end."
+        ),
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do it; without, only say what would be done.")] = False,
 ) -> None:
     """Say why a stream is refused, and take one of the ways out."""
@@ -269,6 +275,7 @@ def recover(
             rewind_to=rewind_to,
             rollback_table=rollback_table,
             remove_torn=remove_torn,
+            resume_from_table=resume_from_table,
             yes=yes,
         )
     )
