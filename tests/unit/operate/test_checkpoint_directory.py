@@ -16,7 +16,12 @@ from streamlake.operate.checkpoint_directory import existing_directory, started_
 from streamlake.operate.status.status import StatusReader
 
 LOCATION = "abfss://lake@account/jobs/orders"
-CATALOG = {"type": "rest", "uri": "http://127.0.0.1:1", "adls.account-name": "account", "adls.account-key": "k"}
+CATALOG = {
+    "type": "rest",
+    "uri": "http://127.0.0.1:1",
+    "adls.account-name": "account",
+    "adls.account-key": "k",
+}
 
 
 @pytest.fixture
