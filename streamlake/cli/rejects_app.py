@@ -1,4 +1,4 @@
-"""The commands of `streamlake rejects`: parses their arguments; `commands.rejects` is loaded on use."""
+"""The commands of `streamlake rejects`: parses their arguments, and loads what they do on use."""
 
 from __future__ import annotations
 
@@ -111,5 +111,5 @@ def rejects_edit(
 
 
 def _run(name: str, *arguments: Any, **given: Any) -> int:
-    code: int = getattr(import_module("streamlake.cli.commands.rejects"), name)(*arguments, **given)
+    code: int = getattr(import_module("streamlake.cli.commands.rejects_commands"), name)(*arguments, **given)
     return code

@@ -127,8 +127,7 @@ def view(found: PipelineStatus) -> RenderableType:
                 *(
                     (
                         "tombstones",
-                        f"{human_count(each.tombstones)} records without a value were left out of "
-                        f"{each.table}",
+                        f"{counted(each.tombstones, 'record')} without a value left out of {each.table}",
                     )
                     for each in found.tables
                     if each.tombstones

@@ -134,10 +134,9 @@ def edit(
         )
     chosen[0].edit(_content(file))
     place = place_text(*parsed_place(named))
-    replaying = what if is_pipeline_file(what) else "PIPELINE.yaml"
     sys.stdout.write(
         f"{_name(chosen[0])}: {place} has a new value. Bring it into the table with `streamlake "
-        f"replay-rejects {replaying}`\n"
+        f"replay-rejects {_pipeline_file(what)}`\n"
     )
     return 0
 
@@ -160,6 +159,10 @@ def _tables(what: str, table: str | None, catalog: str | None) -> list[dict[str,
     ]
 
 
+def _pipeline_file(what: str) -> str:
+    return what if is_pipeline_file(what) else "PIPELINE.yaml"
+
+
 def _content(file: str) -> bytes:
     if file == "-":
         return sys.stdin.buffer.read()
@@ -180,11 +183,16 @@ def _causes(found: KeptRejects, what: str) -> list[RenderableType]:
     rows = [
         (human_count(cause.records), cause.text, cause.first, human_time(cause.until)) for cause in causes
     ]
-    columns = [("records", "right"), ("cause", "left"), ("first of them", "left"), ("last rejected", "left")]
+    columns = [
+        ("records", "right"),
+        ("cause", "left"),
+        ("first of them", "right"),
+        ("last rejected", "right"),
+    ]
     told = (
         f"One of them: streamlake rejects show {what} {_short(causes[0].first)}\n"
         f"With a corrected value: streamlake rejects edit {what} {_short(causes[0].first)} FILE\n"
-        "Once the cause is corrected: streamlake replay-rejects PIPELINE.yaml"
+        f"Once the cause is corrected: streamlake replay-rejects {_pipeline_file(what)}"
     )
     title = f"{_name(found)}: {counted(found.rows.num_rows, 'record')}, {counted(len(causes), 'cause')}"
     return [grid(title, columns, rows), Text(told, style="dim"), Text()]
