@@ -177,9 +177,14 @@ class LoadedTable:
         snapshot_id: int | None = None,
         as_of: int | str | datetime | date | None = None,
         ref: str | None = None,
+        limit: int | None = None,
     ) -> TableScan:
-        """A scan with `.to_arrow()`, `.to_batches()`, `.count()`; see `TableScan`."""
-        return TableScan(self.table, filter, columns, snapshot_id, as_of, ref)
+        """A scan with `.to_arrow()`, `.to_pandas()`, `.to_batches()`, `.count()`; see `TableScan`.
+
+        It ends after `limit` rows (None: all of them).
+        """
+        scan = TableScan(self.table, filter, columns, snapshot_id, as_of, ref)
+        return scan if limit is None else scan.limit(limit)
 
     def scan_incremental(
         self,

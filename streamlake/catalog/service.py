@@ -15,6 +15,7 @@ from typing import Any
 
 from streamlake.catalog.metadata_diff import requirements, updates
 from streamlake.catalog.new_tables import TableDefinition, initial_metadata
+from streamlake.catalog.sql_names import advice
 from streamlake.errors import (
     CommitConflictError,
     CommitStateUnknownError,
@@ -196,8 +197,12 @@ class ServiceTableOperations:
 
     def refresh(self) -> TableMetadata:
         """Ask the service for the current metadata file; the file is read only when it has changed."""
-        with _translated(f"loading {self._name} from catalog {self._catalog.name}"):
-            handle = self._catalog.client.load_table(self._name)
+        try:
+            with _translated(f"loading {self._name} from catalog {self._catalog.name}"):
+                handle = self._catalog.client.load_table(self._name)
+        except TableNotFoundError as error:
+            hint = advice(self._catalog.client, self._name)
+            raise TableNotFoundError(f"{error}{hint}") if hint else error from error.__cause__
         return self._adopt(handle)
 
     def _adopt(self, handle: Any) -> TableMetadata:

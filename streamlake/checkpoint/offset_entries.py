@@ -17,6 +17,7 @@ from streamlake.errors import DataInvalidError, FeatureUnsupportedError
 DIRECTORY = "streamlake/offsets"
 _VERSION = "v1"
 _TICK = {"offset", "timestamp"}
+_TICK_MS = 1_000
 
 
 def entry_path(checkpoint_id: int) -> str:
@@ -61,3 +62,9 @@ def tick_of(offset: str) -> int | None:
     if not isinstance(value, dict) or value.keys() != _TICK or not isinstance(value["offset"], int):
         return None
     return int(value["offset"]) - 1
+
+
+def tick_text(checkpoint_id: int) -> str:
+    """The offset in Spark's log at which a checkpoint of the direct path ends; the inverse of `tick_of`."""
+    number = checkpoint_id + 1
+    return json.dumps({"offset": number, "timestamp": number * _TICK_MS}, separators=(",", ":"))

@@ -13,6 +13,13 @@ from pathlib import Path
 from streamlake.errors import InvalidOptionError
 from streamlake.pipeline.definition.environment import substituted
 
+_PIPELINE_FILES = (".yaml", ".yml")
+
+
+def is_pipeline_file(what: str) -> bool:
+    """Whether an argument that names a pipeline file or a table names a file."""
+    return what.endswith(_PIPELINE_FILES) or Path(what).is_file()
+
 
 def option_pairs(options: Sequence[str]) -> dict[str, str]:
     """The values of a repeated `--option NAME=VALUE`; see `option_value`."""

@@ -18,6 +18,8 @@ import typer
 from typer.main import get_command
 
 import streamlake
+from streamlake.cli.index_app import index_app
+from streamlake.cli.rejects_app import rejects_app
 from streamlake.cli.views.described import describe
 
 FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
@@ -28,6 +30,7 @@ app = typer.Typer(
     invoke_without_command=True,
     add_completion=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
@@ -253,6 +256,12 @@ def recover(
     remove_torn: Annotated[
         bool, typer.Option("--remove-torn", help="Delete entries of Spark's logs that are not whole.")
     ] = False,
+    resume_from_table: Annotated[
+        bool,
+        typer.Option(
+            "--resume-from-table", help="The directory is lost: make a new one where the table's commits end."
+        ),
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do it; without, only say what would be done.")] = False,
 ) -> None:
     """Say why a stream is refused, and take one of the ways out."""
@@ -268,6 +277,7 @@ def recover(
             rewind_to=rewind_to,
             rollback_table=rollback_table,
             remove_torn=remove_torn,
+            resume_from_table=resume_from_table,
             yes=yes,
         )
     )
@@ -433,67 +443,8 @@ def replay_rejects(
     )
 
 
-index_app = typer.Typer(help="Look after the key index of a table that is upserted into.")
 app.add_typer(index_app, name="index")
-
-_Table = Annotated[str, typer.Argument(metavar="TABLE", help="A table's directory, or a catalog's name.")]
-_Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-_Catalog = Annotated[
-    str | None, typer.Option(help="A catalog's name, or its properties: type=hadoop,warehouse=DIR.")
-]
-_Branch = Annotated[str, typer.Option(metavar="NAME", help="The branch whose index it is.")]
-_Key = Annotated[
-    str | None,
-    typer.Option(
-        metavar="A,B", help="Columns of the key (default: those of the newest index, or the schema's)."
-    ),
-]
-_SequenceBy = Annotated[
-    str | None,
-    typer.Option(metavar="A,B", help="Columns of sequence_by (default: those of the newest index)."),
-]
-
-
-@index_app.command("status")
-def index_status(
-    table: _Table,
-    json: _Json = False,
-    catalog: _Catalog = None,
-    branch: _Branch = "main",
-    key: _Key = None,
-    sequence_by: _SequenceBy = None,
-) -> None:
-    """Show which index there is, how large it is, and what it does not know yet."""
-    command = _command("index")
-    raise typer.Exit(command("status", table, json, catalog, branch, key, sequence_by))
-
-
-@index_app.command("check")
-def index_check(
-    table: _Table,
-    json: _Json = False,
-    catalog: _Catalog = None,
-    branch: _Branch = "main",
-    key: _Key = None,
-    sequence_by: _SequenceBy = None,
-) -> None:
-    """Look up every live row of the table; exit code 1 when the index misses one."""
-    command = _command("index")
-    raise typer.Exit(command("check", table, json, catalog, branch, key, sequence_by))
-
-
-@index_app.command("rebuild")
-def index_rebuild(
-    table: _Table,
-    json: _Json = False,
-    catalog: _Catalog = None,
-    branch: _Branch = "main",
-    key: _Key = None,
-    sequence_by: _SequenceBy = None,
-) -> None:
-    """Build the index anew from the table; the stream uses it from its next checkpoint on."""
-    command = _command("index")
-    raise typer.Exit(command("rebuild", table, json, catalog, branch, key, sequence_by))
+app.add_typer(rejects_app, name="rejects")
 
 
 if __name__ == "__main__":

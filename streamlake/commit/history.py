@@ -118,8 +118,9 @@ class History:
                     "rows that both read are in the table twice",
                 ),
             ),
-            "restore the old checkpoint directory, or start under another pipeline name to write the stream "
-            "again on purpose",
+            "restore the old checkpoint directory (where it is lost and Kafka is read directly, `streamlake "
+            "recover --resume-from-table` makes one that goes on where the table ends), or start under "
+            "another pipeline name to write the stream again on purpose",
         )
 
     def _property_lost(self, seen: Marker) -> Finding:

@@ -46,6 +46,7 @@ class Way(str, Enum):
     REWIND = "--rewind-to"
     ROLLBACK = "--rollback-table"
     REMOVE_TORN = "--remove-torn"
+    RESUME = "--resume-from-table"
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from streamlake.wording import counted
+
 REJECTED_COUNTER = "rejected-records"
 """The counter of rejected records in receipts."""
 
@@ -14,6 +16,11 @@ OTHER_TABLE_RECORDS = "streamlake.other-table-records"
 table.
 """
 OTHER_TABLES_COUNTER = "other-table-records"
+"""The counter of these records in receipts."""
+
+TOMBSTONES = "streamlake.tombstones"
+"""In a snapshot's summary: how many records without a value were left out."""
+TOMBSTONES_COUNTER = "tombstones"
 """The counter of these records in receipts."""
 
 
@@ -26,7 +33,7 @@ class Outcome(str, Enum):
     EMPTY = "empty"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CommitReceipt:
     """The outcome of one checkpoint.
 
@@ -47,3 +54,17 @@ class CommitReceipt:
     delete_files: int = 0
     counters: Mapping[str, int] = field(default_factory=dict)
     table: str | None = None
+
+    def __repr__(self) -> str:
+        """The outcome, and what is not zero."""
+        parts = [f"checkpoint {self.checkpoint_id}: {self.outcome.value}"]
+        if self.table is not None:
+            parts.append(f"table {self.table}")
+        numbers = (("row", self.rows), ("data file", self.data_files), ("delete file", self.delete_files))
+        parts += [counted(count, thing) for thing, count in numbers if count]
+        parts += [f"{name} {count:,}" for name, count in self.counters.items() if count]
+        if self.snapshot_id is not None:
+            parts.append(f"snapshot {self.snapshot_id}")
+        times = (("write", self.write_ms), ("commit", self.commit_ms))
+        parts += [f"{name} {ms:,} ms" for name, ms in times if ms]
+        return f"CommitReceipt({', '.join(parts)})"

@@ -28,6 +28,10 @@ from streamlake.records import MISSING_FIELDS, PLACE, record_place, record_place
 from streamlake.spec.types.schema import Schema
 
 _SHOWN = 200
+_NO_VALUE = (
+    "it has no value (a tombstone), and the source's option null-value is 'reject'; with 'ignore' such "
+    "records are left out and counted, with 'delete' they delete the row of their key"
+)
 _Part = tuple[pa.RecordBatch, Mapping[str, Array]]
 """Rows, and for each column with missing fields the rows where they are missing."""
 
@@ -37,7 +41,7 @@ class RowDecoder:
 
     `schema` is that of the rows. The columns of `metadata` ({column: part of the record}) are taken from the
     record, the others from its value in `format`. `partial_update`: fields that a value does not have are
-    missing, also required ones.
+    missing, also required ones. `rejects_nulls`: a record without a value cannot be decoded.
     """
 
     def __init__(
@@ -49,7 +53,9 @@ class RowDecoder:
         watch: Watch | None = None,
         *,
         partial_update: bool = False,
+        rejects_nulls: bool = False,
     ) -> None:
+        self._rejects_nulls = rejects_nulls
         self._partial_update = partial_update
         self._required = [part.name for part in schema.fields if part.required and part.name not in metadata]
         if partial_update:
@@ -73,10 +79,16 @@ class RowDecoder:
             places = places[values.is_valid().to_numpy(zero_copy_only=False)]
             chosen = raw.take(pa.array(places))
         tombstones = raw.num_rows - len(places)
+        rejects: list[Reject] = []
+        if tombstones and self._rejects_nulls:
+            without = np.setdiff1d(np.arange(raw.num_rows), places).tolist()
+            if not keep_rejects:
+                raise DecodeError(f"{record_place(raw, without[0])}: {_NO_VALUE}")
+            rejects += [Reject(at, _NO_VALUE) for at in without]
+        rejected = len(rejects)
         if not keep_rejects:
             rows = _with_missing_fields(raw, places, [self._rows(chosen, _Failure(chosen))])
-            return Decoded(raw, rows, places, tombstones=tombstones)
-        rejects: list[Reject] = []
+            return Decoded(raw, rows, places, tombstones=tombstones, nulls=tombstones)
         parts = sifted(
             len(places),
             lambda low, high: self._span(chosen.slice(low, high - low)),
@@ -85,7 +97,9 @@ class RowDecoder:
         kept = np.concatenate([places[low:high] for low, high, _ in parts] or [places[:0]])
         rows = _with_missing_fields(raw, kept, [part for _, _, part in parts] or [_no_rows(self.schema)])
         rejects.sort(key=lambda reject: reject.record)
-        return Decoded(raw, rows, kept, rejects=tuple(rejects), tombstones=tombstones)
+        return Decoded(
+            raw, rows, kept, rejects=tuple(rejects), tombstones=tombstones, nulls=tombstones - rejected
+        )
 
     def _span(self, raw: pa.RecordBatch) -> _Part:
         """The rows of records with a value. Raises SpanError for a record that cannot be decoded."""

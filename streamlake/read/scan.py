@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import closing
+from copy import copy
 from datetime import date, datetime, time, timezone
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -37,6 +39,7 @@ DEFAULT_BATCH_SIZE = 65_536
 _REMOTE_READERS = 4
 
 Filter = str | Expression | None
+ScanKind = TypeVar("ScanKind", bound="Scan")
 
 
 class Scan:
@@ -46,6 +49,8 @@ class Scan:
         self.table = table
         self._schema = schema
         self._bound = bind(filter, schema)
+        self._filter = filter
+        self._limit: int | None = None
         self._selection = select_columns(schema, columns)
         if not self._selection.output.fields and columns is not None:
             raise InvalidOptionError(
@@ -56,6 +61,32 @@ class Scan:
                 f"table {table.name}: row lineage columns (_row_id, _last_updated_sequence_number) need "
                 f"format version 3; this table has {table.format_version}"
             )
+
+    def limit(self: ScanKind, rows: int) -> ScanKind:
+        """The same scan, ending after `rows` rows: the first ones in the order of the files.
+
+        No file is opened that is not needed for them. Raises InvalidOptionError for a negative number.
+        """
+        if isinstance(rows, bool) or not isinstance(rows, int) or rows < 0:
+            raise InvalidOptionError(f"limit is a number of rows, 0 or more, not {rows!r}")
+        copied = copy(self)
+        copied._limit = (  # noqa: SLF001
+            rows if self._limit is None else min(rows, self._limit)
+        )
+        return copied
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(self._shown())})"
+
+    def _shown(self) -> list[str]:
+        """The parts of the repr."""
+        parts = [repr(self.table.name)]
+        if self._filter is not None:
+            parts.append(f"filter={str(self._filter)!r}")
+        parts.append(f"columns={self.arrow_schema.names}")
+        if self._limit is not None:
+            parts.append(f"limit={self._limit}")
+        return parts
 
     @property
     def schema(self) -> Schema:
@@ -84,8 +115,12 @@ class Scan:
         """
         if batch_size < 1:
             raise InvalidOptionError(f"batch_size is at least 1, not {batch_size}")
+        if self._limit is not None:
+            batch_size = max(1, min(batch_size, self._limit))
         rows = self._rows(self._selection, batch_size)
-        return in_order(self.plan_files(), rows.read, workers=readers(self.table.io))
+        workers = readers(self.table.io)
+        found = in_order(self.plan_files(), rows.read, workers=workers)
+        return found if self._limit is None else limited(found, self._limit)
 
     def to_arrow(self) -> pa.Table:
         """The matching rows as one Arrow table."""
@@ -94,6 +129,14 @@ class Scan:
     def to_reader(self, batch_size: int = DEFAULT_BATCH_SIZE) -> pa.RecordBatchReader:
         """The matching rows as an Arrow stream, which other libraries (DuckDB, polars) accept."""
         return pa.RecordBatchReader.from_batches(self.arrow_schema, self.to_batches(batch_size))
+
+    def to_pandas(self) -> Any:
+        """The matching rows as a `pandas.DataFrame`.
+
+        Raises InvalidOptionError when pandas is not installed.
+        """
+        _library("pandas", "to_pandas()", "pandas")
+        return self.to_arrow().to_pandas()
 
     def to_polars(self) -> Any:
         """The matching rows as a `polars.DataFrame`.
@@ -129,7 +172,7 @@ class Scan:
                     known += task.known_count
 
         read = sum(in_order(unsure(), lambda task: [rows.count(task)], workers=readers(self.table.io)))
-        return known + read
+        return known + read if self._limit is None else min(known + read, self._limit)
 
     def _rows(self, selection: ColumnSelection, batch_size: int) -> FileRows:
         mapping = self._name_mapping()
@@ -186,8 +229,24 @@ class TableScan(Scan):
             counts = [(each.added_rows_count, each.existing_rows_count) for each in manifests]
             only_data = all(each.content == ManifestContent.DATA for each in manifests)
             if only_data and all(None not in pair for pair in counts):
-                return sum((added or 0) + (existing or 0) for added, existing in counts)
+                found = sum((added or 0) + (existing or 0) for added, existing in counts)
+                return found if self._limit is None else min(found, self._limit)
         return super().count()
+
+    def _shown(self) -> list[str]:
+        name, *others = super()._shown()
+        return [name, f"snapshot={None if self.snapshot is None else self.snapshot.snapshot_id}", *others]
+
+
+def limited(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
+    """The batches up to `limit` rows; the rest is not read."""
+    with closing(batches):  # type: ignore[type-var]
+        while limit > 0:
+            batch = next(batches, None)
+            if batch is None:
+                return
+            yield batch.slice(0, limit)
+            limit -= batch.num_rows
 
 
 def readers(io: FileIO) -> int:

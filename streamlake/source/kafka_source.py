@@ -19,7 +19,12 @@ from streamlake.errors import InvalidOptionError, StreamlakeError
 from streamlake.formats.arrow.arrow_schema import schema_from_arrow
 from streamlake.options import named_arguments, shown, suggestion
 from streamlake.records import ROW_KIND, SEQUENCE
-from streamlake.source.source_options import SourceOptions, parse_source_options
+from streamlake.source.source_options import (
+    DELETE_NULLS,
+    IGNORE_NULLS,
+    SourceOptions,
+    parse_source_options,
+)
 from streamlake.spec.types.data_types import (
     BinaryType,
     IntegerType,
@@ -79,8 +84,9 @@ class KafkaSource:
 
     `options`: starting-offsets (earliest, latest, timestamp, or JSON), starting-timestamp,
     max-offsets-per-trigger, min-partitions, fail-on-data-loss, isolation-level, fetch-timeout-ms,
-    partition-discovery-interval-ms, inference-sample-size, json.*, avro.*, schema-registry.* and debezium.*
-    for the decoder, and kafka.* for the client (kafka.security.protocol, ...).
+    partition-discovery-interval-ms, inference-sample-size, null-value (ignore, delete, reject), json.*,
+    avro.*, schema-registry.* and debezium.* for the decoder, and kafka.* for the client
+    (kafka.security.protocol, ...).
 
     Raises InvalidOptionError when something is unknown or contradictory. Contacts no server.
     """
@@ -113,17 +119,18 @@ class KafkaSource:
                 near = suggestion(name, _PART_TYPES)
                 hint = f"did you mean '{near}'?" if near else f"it can hold {', '.join(_PART_TYPES)}"
                 raise InvalidOptionError(f"KafkaSource: include holds '{name}'; {hint}")
-        if SEQUENCE in self.include and not self.has_row_kinds:
+        if SEQUENCE in self.include and not self.is_envelope:
             raise InvalidOptionError(
                 f"KafkaSource: include holds '{SEQUENCE}', which records of the format '{self.format}' do "
                 f"not have; the formats {', '.join(ENVELOPES)} do"
             )
         set_(self, "schema", self._value_schema())
-        if self.settings.source_tables and not self.has_row_kinds:
+        if self.settings.source_tables and not self.is_envelope:
             raise InvalidOptionError(
                 "KafkaSource: source-tables is for changes, which name their tables, and records of the "
                 f"format '{self.format}' are none; the formats {', '.join(ENVELOPES)} are"
             )
+        self._check_null_value()
         if self.settings.partial_update and self.format == "raw":
             raise InvalidOptionError(
                 "KafkaSource: partial-update is for records with fields, which those of the format 'raw' "
@@ -143,9 +150,17 @@ class KafkaSource:
         return str(self.bootstrap_servers).split(",")
 
     @property
-    def has_row_kinds(self) -> bool:
-        """Whether records are changes: then the column ROW_KIND of the rows says what each of them does."""
+    def is_envelope(self) -> bool:
+        """Whether records are changes of a database's table, in one of ENVELOPES."""
         return self.format in ENVELOPES
+
+    @property
+    def has_row_kinds(self) -> bool:
+        """Whether the column ROW_KIND of the rows says what each record does.
+
+        That is so for changes, and where records without a value delete rows.
+        """
+        return self.is_envelope or self.settings.null_value == DELETE_NULLS
 
     @property
     def table_schema(self) -> Schema:
@@ -200,6 +215,21 @@ class KafkaSource:
             f"KafkaSource(bootstrap_servers={self.bootstrap_servers!r}, {topics}, "
             f"options={shown(self.options)})"
         )
+
+    def _check_null_value(self) -> None:
+        given = self.settings.null_value
+        if given == IGNORE_NULLS:
+            return
+        if self.is_envelope or self.format == "raw":
+            what = "keep such values as they are" if self.format == "raw" else "say themselves what they do"
+            raise InvalidOptionError(
+                f"KafkaSource: null-value is '{given}', but records of the format '{self.format}' {what}; "
+                "leave it out"
+            )
+        if given == DELETE_NULLS and self.settings.partial_update:
+            raise InvalidOptionError(
+                "KafkaSource: null-value=delete and partial-update cannot be combined; leave one of them out"
+            )
 
     def _check_topics(self) -> None:
         if (self.topics is None) == (self.topic_pattern is None):

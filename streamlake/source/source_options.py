@@ -18,6 +18,8 @@ from streamlake.source.table_patterns import parse_table_patterns
 EARLIEST, LATEST = -2, -1
 """In explicit starting offsets: the first available offset, and the one after the last."""
 
+IGNORE_NULLS, DELETE_NULLS, REJECT_NULLS = "ignore", "delete", "reject"
+NULL_VALUES = (IGNORE_NULLS, DELETE_NULLS, REJECT_NULLS)
 DECODE_PREFIXES = ("json.", "avro.", "schema-registry.", "debezium.", "record.")
 _WHERE = "KafkaSource"
 _NAMES = (
@@ -33,6 +35,7 @@ _NAMES = (
     "inference-sample-size",
     "watermark-column",
     "partial-update",
+    "null-value",
     "source-tables",
 )
 _WITH_PREFIX = (
@@ -55,8 +58,9 @@ class SourceOptions(ShownFields):
     earliest). `max_offsets_per_trigger` and `min_partitions` are None for no limit and one task per
     partition. `source_tables`: the tables whose changes are decoded, with wildcards; none: the one table that
     a topic has. `partial_update`: a field that a record does not have keeps its value in the table.
-    `max_record_bytes`: a larger record may be handed on cut, but still longer than this. `client` holds
-    kafka-python keywords, `decode` the entries that the format's decoder reads.
+    `null_value`: what a record without a value is, one of NULL_VALUES. `max_record_bytes`: a larger record
+    may be handed on cut, but still longer than this. `client` holds kafka-python keywords, `decode` the
+    entries that the format's decoder reads.
     """
 
     starting_offsets: str = "earliest"
@@ -73,6 +77,7 @@ class SourceOptions(ShownFields):
     watermark_column: str | None = None
     partial_update: bool = False
     source_tables: tuple[str, ...] = ()
+    null_value: str = IGNORE_NULLS
     max_record_bytes: int = MAX_RECORD_BYTES
     client: Mapping[str, Any] = field(default_factory=dict)
     decode: Mapping[str, str] = field(default_factory=dict)
@@ -97,6 +102,9 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
         raise InvalidOptionError(
             f"isolation-level is '{isolation}'; it can be read_committed or read_uncommitted"
         )
+    null_value = own.get("null-value", IGNORE_NULLS).strip().lower()
+    if null_value not in NULL_VALUES:
+        raise InvalidOptionError(f"null-value is '{own['null-value']}'; it can be {', '.join(NULL_VALUES)}")
     return SourceOptions(
         starting_offsets=mode,
         starting_timestamp_ms=timestamp_ms,
@@ -111,6 +119,7 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
         inference_sample_size=_count(own, "inference-sample-size", 1_000) or 0,
         partial_update=_flag(own, "partial-update", default=False),
         source_tables=parse_table_patterns(own["source-tables"]) if "source-tables" in own else (),
+        null_value=null_value,
         watermark_column=own.get("watermark-column") or None,
         max_record_bytes=_count(options, "record.max-bytes", MAX_RECORD_BYTES) or 0,
         client=client_options(options),

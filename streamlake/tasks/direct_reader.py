@@ -15,6 +15,7 @@ import pyarrow as pa
 from streamlake.decode.cdc.change_rows import ChangeRows
 from streamlake.decode.cdc.row_kinds import with_row_kind
 from streamlake.decode.cdc.source_tables import SourceTables
+from streamlake.decode.null_values import DeletingDecoder
 from streamlake.decode.row_decoder import RowDecoder
 from streamlake.decode.values.decoded import Decoded, Decoder
 from streamlake.decode.values.new_fields import Watch
@@ -24,6 +25,7 @@ from streamlake.records import RAW_RECORDS, ROW_KIND
 from streamlake.source.fetcher import fetch_range
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.source.offsets import OffsetRange
+from streamlake.source.source_options import REJECT_NULLS
 from streamlake.spec.types.schema import Schema
 from streamlake.tasks.asking_decoder import AskingDecoder, WrittenRows
 from streamlake.tasks.record_screen import RecordScreen, RejectRules, RowScreen
@@ -145,7 +147,7 @@ def row_decoder(
     tables = SourceTables(source.settings.source_tables).of_topic(topic, sources, source.topics or ())
 
     def decoder(watch: Watch | None) -> Decoder:
-        if source.has_row_kinds:
+        if source.is_envelope:
             return ChangeRows(
                 source.table_schema,
                 source.metadata_columns,
@@ -157,14 +159,20 @@ def row_decoder(
                 watch=watch,
                 tables=tables,
             )
-        return RowDecoder(
-            source.table_schema,
+        schema = source.table_schema
+        kept = tuple(part for part in schema.fields if part.name != ROW_KIND or not source.has_row_kinds)
+        plain = RowDecoder(
+            replace(schema, fields=kept),
             source.metadata_columns,
             source.format,
             options,
             watch,
             partial_update=source.settings.partial_update,
+            rejects_nulls=source.settings.null_value == REJECT_NULLS,
         )
+        if not source.has_row_kinds:
+            return plain
+        return DeletingDecoder(plain, schema, source.metadata_columns, key, options)
 
     if watch is None:
         return decoder(None)
@@ -187,7 +195,7 @@ def asking_decoder(
     It only does so where changes name their tables and `sources` is given.
     """
     opened = partial(row_decoder, source, key, watch, routes, topic=topic, sources=sources)
-    if sources is None or not source.has_row_kinds:
+    if sources is None or not source.is_envelope:
         return opened()
     return AskingDecoder(opened, topic, sources, written)
 

@@ -41,14 +41,19 @@ Newest = Mapping[str, int]
 
 @dataclass(frozen=True)
 class Findings:
-    """What a task found in records: watermarks, and in `named` the source tables; see Changes."""
+    """What a task found in records: watermarks, in `named` the source tables, see Changes, and in `nulls` the
+    number of records without a value, see Decoded.
+    """
 
     newest: Newest = field(default_factory=dict)
     named: Mapping[str, int] = field(default_factory=dict)
+    nulls: int = 0
 
     def packed(self) -> bytes | None:
         """The findings as bytes, for `merged`; None for nothing."""
-        return json.dumps([self.newest, self.named]).encode() if self.newest or self.named else None
+        if not (self.newest or self.named or self.nulls):
+            return None
+        return json.dumps([self.newest, self.named, self.nulls]).encode()
 
 
 class Watermarks:
@@ -61,6 +66,7 @@ class Watermarks:
         self._column = column
         self._found: dict[str, int] = {}
         self._named: Counter[str] = Counter()
+        self._nulls = 0
 
     @property
     def has_named(self) -> bool:
@@ -70,6 +76,7 @@ class Watermarks:
     def see(self, piece: OffsetRange, decoded: Decoded) -> None:
         """Take in a batch of a range."""
         self._named.update(decoded.named)
+        self._nulls += decoded.nulls
         if self._column is None:
             times = decoded.raw.column("timestamp")
         elif self._column in decoded.rows.schema.names:
@@ -83,8 +90,8 @@ class Watermarks:
 
     def taken(self) -> bytes | None:
         """The findings since the last call, as bytes; None for nothing."""
-        found = Findings(self._found, self._named)
-        self._found, self._named = {}, Counter()
+        found = Findings(self._found, self._named, self._nulls)
+        self._found, self._named, self._nulls = {}, Counter(), 0
         return found.packed()
 
 
@@ -97,12 +104,14 @@ def merged(parts: Iterable[bytes | None]) -> Findings:
     """The findings of several tasks, or of several parts of one, combined."""
     found: dict[str, int] = {}
     named: Counter[str] = Counter()
+    nulls = 0
     for part in filter(None, parts):
-        times, counts = json.loads(part)
+        times, counts, left_out = json.loads(part)
+        nulls += left_out
         named.update(counts)
         for name, newest in times.items():
             found[name] = max(found.get(name, newest), newest)
-    return Findings(found, named)
+    return Findings(found, named, nulls)
 
 
 def watermark_summary(newest: Newest) -> dict[str, str]:

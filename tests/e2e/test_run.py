@@ -317,7 +317,7 @@ def test_changes_to_table(tmp_path: Path, spark: SparkSession) -> None:
     seen: list[Any] = []
     state = run_pipeline(pipeline, spark, on_tick=lambda receipts, state: seen.extend(receipts))
     assert (state.rows, state.checkpoints) == (12, 2)
-    assert "checkpoint 1: committed, 2 rows (1 updates, 1 deletes, 1 late), " in receipt_line(seen[1])
+    assert "checkpoint 1: committed, 2 rows (1 update, 1 delete, 1 late), " in receipt_line(seen[1])
     table = load_table(tmp_path / "table")
     assert table.format_version == 3
     assert list(table.schema.column_names) == ["id", "at", "balance"]

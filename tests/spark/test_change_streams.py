@@ -301,7 +301,7 @@ def test_a_topic_of_several_tables_is_not_one_of_one(shards: Shards) -> None:
     *_, receipt = shards.run(options=wanted)
     assert shards.rows() == [(1, "s1"), (2, "s1"), (3, "s1"), (4, "s1")]
     assert receipt.counters["other-table-records"] == 1
-    assert "committed, 1 rows (1 of other tables), " in receipt_line(receipt)
+    assert "committed, 1 row (1 of other tables), " in receipt_line(receipt)
     head = open_table(f"{shards.home}/orders").metadata.current_snapshot
     assert head.summary["streamlake.other-table-records"] == "1"
     shards.send(1, "d", 16, 1, table="products")

@@ -13,6 +13,7 @@ from streamlake.operate.check.check_points import Points, Verdict
 from streamlake.operate.check.pipeline_check import check_pipeline
 from streamlake.pipeline.definition.running import PipelineRun
 from streamlake.read.metadata_tables import Row
+from streamlake.wording import counted
 
 _STYLES = {
     Verdict.RIGHT: "green",
@@ -56,10 +57,6 @@ def view(points: Points) -> RenderableType:
             Text(each.verdict.value, style=_STYLES[each.verdict]), Text(each.about), Text(each.message)
         )
     errors, warnings = points.count(Verdict.ERROR), points.count(Verdict.WARNING)
-    counts = [
-        f"{count} {word}{'' if count == 1 else 's'}"
-        for count, word in ((errors, "error"), (warnings, "warning"))
-        if count
-    ]
+    counts = [counted(count, word) for count, word in ((errors, "error"), (warnings, "warning")) if count]
     verdict = "the pipeline can be started" if points.is_right else "the pipeline cannot be started"
     return Group(table, Text(), Text(f"{verdict}{': ' if counts else ''}{', '.join(counts)}", style="bold"))

@@ -26,6 +26,7 @@ from streamlake.operate.doctor.finding import Finding, Severity
 from streamlake.operate.doctor.table_check import OnProgress
 from streamlake.read.metadata_tables import Row
 from streamlake.read.natural_values import instant
+from streamlake.wording import counted
 
 _HOUR_MS = 3600 * 1000
 _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}
@@ -82,9 +83,7 @@ def content(found: Diagnosis) -> Row:
 def view(found: Diagnosis) -> RenderableType:
     """A diagnosis for a terminal: what was checked, then what is wrong, worst first."""
     counts = {severity: sum(each.severity is severity for each in found.findings) for severity in Severity}
-    summary = ", ".join(
-        f"{count} {severity.value}{'' if count == 1 else 's'}" for severity, count in counts.items() if count
-    )
+    summary = ", ".join(counted(count, severity.value) for severity, count in counts.items() if count)
     parts: list[RenderableType] = [
         facts(
             [
@@ -92,8 +91,8 @@ def view(found: Diagnosis) -> RenderableType:
                 ("snapshot", "none" if found.snapshot_id is None else str(found.snapshot_id)),
                 (
                     "looked at",
-                    f"{human_count(found.snapshots)} snapshots, {human_count(found.manifests)} manifests, "
-                    f"{human_count(found.files)} files of {human_size(found.bytes)}",
+                    f"{counted(found.snapshots, 'snapshot')}, {counted(found.manifests, 'manifest')}, "
+                    f"{counted(found.files, 'file')} of {human_size(found.bytes)}",
                 ),
                 (
                     "staged",

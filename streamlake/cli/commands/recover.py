@@ -15,11 +15,12 @@ from streamlake.checkpoint.spark_directory import SparkDirectory
 from streamlake.checkpoint.table_note import NO_CHECKPOINT
 from streamlake.cli.arguments import parse_catalog
 from streamlake.commit.findings import table_gone
-from streamlake.commit.lineage import Finding, RecoverCommand, Way
+from streamlake.commit.lineage import CatalogOption, Finding, RecoverCommand, Way
 from streamlake.errors import InvalidOptionError, TableNotFoundError
-from streamlake.operate.checkpoint_directory import existing_directory
+from streamlake.operate.checkpoint_directory import checkpoint_io, existing_directory
 from streamlake.operate.recover.recovery import Recovery, without_table
 from streamlake.operate.recover.recovery_plan import Plan, Step
+from streamlake.operate.recover.resuming import resuming
 from streamlake.pipeline.runs.rejected.rejects_table import open_rejects
 from streamlake.pipeline.sinks.bound_tables import BoundTables, bind_tables
 from streamlake.storage.locations import table_location
@@ -41,6 +42,7 @@ def run(
     rewind_to: int | None,
     rollback_table: bool,
     remove_torn: bool,
+    resume_from_table: bool,
     yes: bool,
 ) -> int:
     """Show the findings (exit code 1 when there are any), or take one way out.
@@ -54,12 +56,15 @@ def run(
         Way.REWIND: rewind_to is not None,
         Way.ROLLBACK: rollback_table,
         Way.REMOVE_TORN: remove_torn,
+        Way.RESUME: resume_from_table,
     }
     chosen = [way for way, given in ways.items() if given]
     if len(chosen) > 1:
         raise InvalidOptionError(f"{' and '.join(chosen)} are different ways out: choose one")
     options = parse_catalog(catalog)
     noted = table_location(location) if options is None else location
+    if chosen == [Way.RESUME]:
+        return _resume(location, options, checkpoint_location, pipeline, branch, yes=yes)
     directory = existing_directory(checkpoint_location, options)
     if chosen == [Way.REMOVE_TORN]:
         return _remove_torn(directory, yes=yes)
@@ -91,6 +96,38 @@ def run(
         return 0
     plan = _plan(recovery, chosen[0], rewind_to)
     return _carry_out(plan, chosen[0], yes=yes)
+
+
+def _resume(
+    location: str,
+    catalog: CatalogOption,
+    checkpoint_location: str,
+    pipeline: str | None,
+    branch: str,
+    *,
+    yes: bool,
+) -> int:
+    """Make a checkpoint directory anew, where it is lost."""
+    if is_template(location):
+        raise InvalidOptionError(
+            f"{location} stands for many tables, each of which ends at offsets of its own: "
+            f"{Way.RESUME.value} is for a stream of one table. Start a new directory with starting-offsets "
+            "at the smallest of them (`streamlake status` shows them), into tables of their own, or restore "
+            "the directory from a copy"
+        )
+    table = load_table(location, catalog=catalog).table
+    noted = table_location(location) if catalog is None else location
+    plan = resuming(
+        table,
+        branch,
+        pipeline,
+        table_location(checkpoint_location),
+        checkpoint_io(checkpoint_location, catalog),
+        noted,
+        open_rejects(location, catalog),
+    )
+    _say(f"{table.location}, branch {branch}")
+    return _carry_out(plan, Way.RESUME, yes=yes)
 
 
 def _of_many(

@@ -14,6 +14,7 @@ from streamlake.operate.replay.replay import Replayed, replay
 from streamlake.operate.replay.replay_settings import replayed_tables
 from streamlake.pipeline.definition.pipeline_file import load_pipeline
 from streamlake.pipeline.runs.rejected.rejects_table import rejects_name
+from streamlake.wording import counted
 
 _ERRORS_SHOWN = 10
 
@@ -35,15 +36,14 @@ def view(found: Sequence[Replayed]) -> RenderableType:
         pairs = [
             ("table", each.table),
             ("rejects", rejects_name(each.table)),
-            ("replayed", f"{human_count(each.records)} records, {human_count(each.rows)} rows"),
+            ("replayed", f"{counted(each.records, 'record')}, {counted(each.rows, 'row')}"),
             ("snapshot", "none" if each.snapshot_id is None else str(each.snapshot_id)),
             ("failed again", human_count(each.failed)),
             ("left", f"{human_count(each.left)} in the rejects"),
         ]
         if each.recovered:
-            pairs.append(
-                ("recovered", f"{human_count(each.recovered)} records of a replay that was interrupted")
-            )
+            text = f"{counted(each.recovered, 'record')} of a replay that was interrupted"
+            pairs.append(("recovered", text))
         pairs += [("note", note) for note in each.notes]
         parts.append(facts(pairs))
         if each.errors:

@@ -6,11 +6,18 @@ import sys
 from importlib import import_module
 
 from streamlake.cli.views.rendering import human_count, human_size
-from streamlake.commit.receipt import OTHER_TABLES_COUNTER, REJECTED_COUNTER, CommitReceipt, Outcome
+from streamlake.commit.receipt import (
+    OTHER_TABLES_COUNTER,
+    REJECTED_COUNTER,
+    TOMBSTONES_COUNTER,
+    CommitReceipt,
+    Outcome,
+)
 from streamlake.pipeline.definition.pipeline_file import KafkaSettings, load_pipeline
 from streamlake.pipeline.definition.progress import ProgressState
 from streamlake.pipeline.spark.session import started_session
 from streamlake.pipeline.spark.without_pandas import decide_about_pandas
+from streamlake.wording import counted
 
 
 def run(path: str) -> int:
@@ -38,8 +45,8 @@ def run(path: str) -> int:
             say(f"{name}: streaming into {pipeline.sink.table}, checkpoint in {pipeline.checkpoint}")
             state = prepared.watch(query, stop, report)
     say(
-        f"{name}: {'stopped' if stop.is_set else 'done'}; {human_count(state.rows)} rows in "
-        f"{state.checkpoints} checkpoints, {human_count(state.rows_per_second)} rows/s"
+        f"{name}: {'stopped' if stop.is_set else 'done'}; {counted(state.rows, 'row')} in "
+        f"{counted(state.checkpoints, 'checkpoint')}, {human_count(state.rows_per_second)} rows/s"
     )
     if stop.signal is not None and pipeline.ends_by_itself:
         return 128 + int(stop.signal)
@@ -62,7 +69,7 @@ def receipt_line(receipt: CommitReceipt) -> str:
             f" as snapshot {receipt.snapshot_id}" if receipt.snapshot_id else ""
         )
     return (
-        f"{head}, {human_count(receipt.rows)} rows{_changes(receipt)}, {receipt.data_files} files, "
+        f"{head}, {counted(receipt.rows, 'row')}{_changes(receipt)}, {counted(receipt.data_files, 'file')}, "
         f"{human_size(receipt.bytes)}, snapshot {receipt.snapshot_id}, write {receipt.write_ms} ms, commit "
         f"{receipt.commit_ms} ms"
     )
@@ -70,10 +77,18 @@ def receipt_line(receipt: CommitReceipt) -> str:
 
 def _changes(receipt: CommitReceipt) -> str:
     """What a checkpoint did to existing rows, and how many changes were too late, rejected, or skipped."""
-    counts = {name: receipt.counters.get(name, 0) for name in ("updates", "deletes", "late")}
-    counts["rejects"] = receipt.counters.get(REJECTED_COUNTER, 0)
-    counts["of other tables"] = receipt.counters.get(OTHER_TABLES_COUNTER, 0)
-    shown = ", ".join(f"{human_count(count)} {name}" for name, count in counts.items() if count)
+    named = {name: receipt.counters.get(f"{name}s", 0) for name in ("update", "delete")}
+    named["reject"] = receipt.counters.get(REJECTED_COUNTER, 0)
+    named["tombstone"] = receipt.counters.get(TOMBSTONES_COUNTER, 0)
+    others = {"late": "late", OTHER_TABLES_COUNTER: "of other tables"}
+    counts = {name: counted(count, name) for name, count in named.items() if count}
+    counts |= {
+        name: f"{human_count(receipt.counters[counter])} {name}"
+        for counter, name in others.items()
+        if receipt.counters.get(counter, 0)
+    }
+    order = ("update", "delete", "late", "reject", "of other tables", "tombstone")
+    shown = ", ".join(counts[name] for name in order if name in counts)
     return f" ({shown})" if shown else ""
 
 

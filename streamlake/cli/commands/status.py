@@ -6,14 +6,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
-from pathlib import Path
 
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
 from streamlake import clock
-from streamlake.cli.arguments import option_pairs, parse_catalog
+from streamlake.cli.arguments import is_pipeline_file, option_pairs, parse_catalog
 from streamlake.cli.views.rendering import facts, grid, human_count, human_time, json_text, terminal
 from streamlake.errors import InvalidOptionError
 from streamlake.operate.status.status import (
@@ -27,8 +26,8 @@ from streamlake.operate.status.table_status import TableStatus
 from streamlake.pipeline.definition.pipeline_file import load_pipeline
 from streamlake.read.metadata_tables import Row
 from streamlake.read.natural_values import instant
+from streamlake.wording import counted
 
-_PIPELINE_FILES = (".yaml", ".yml")
 _PARTITIONS_SHOWN = 32
 
 
@@ -49,7 +48,7 @@ def run(
 
     Raises InvalidOptionError, and the errors of opening a table.
     """
-    if _is_pipeline_file(what):
+    if is_pipeline_file(what):
         if bootstrap_servers or topics or options or catalog or pipeline or branch != "main":
             raise InvalidOptionError(
                 "a pipeline file names everything itself; other options belong to a table"
@@ -74,10 +73,6 @@ def run(
         else:
             terminal().print(view(found))
         return 1 if found.problems else 0
-
-
-def _is_pipeline_file(what: str) -> bool:
-    return what.endswith(_PIPELINE_FILES) or Path(what).is_file()
 
 
 def _watch(reader: StatusReader, interval: float, *, as_json: bool) -> int:
@@ -127,8 +122,16 @@ def view(found: PipelineStatus) -> RenderableType:
         facts(
             [
                 ("pipeline", found.name or "without a name"),
-                ("lag", "unknown" if found.lag is None else f"{human_count(found.lag)} offsets"),
+                ("lag", "unknown" if found.lag is None else counted(found.lag, "offset")),
                 *(("note", note) for note in found.notes),
+                *(
+                    (
+                        "tombstones",
+                        f"{counted(each.tombstones, 'record')} without a value left out of {each.table}",
+                    )
+                    for each in found.tables
+                    if each.tombstones
+                ),
             ]
         )
     ]

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import re
 import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from streamlake.catalog.open import open_table
 from streamlake.cli.arguments import option_pairs, option_value, parse_catalog
 from streamlake.cli.views.rendering import facts, grid, human_count, human_value, json_text, terminal
+from streamlake.cli.views.task_progress import task_progress
 from streamlake.errors import InvalidOptionError
-from streamlake.operate.verify.comparison import PROBLEMS, Example
+from streamlake.operate.verify.comparison import PROBLEMS, UNREADABLE, Example
 from streamlake.operate.verify.postgres_table import PostgresTable
 from streamlake.operate.verify.verification import Verification, verify
 from streamlake.operate.verify.verified_source import (
@@ -31,14 +29,15 @@ from streamlake.operate.verify.verified_source import (
 from streamlake.pipeline.definition.pipeline_file import Pipeline, load_pipeline
 from streamlake.pipeline.spark.session import SparkSession, spark_session
 from streamlake.read.metadata_tables import Row
+from streamlake.wording import counted
 
-_POLL_SECONDS = 0.3
 _OF_CHANGES = frozenset({"mode", "sequence_by", "row_kind", "until", "name"})
 _WORDS = {
     "missing": "in the source, not in the table",
     "extra": "in the table, not in the source",
     "different": "in both, with other values",
     "duplicate": "more often in the table than in the source",
+    "unreadable": "in the source, cannot become rows, and not among the rejects",
 }
 
 
@@ -78,7 +77,10 @@ def run(
 
     def session() -> SparkSession:
         if not started:
-            started.append(spark_session("streamlake verify", master=master, config=config))
+            # A task's error is raised here too, and is told in one line.
+            started.append(
+                spark_session("streamlake verify", master=master, config=config, log_level="FATAL")
+            )
         return started[0]
 
     loaded = None if pipeline is None else load_pipeline(pipeline)
@@ -105,12 +107,7 @@ def run(
     results = []
     try:
         for each, source_of in targets:
-            if "table" not in each:
-                raise InvalidOptionError("name the table to verify")
-            table = open_table(each.pop("table"), each.pop("catalog", None))
-            opened = source_of()
-            with _progress(session()):
-                results.append(verify(table, opened, **each))
+            results.append(_verified(each, source_of, session))
             if not as_json:
                 terminal().print(view(results[-1]))
     finally:
@@ -123,6 +120,20 @@ def run(
     elif as_json:
         sys.stdout.write(json_text(content(results[0])) + "\n")
     return 0 if is_equal else 1
+
+
+def _verified(
+    arguments: dict[str, Any], source_of: Callable[[], Any], session: Callable[[], SparkSession]
+) -> Verification:
+    """Compare one table, and show the progress."""
+    if "table" not in arguments:
+        raise InvalidOptionError("name the table to verify")
+    name = str(arguments.pop("table"))
+    with task_progress(f"verify: opening {name}, and starting Spark") as progress:
+        table = open_table(name, arguments.get("catalog"))
+        source = source_of()
+        progress.say(f"verify: comparing {name} with its source", session())
+        return verify(table, source, **arguments)
 
 
 def _in_postgres(
@@ -160,6 +171,7 @@ def view(found: Verification) -> RenderableType:
         "extra": found.extra,
         "different": found.different,
         "duplicate": found.duplicates,
+        "unreadable": found.unreadable,
     }
     pairs = [
         ("table", found.table),
@@ -171,15 +183,22 @@ def view(found: Verification) -> RenderableType:
             "rows",
             f"{human_count(found.source_rows)} in the source, {human_count(found.table_rows)} in the table",
         ),
-        *((problem, f"{human_count(counts[problem])}  {_WORDS[problem]}") for problem in PROBLEMS),
+        *(
+            (problem, f"{human_count(counts[problem])}  {_WORDS[problem]}")
+            for problem in PROBLEMS
+            if problem != UNREADABLE or counts[problem]
+        ),
     ]
+    if found.rejected:
+        told = f"{human_count(found.rejected)}  of the source are in the rejects, and were not compared"
+        pairs.append(("rejected", told))
     if found.differing_columns:
         differing = ", ".join(
             f"{name} ({human_count(count)})" for name, count in found.differing_columns.items()
         )
         pairs.append(("differ in", differing))
     if found.source_duplicates:
-        pairs.append(("source", f"has {human_count(found.source_duplicates)} keys more than once"))
+        pairs.append(("source", f"has {counted(found.source_duplicates, 'key')} more than once"))
     pairs += [("note", note) for note in found.notes]
     verdict = "equal" if found.is_equal else "NOT EQUAL"
     parts: list[RenderableType] = [facts([*pairs, ("verdict", verdict)])]
@@ -191,6 +210,12 @@ def view(found: Verification) -> RenderableType:
 
 def _examples(problem: str, examples: Sequence[Example]) -> RenderableType:
     title = f"{problem.capitalize()}: {_WORDS[problem]}"
+    if problem == UNREADABLE:
+        return grid(
+            title,
+            [("record", "left"), ("reason", "left")],
+            [(each["record"], each["reason"]) for each in examples],
+        )
     if problem == "different":
         rows = [
             (_values(each["key"]), name, human_value(values["source"]), human_value(values["table"]))
@@ -216,37 +241,3 @@ def _examples(problem: str, examples: Sequence[Example]) -> RenderableType:
 
 def _values(values: Row) -> str:
     return " ".join(f"{name}={human_value(value)}" for name, value in values.items())
-
-
-@contextmanager
-def _progress(session: SparkSession) -> Iterator[None]:
-    """Context manager: shows the number of Spark's finished tasks on stderr, where that is a terminal."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield
-        return
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    done = threading.Event()
-    with Progress(*columns, console=console, transient=True) as bars:
-        task = bars.add_task("reading both sides", total=None)
-
-        def poll() -> None:
-            while not done.wait(_POLL_SECONDS):
-                tracker = session.sparkContext.statusTracker()
-                stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-                known = [stage for stage in stages if stage is not None]
-                if known:
-                    bars.update(
-                        task,
-                        description=f"{len(known)} stages, {sum(stage.numTasks for stage in known)} tasks",
-                        completed=sum(stage.numCompletedTasks for stage in known),
-                        total=sum(stage.numTasks for stage in known),
-                    )
-
-        thread = threading.Thread(target=poll, name="streamlake-progress", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            done.set()
-            thread.join()

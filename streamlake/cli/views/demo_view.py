@@ -19,6 +19,7 @@ from rich.text import Text
 from streamlake import clock
 from streamlake.cli.views.rendering import bar, bars, facts, human_count, human_size, json_text, terminal
 from streamlake.commit.receipt import CommitReceipt, Outcome
+from streamlake.wording import counted
 
 _BAR = 24
 
@@ -80,8 +81,8 @@ class DemoView:
     def killed(self, checkpoint_id: int, files: int) -> None:
         """Show that the driver was killed."""
         self._trouble(
-            f"kill -9: the driver dies while it writes checkpoint {checkpoint_id}, {files} file"
-            f"{'' if files == 1 else 's'} begun; starting another one"
+            f"kill -9: the driver dies while it writes checkpoint {checkpoint_id}, "
+            f"{counted(files, 'file')} begun; starting another one"
         )
 
     def _trouble(self, text: str) -> None:
@@ -119,18 +120,17 @@ def next_steps(table: str) -> list[str]:
 
 
 def _facts(result: Mapping[str, Any]) -> list[tuple[str, str]]:
-    counted = {key: human_count(result[key]) for key in ("inserts", "updates", "deletes", "moved")}
     return [
         ("orders", human_count(result["rows"])),
         (
             "changes",
-            f"{human_count(result['changes'])}: {counted['inserts']} inserts, {counted['updates']} updates "
-            f"({counted['moved']} to another partition), {counted['deletes']} deletes",
+            f"{human_count(result['changes'])}: {counted(result['inserts'], 'insert')}, "
+            f"{counted(result['updates'], 'update')} ({human_count(result['moved'])} to another partition), "
+            f"{counted(result['deletes'], 'delete')}",
         ),
         (
             "late",
-            f"{human_count(result['late_ignored'])} changes came after a newer one of their order, and were "
-            "ignored",
+            f"{counted(result['late_ignored'], 'change')} came after a newer one of the same order, ignored",
         ),
         (
             "changes/s",
@@ -141,8 +141,8 @@ def _facts(result: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("checkpoints", f"{result['checkpoints']}; {_again(result)}"),
         (
             "files",
-            f"{human_count(result['data_files'])} data files, {human_count(result['delete_files'])} deletion "
-            f"vectors, {human_size(result['bytes'])}"
+            f"{counted(result['data_files'], 'data file')}, "
+            f"{counted(result['delete_files'], 'deletion vector')}, {human_size(result['bytes'])}"
             + (f"; orphans of the killed driver: {result['orphan_files']}" if result["orphan_files"] else ""),
         ),
         ("total", f"{result['total_seconds']:.1f} s"),

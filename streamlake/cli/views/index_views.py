@@ -6,6 +6,7 @@ from rich.console import Group, RenderableType
 
 from streamlake.cli.views.rendering import facts, grid, human_count, human_size, human_time, human_value
 from streamlake.read.metadata_tables import Row
+from streamlake.wording import counted
 
 
 def status_view(content: Row) -> RenderableType:
@@ -30,7 +31,7 @@ def check_words(content: Row) -> str:
     """What is wrong, in a few words."""
     missing, wrong = content["missing_rows"], content["rows_at_wrong_positions"]
     return (
-        f"the key index misses {human_count(missing)} live rows and has wrong positions for "
+        f"the key index misses {counted(missing, 'live row')} and has wrong positions for "
         f"{human_count(wrong)}, of {human_count(content['live_rows'])}"
     )
 
@@ -73,9 +74,9 @@ def _above(content: Row) -> list[tuple[str, str]]:
     return [
         (
             "not indexed yet",
-            f"{human_count(content['data_files_above'])} data files with "
-            f"{human_count(content['rows_above'])} rows, from {human_count(content['snapshots_above'])} "
-            "snapshots above",
+            f"{counted(content['data_files_above'], 'data file')} with "
+            f"{counted(content['rows_above'], 'row')}, from "
+            f"{counted(content['snapshots_above'], 'snapshot')} above",
         )
     ]
 

@@ -22,6 +22,7 @@ from streamlake.cli.views.rendering import (
 )
 from streamlake.read.metadata_tables import Row
 from streamlake.table.table import Table
+from streamlake.wording import counted
 
 CONTENTS = {0: "data", 1: "position deletes", 2: "equality deletes"}
 MANIFEST_CONTENTS = {0: "data", 1: "deletes"}
@@ -70,7 +71,7 @@ def _schema_view(table: Table, content: Row) -> RenderableType:
 
 def _snapshots_view(table: Table, rows: list[Row]) -> RenderableType:
     return grid(
-        f"{len(rows)} snapshots",
+        counted(len(rows), "snapshot"),
         [
             ("committed at (UTC)", "right"),
             ("snapshot", "right"),
@@ -106,7 +107,7 @@ def _counter(row: Row, key: str) -> str:
 
 def _history_view(table: Table, rows: list[Row]) -> RenderableType:
     return grid(
-        f"{len(rows)} changes of the current snapshot",
+        f"{counted(len(rows), 'change')} of the current snapshot",
         [
             ("made current at (UTC)", "right"),
             ("snapshot", "right"),
@@ -127,7 +128,7 @@ def _history_view(table: Table, rows: list[Row]) -> RenderableType:
 
 def _refs_view(table: Table, rows: list[Row]) -> RenderableType:
     return grid(
-        f"{len(rows)} branches and tags",
+        counted(len(rows), "branch or tag", "branches and tags"),
         [
             ("name", "left"),
             ("type", "left"),
@@ -189,7 +190,7 @@ def _range(summary: Row) -> str:
 
 def _files_view(table: Table, rows: list[Row]) -> RenderableType:
     return grid(
-        f"{len(rows)} files",
+        counted(len(rows), "file"),
         [
             ("path", "left"),
             ("content", "left"),
@@ -218,7 +219,7 @@ def _files_view(table: Table, rows: list[Row]) -> RenderableType:
 
 def _partitions_view(table: Table, rows: list[Row]) -> RenderableType:
     return grid(
-        f"{len(rows)} partitions",
+        counted(len(rows), "partition"),
         [
             ("partition", "left"),
             ("rows", "right"),

@@ -24,7 +24,8 @@ class Decoded:
     values are unavailable or missing; and KEY_CHANGE where rows have a key change. `records` (rows,) int64 is
     the index in `raw` of the record that each row comes from. `moves` are the key changes. `rejects` are the
     records that could not be decoded, where they are kept. `ignored`: reason -> number of records that change
-    no row. For `named` and `table` see Changes.
+    no row. `nulls`: the records without a value that were left out, of a format whose records are rows. For
+    `named` and `table` see Changes.
     """
 
     raw: pa.RecordBatch
@@ -35,6 +36,7 @@ class Decoded:
     rejects: tuple[Reject, ...] = ()
     ignored: Mapping[str, int] = field(default_factory=dict)
     tombstones: int = 0
+    nulls: int = 0
     named: Mapping[str, int] = field(default_factory=dict)
     table: str | None = None
 

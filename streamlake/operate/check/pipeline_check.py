@@ -48,7 +48,7 @@ from streamlake.pipeline.definition.pipeline_tables import bound_tables, is_by_r
 from streamlake.pipeline.kafka.sampled_schema import with_inferred_schema
 from streamlake.pipeline.runs.rejects import require_records
 from streamlake.pipeline.sinks.discovered_tables import TABLES_PATH, tables_from_text
-from streamlake.pipeline.spark.session import check_java, under_spark_submit
+from streamlake.pipeline.spark.session import MINIMUM_JAVA, check_java, java_major, under_spark_submit
 from streamlake.source.cluster import Cluster, KafkaCluster
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.spec.types.ddl import parse_ddl
@@ -106,7 +106,8 @@ def _check(path: str, prepare: Prepare, points: Points) -> None:
     points.right(FILE, f"{path} is right: into {pipeline.sink.table}, mode {_mode(pipeline)}")
     if not under_spark_submit():
         with points.errors(JAVA):
-            points.right(JAVA, f"Java {check_java()}")
+            version = java_major(check_java())
+            points.right(JAVA, f"Java {version} is there; Spark needs {MINIMUM_JAVA} or newer")
     source = pipeline.source
     if isinstance(source, KafkaSettings):
         topics = with_short_timeout(kafka_source(source))

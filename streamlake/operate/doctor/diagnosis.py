@@ -23,6 +23,7 @@ from streamlake.operate.doctor.staged_check import StagedCheckpoint, check_stage
 from streamlake.operate.doctor.storage_check import StorageCheck, need_metadata
 from streamlake.operate.doctor.table_check import OnProgress, TableCheck
 from streamlake.table.table import Table
+from streamlake.wording import counted
 
 ORPHAN_AGE_MS = 24 * 3600 * 1000
 """A younger file that nothing refers to counts as work in progress."""
@@ -165,13 +166,9 @@ def _report_orphans(orphans: tuple[Orphan, ...], findings: Findings) -> None:
         findings.warning(
             check,
             files[0].path if len(files) == 1 else f"{files[0].path} and {len(files) - 1:,} more",
-            f"{_counted(len(files), kind)} of {size:,} bytes that nothing refers to",
+            f"{counted(len(files), f'{kind} file')} of {counted(size, 'byte')} that nothing refers to",
             "they cost space and nothing else: delete those that `streamlake doctor --json` lists as orphans",
         )
-
-
-def _counted(files: int, kind: str) -> str:
-    return f"1 {kind} file" if files == 1 else f"{files:,} {kind} files"
 
 
 def _metadata_path(table: Table) -> str:

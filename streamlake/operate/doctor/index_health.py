@@ -21,6 +21,7 @@ from streamlake.operate.doctor.reachable_files import ReachableFiles
 from streamlake.pipeline.key_index.index_files import load_state
 from streamlake.pipeline.key_index.index_states import branches, named_states
 from streamlake.table.table import Table
+from streamlake.wording import counted
 
 
 def check_indexes(table: Table, findings: Findings, reachable: ReachableFiles) -> None:
@@ -71,8 +72,9 @@ def _check_branch(table: Table, branch: str, findings: Findings) -> None:
         findings.note(
             "index-behind",
             where,
-            f"does not know {len(status.files_above)} data files with {rows:,} rows yet, from "
-            f"{status.snapshots_above} snapshots of other writers",
+            f"does not know {counted(len(status.files_above), 'data file')} with "
+            f"{counted(rows, 'row')} yet, from {counted(status.snapshots_above, 'snapshot')} of other "
+            "writers",
             "nothing: the next checkpoint reads them",
         )
 

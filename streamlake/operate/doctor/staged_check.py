@@ -18,6 +18,7 @@ from streamlake.operate.doctor.finding import Findings
 from streamlake.operate.doctor.reachable_files import ReachableFiles
 from streamlake.spec.metadata.manifest import ManifestEntry, ManifestFile
 from streamlake.table.table import Table
+from streamlake.wording import counted
 
 NEXT = "next"
 WAITING = "waiting"
@@ -144,7 +145,9 @@ def _shown(path: str, committable: Committable, state: str) -> StagedCheckpoint:
 
 
 def _report(staged: StagedCheckpoint, findings: Findings) -> None:
-    text = f"checkpoint {staged.checkpoint_id} of pipeline '{staged.pipeline}' ({staged.rows:,} rows)"
+    text = (
+        f"checkpoint {staged.checkpoint_id} of pipeline '{staged.pipeline}' ({counted(staged.rows, 'row')})"
+    )
     if staged.state in (NEXT, WAITING):
         order = "first" if staged.state == NEXT else "after the earlier ones"
         what = f"{text} is staged and not committed; a start of the stream commits it {order}"

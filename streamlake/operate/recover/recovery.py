@@ -33,6 +33,7 @@ from streamlake.operate.recover.rejects_rewinding import read_again_from, reject
 from streamlake.operate.recover.replays_undone import ReplaysUndone, replays_undone
 from streamlake.spec.metadata.snapshot import Snapshot
 from streamlake.table.table import Table
+from streamlake.wording import counted
 
 
 def without_table(directory: SparkDirectory, pipeline: str, rejects: Table | None = None) -> Plan:
@@ -326,7 +327,7 @@ class Recovery:
             ", ..." if len(others) > 5 else ""
         )
         return (
-            f"{len(others)} snapshots of other writers are undone as well and must be repeated: {listed}",
+            f"{counted(len(others), 'snapshot')} of other writers undone as well, to be repeated: {listed}",
         )
 
     def _above(self, target: Snapshot | None) -> list[Snapshot]:

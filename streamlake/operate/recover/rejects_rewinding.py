@@ -28,6 +28,7 @@ from streamlake.read.scan import TableScan
 from streamlake.source.offsets import PartitionOffsets, SourceOffsets
 from streamlake.spec.metadata.snapshot import MAIN_BRANCH
 from streamlake.table.table import Table
+from streamlake.wording import counted
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,8 @@ class RejectsRewind:
                 f"where the stream began, {ending}; of those that the stream reads again there will be two"
             )
         text = (
-            f"take {len(self.records)} records that the stream reads again out of {self.rejects.name}, "
-            f"{ending}"
+            f"take {counted(len(self.records), 'record')} that the stream reads again out of "
+            f"{self.rejects.name}, {ending}"
         )
         if not self.records:
             return text

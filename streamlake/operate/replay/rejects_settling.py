@@ -1,13 +1,15 @@
-"""Removes replayed records from a rejects table, and records the new errors of those that failed again.
+"""Changes of a rejects table: replayed records are removed, and those that failed again get their new errors.
 
-The files that hold such records are rewritten without them, in one commit onto the snapshot that was read.
-Invariant: it can be repeated any number of times; a record that is already gone is no error.
+The files that hold such records are rewritten, in one commit onto the snapshot that was read. `streamlake
+rejects` drops and corrects records in the same way. Invariant: it can be repeated any number of times; a
+record that is already gone is no error.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -35,21 +37,32 @@ _MODE = "upsert"
 _FILE = "_file"
 
 
+Change = Callable[[pa.Table, pa.Array], pa.Table | None]
+"""Gives the rows of one file as they are to be, from the rows and their places; None: as they are."""
+
+
 def settle(rejects: Table, plan: ReplayPlan) -> None:
     """Carry out a plan whose records are in the table.
 
     Raises CommitConflictError when other writers are always faster.
     """
+    advice = "the records are in the table, and the next replay takes them out of the rejects"
+    rewrite(rejects, plan.identity, partial(_settled, plan), advice)
+
+
+def rewrite(rejects: Table, given: CheckpointIdentity, change: Change, advice: str) -> None:
+    """Rewrite the files that a change concerns, as the next checkpoint of the pipeline of `given`.
+
+    Raises CommitConflictError, which ends with the advice, when other writers are always faster.
+    """
     retry = RetryOptions.for_commit(rejects.properties)
     deadline = clock.monotonic() + retry.total_timeout_ms / 1000
     committer = Committer(rejects, MAIN_BRANCH)
     while True:
-        marker = committer.marker(plan.identity)
+        marker = committer.marker(given)
         next_id = (NO_CHECKPOINT if marker is None else marker.checkpoint_id) + 1
-        identity = CheckpointIdentity(
-            plan.identity.pipeline, plan.identity.job_id, next_id, end_offsets=plan.identity.end_offsets
-        )
-        committable, files = _staged(rejects, plan, identity)
+        identity = CheckpointIdentity(given.pipeline, given.job_id, next_id, end_offsets=given.end_offsets)
+        committable, files = _staged(rejects, change, identity)
         if committable is None:
             return
         try:
@@ -61,28 +74,31 @@ def settle(rejects: Table, plan: ReplayPlan) -> None:
                     rejects.io.delete(file.file_path)
             if clock.monotonic() > deadline:
                 raise CommitConflictError(
-                    f"{moved}. Other writers committed first for {retry.total_timeout_ms} ms; the records "
-                    "are in the table, and the next replay takes them out of the rejects"
+                    f"{moved}. Other writers committed first for {retry.total_timeout_ms} ms; {advice}"
                 ) from moved
 
 
+def _settled(plan: ReplayPlan, rows: pa.Table, at: pa.Array) -> pa.Table | None:
+    gone = pc.is_in(at, pa.array(plan.done, pa.string()))
+    changed = _with_new_errors(rows, at, plan.failed)
+    if changed is None and not pc.any(gone, min_count=0).as_py():
+        return None
+    return (rows if changed is None else changed).filter(pc.invert(gone))
+
+
 def _staged(
-    rejects: Table, plan: ReplayPlan, identity: CheckpointIdentity
+    rejects: Table, change: Change, identity: CheckpointIdentity
 ) -> tuple[Committable | None, tuple[DataFile, ...]]:
     snapshot = rejects.current_snapshot
     scan = TableScan(rejects, columns=[*rejects.schema.column_names, _FILE])
     planned: Mapping[str, DataFile] = {task.data_file.file_path: task.data_file for task in scan.plan_files()}
     removed: list[DataFile] = []
     kept: list[pa.Table] = []
-    done = pa.array(plan.done, pa.string())
     for path, rows in _by_file(scan.to_arrow()):
-        at = places(rows)
-        gone = pc.is_in(at, done)
-        changed = _with_new_errors(rows, at, plan.failed)
-        if changed is None and not pc.any(gone, min_count=0).as_py():
-            continue
-        removed.append(planned[path])
-        kept.append((rows if changed is None else changed).filter(pc.invert(gone)))
+        changed = change(rows, places(rows))
+        if changed is not None:
+            removed.append(planned[path])
+            kept.append(changed)
     if not removed:
         return None, ()
     files = written_rejects(rejects, identity, kept)

@@ -8,7 +8,7 @@ one that died continues from there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -77,6 +77,11 @@ class ReplayPlans:
     def remove(self, plan: ReplayPlan) -> None:
         """Remove a plan that is carried out, or never will be."""
         self._store.remove(plan.identity)
+
+
+def planned_places(staged: Iterable[Committable]) -> set[str]:
+    """The places that the plans among staged checkpoints bring into the table. Raises DataInvalidError."""
+    return {place for each in staged if each.mode == _MODE for place in _plan(each).done}
 
 
 def places(rows: pa.Table) -> pa.Array:

@@ -13,6 +13,7 @@ from streamlake import clock
 from streamlake.catalog.open import CatalogOption, open_table
 from streamlake.commit.marker import JOB_ID, MAX_COMMITTED_CHECKPOINT_ID, PIPELINE
 from streamlake.commit.offset_summary import committed_offsets
+from streamlake.commit.receipt import TOMBSTONES
 from streamlake.errors import TableNotFoundError
 from streamlake.pipeline.runs.rejected.rejects_table import rejects_name
 from streamlake.pipeline.runs.rejects import REJECTED_RECORDS
@@ -60,6 +61,7 @@ class TableStatus:
     delete_files: int | None = None
     rejected: int = 0
     rejects: int | None = None
+    tombstones: int = 0
     watermark_ms: int | None = None
     offsets: PartitionOffsets | None = None
 
@@ -95,6 +97,7 @@ def table_status(target: StatusTarget, job_id: str | None = None) -> TableStatus
         delete_files=_number(totals, "total-delete-files"),
         rejected=sum(_number(each.summary, REJECTED_RECORDS) or 0 for each in commits),
         rejects=_rejects(target),
+        tombstones=sum(_number(each.summary, TOMBSTONES) or 0 for each in commits),
         watermark_ms=_number(recorded, WATERMARK),
         offsets=committed_offsets(recorded),
     )

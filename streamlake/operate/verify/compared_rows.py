@@ -19,16 +19,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamlake.decode.cdc.row_kinds import row_kinds
+from streamlake.decode.rejected_records import RejectStamp
 from streamlake.decode.values.decoded import Decoded
 from streamlake.errors import DecodeError, InvalidOptionError
 from streamlake.formats.arrow.row_bytes import encode_rows
 from streamlake.formats.columns.name_mapping import NAME_MAPPING_PROPERTY, NameMapping
 from streamlake.index.keys.sequence_values import SequenceCodec
+from streamlake.operate.verify.rejected_places import NO_REJECTS, RejectedPlaces
 from streamlake.read.column_selection import select_columns
 from streamlake.read.deletes import DeleteReader
 from streamlake.read.file_rows import FileRows
 from streamlake.read.planning import FileScanTask
-from streamlake.records import MISSING_FIELDS, PLACE, PLACE_TYPE, ROW_SEQUENCE, RowKind
+from streamlake.records import MISSING_FIELDS, PLACE, PLACE_TYPE, ROW_SEQUENCE, RowKind, record_place
 from streamlake.source.fetcher import fetch_range
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.source.offsets import OffsetRange
@@ -37,6 +39,7 @@ from streamlake.spec.types.schema import Schema
 from streamlake.storage.file_io import FileIO
 from streamlake.table.table import Table
 from streamlake.tasks.direct_reader import parts_read, row_decoder
+from streamlake.tasks.record_screen import RejectRules, RowScreen
 from streamlake.tasks.worker_paths import keep_archive_directories
 from streamlake.write.rows.row_check import RowCheck
 
@@ -57,6 +60,10 @@ _ARROW_SCHEMA = pa.schema(
 _READ_ROWS = 65_536
 _SENT_ROWS = 10_000
 _SIGN = np.int64(-(2**63))
+UNREADABLE_KEY = b"\x02"
+"""The first byte of the key that stands for a record which cannot become a row; the key of a row begins with
+0 or 1. Its place follows, and the reason is in the place of the row.
+"""
 
 
 @dataclass(frozen=True)
@@ -90,11 +97,15 @@ class RowForm:
         return self.fields[len(self.key) :]
 
     @cached_property
-    def _check(self) -> RowCheck:
-        """The check for rows of a source: a null in a required column is a difference, not an error."""
+    def schema(self) -> Schema:
+        """What rows of a source have to fit: a null in a required column is a difference, not an error."""
         needed = dict.fromkeys((*self.fields, *self.sequence))
         fields = tuple(replace(part, required=False) for part in needed)
-        return RowCheck(Schema(tuple(sorted(fields, key=lambda part: part.field_id))), self.table)
+        return Schema(tuple(sorted(fields, key=lambda part: part.field_id)))
+
+    @cached_property
+    def _check(self) -> RowCheck:
+        return RowCheck(self.schema, self.table)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -219,30 +230,45 @@ class RecordRows:
     """Reads offset ranges of Kafka: a `mapInArrow` function over batches of the schema OFFSET_RANGES.
 
     `sources` are the source tables that the table has recorded for topics. They count for every range, not
-    what the range itself shows first.
+    what the range itself shows first. Records in `rejected` are left out.
     """
 
     form: RowForm
     source: KafkaSource
     sources: Mapping[str, str]
+    rejected: RejectedPlaces = NO_REJECTS
 
     def __call__(self, batches: Batches) -> Batches:
         """The rows of the records in the ranges of `batches`, as SIDE_SCHEMA."""
         keep_archive_directories()
-        wanted = parts_read(self.source)
         for batch in batches:
             for piece in batch.to_pylist():
-                decoder = row_decoder(self.source, self.form.key, topic=piece["topic"], sources=self.sources)
-                for raw in fetch_range(self.source, OffsetRange(**piece), wanted):
-                    decoded = decoder.decode(raw)
-                    _require_whole_rows(decoded)
-                    rows, at = (
-                        decoded.rows.select(decoder.schema.names),
-                        raw.column("offset").to_numpy()[decoded.records],
-                    )
-                    yield from sent(
-                        self.form.of_source(pa.Table.from_batches([rows]), at, int(piece["partition"]))
-                    )
+                yield from self._read(OffsetRange(**piece))
+
+    def _read(self, piece: OffsetRange) -> Batches:
+        form = self.form
+        decoder = row_decoder(self.source, form.key, topic=piece.topic, sources=self.sources)
+        screen = RowScreen(
+            RejectRules(
+                form.table,
+                form.schema,
+                RejectStamp("", 0, 0),
+                key=form.key,
+                sequence_by=tuple(part.name for part in form.sequence),
+                row_kind=form.row_kind,
+            )
+        )
+        for fetched in fetch_range(self.source, piece, parts_read(self.source)):
+            raw = self.rejected.left(fetched, piece.topic, piece.partition)
+            decoded = screen.fitting(decoder.decode(raw, keep_rejects=True))
+            if decoded.rejects:
+                yield _unreadable(decoded)
+            _require_whole_rows(decoded)
+            rows, at = (
+                decoded.rows.select(decoder.schema.names),
+                raw.column("offset").to_numpy()[decoded.records],
+            )
+            yield from sent(form.of_source(pa.Table.from_batches([rows]), at, piece.partition))
 
 
 @dataclass(frozen=True)
@@ -271,6 +297,23 @@ def single_numbers(doubles: pa.Array) -> pa.Array:
 
 
 Reader = Callable[[Batches], Batches]
+
+
+def _unreadable(decoded: Decoded) -> pa.RecordBatch:
+    """The records of a batch that cannot become rows, in the form of SIDE_SCHEMA."""
+    count = len(decoded.rejects)
+    keys = [UNREADABLE_KEY + record_place(decoded.raw, each.record).encode() for each in decoded.rejects]
+    return pa.record_batch(
+        [
+            pa.array(keys, pa.binary()),
+            pa.array([each.reason.encode() for each in decoded.rejects], pa.binary()),
+            pa.repeat(pa.scalar(b"", pa.binary()), count),
+            pa.array(np.zeros(count, dtype=np.int64)),
+            pa.array(np.zeros(count, dtype=np.int32)),
+            pa.array(np.zeros(count, dtype=bool)),
+        ],
+        schema=_ARROW_SCHEMA,
+    )
 
 
 def _require_whole_rows(decoded: Decoded) -> None:

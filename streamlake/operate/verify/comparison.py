@@ -22,13 +22,14 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812
 
 from streamlake.formats.arrow.row_bytes import decode_row
-from streamlake.operate.verify.compared_rows import RowForm
+from streamlake.operate.verify.compared_rows import UNREADABLE_KEY, RowForm
 from streamlake.pipeline.spark.task_outcome import raised_on_executor
 from streamlake.read.natural_values import natural_value
 from streamlake.tasks.worker_paths import keep_archive_directories
 
 MISSING, EXTRA, DIFFERENT, DUPLICATE = "missing", "extra", "different", "duplicate"
-PROBLEMS = (MISSING, EXTRA, DIFFERENT, DUPLICATE)
+UNREADABLE = "unreadable"
+PROBLEMS = (MISSING, EXTRA, DIFFERENT, DUPLICATE, UNREADABLE)
 _HASH_BITS_LEFT_OUT = 20
 
 Example = dict[str, Any]
@@ -39,7 +40,8 @@ class Disagreements:
     """Counts of rows by problem, counts of differing rows by column, and examples.
 
     `missing` are rows of the source that the table lacks, `extra` rows of the table that the source lacks,
-    `different` keys whose rows differ, `duplicate` rows that the table has more often than the source.
+    `different` keys whose rows differ, `duplicate` rows that the table has more often than the source,
+    `unreadable` records of the source that cannot become rows.
     """
 
     rows: Counter[str] = field(default_factory=Counter)
@@ -97,6 +99,8 @@ def compare(source: DataFrame, table: DataFrame, form: RowForm, *, changes: bool
             raise
         raise ours from error
     numbers = {name: int(counted.get(name) or 0) for name in ("source_rows", "table_rows", "keys")}
+    for name in ("source_rows", "keys"):
+        numbers[name] -= found.rows[UNREADABLE]
     return Compared(
         **numbers,
         source_duplicates=int(counted.get("source_duplicates") or 0) if form.key else 0,
@@ -173,6 +177,13 @@ class _Examples:
         yield pa.record_batch([pa.array([pickle.dumps(found)], pa.binary())], names=["found"])
 
     def _add(self, found: Disagreements, row: dict[str, Any]) -> None:
+        if row["key"][:1] == UNREADABLE_KEY:
+            found.rows[UNREADABLE] += 1
+            known = found.examples.setdefault(UNREADABLE, [])
+            if len(known) < self.kept:
+                place = row["key"][1:].decode()
+                known.append({"record": place, "reason": row["source_row"].decode()})
+            return
         source, table = row["source_rows"], row["table_rows"]
         if source > table:
             problem, count = MISSING, source - table

@@ -20,6 +20,7 @@ from streamlake.source.offsets import OffsetRange, Partition
 from streamlake.source.planner import OffsetPlanner
 from streamlake.spec.metadata.snapshot import Snapshot
 from streamlake.spec.metadata.table_metadata import TableMetadata
+from streamlake.wording import counted
 
 COMMITTED = "committed"
 LATEST = "latest"
@@ -73,7 +74,7 @@ def topic_extent(
         later = sum(latest[part] - max(end, starts.get(part, 0)) for part, end in ends.items())
         if later > 0:
             notes.append(
-                f"{later:,} offsets are newer than what pipeline '{pipeline}' has committed, and were not "
+                f"{counted(later, 'offset')} newer than what pipeline '{pipeline}' has committed, not "
                 "compared"
             )
     ranges = tuple(

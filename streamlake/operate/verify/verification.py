@@ -28,9 +28,18 @@ from streamlake.operate.verify.compared_rows import (
     TableRows,
     row_form,
 )
-from streamlake.operate.verify.comparison import DIFFERENT, DUPLICATE, EXTRA, MISSING, Example, compare
+from streamlake.operate.verify.comparison import (
+    DIFFERENT,
+    DUPLICATE,
+    EXTRA,
+    MISSING,
+    UNREADABLE,
+    Example,
+    compare,
+)
 from streamlake.operate.verify.postgres_rows import PostgresRows, renderings
 from streamlake.operate.verify.postgres_table import PostgresState, PostgresTable
+from streamlake.operate.verify.rejected_places import NO_REJECTS, RejectedPlaces, rejected_places
 from streamlake.operate.verify.topic_extent import COMMITTED, TopicExtent, topic_extent
 from streamlake.pipeline.runs.source_notes import sources_of
 from streamlake.pipeline.runs.upsert_options import identifier_columns, unknown_value
@@ -59,7 +68,9 @@ class Verification:
     """The result of a comparison.
 
     Counts are of rows: `missing` are in the source and not in the table, `extra` the other way round,
-    `different` share only their key, `duplicates` are in the table more often than in the source.
+    `different` share only their key, `duplicates` are in the table more often than in the source. Of a topic,
+    `rejected` records are in the table's rejects, and not compared; `unreadable` ones cannot become rows and
+    are not among the rejects.
     `differing_columns`: column -> rows that differ there. `examples`: problem -> a few of them, as mappings
     with the key's values (or the row's), and for `different` each column's two values. `notes` say what was
     not compared.
@@ -77,6 +88,8 @@ class Verification:
     extra: int = 0
     different: int = 0
     duplicates: int = 0
+    rejected: int = 0
+    unreadable: int = 0
     source_duplicates: int = 0
     differing_columns: Mapping[str, int] = field(default_factory=dict)
     examples: Mapping[str, Sequence[Example]] = field(default_factory=dict)
@@ -84,8 +97,8 @@ class Verification:
 
     @property
     def is_equal(self) -> bool:
-        """Whether there are no missing, extra, different or duplicate rows."""
-        return not (self.missing or self.extra or self.different or self.duplicates)
+        """Whether there are no missing, extra, different or duplicate rows, and no unreadable records."""
+        return not (self.missing or self.extra or self.different or self.duplicates or self.unreadable)
 
 
 def verify(  # noqa: PLR0913
@@ -112,7 +125,8 @@ def verify(  # noqa: PLR0913
 
     `key` defaults to the identifier fields of the schema; an empty one compares whole rows, each as often as
     it is there. `columns` (default: all) are compared beside the key. `until` says up to which offsets a
-    topic is compared: `committed` (those in the table's newest snapshot) or `latest`.
+    topic is compared: `committed` (those in the table's newest snapshot) or `latest`. Records that are in the
+    table's rejects are left out; `catalog` says where these are, also beside a loaded table.
 
     A PostgresTable is what the database holds at this moment (mode `append`, its primary key where the table
     has no identifier fields). Changes that are still on their way into the table are differences.
@@ -152,7 +166,12 @@ def verify(  # noqa: PLR0913
                 singles=frozenset(name for name, one in asked.items() if one.is_single),
             )
         snapshot = opened.snapshot_by(ref=branch)
-        side, described, notes = _source_side(session, opened, snapshot, source, form, until, whole=whole)
+        rejected = NO_REJECTS
+        if isinstance(source, KafkaSource):
+            rejected = rejected_places(table if isinstance(table, str) else opened, catalog)
+        side, described, notes, left_out = _source_side(
+            session, opened, snapshot, source, form, until, rejected, whole=whole
+        )
         table_side = _table_side(session, opened, snapshot, form)
         compared = compare(side, table_side, form, changes=mode != APPEND, examples=examples)
     rows = compared.found.rows
@@ -169,6 +188,8 @@ def verify(  # noqa: PLR0913
         extra=rows[EXTRA],
         different=rows[DIFFERENT],
         duplicates=rows[DUPLICATE],
+        rejected=left_out,
+        unreadable=rows[UNREADABLE],
         source_duplicates=compared.source_duplicates,
         differing_columns=dict(compared.found.columns.most_common()),
         examples=compared.found.examples,
@@ -216,32 +237,34 @@ def _source_side(
     source: DataFrame | KafkaSource | Table | LoadedTable | PostgresState,
     form: RowForm,
     until: str,
+    rejected: RejectedPlaces,
     *,
     whole: bool,
-) -> tuple[DataFrame, str, list[str]]:
-    """The rows of the source, its name for messages, and notes about it."""
+) -> tuple[DataFrame, str, list[str], int]:
+    """The rows of the source, its name for messages, notes about it, and how many records were rejected."""
     if isinstance(source, KafkaSource):
         if source.schema is None:
             source = source.with_schema(with_row_kind(table.schema, form.row_kind))
         notes = _column_notes(source.table_schema.column_names, form, whole=whole)
         extent = topic_extent(source, table.metadata, snapshot, until)
         return (
-            _record_side(session, source, extent, form, sources_of(table)),
+            _record_side(session, extent, RecordRows(form, source, sources_of(table), rejected)),
             extent.name,
             [*notes, *extent.notes],
+            rejected.within(extent.ranges),
         )
     if isinstance(source, PostgresState):
-        return _postgres_side(session, table, source, form, whole=whole)
+        return *_postgres_side(session, table, source, form, whole=whole), 0
     if isinstance(source, (Table, LoadedTable)):
         other = _opened(source, None)
         notes = _column_notes(other.schema.column_names, form, whole=whole)
         tasks = _tasks(other, other.current_snapshot)
         reader = TableRows.of(other, form, is_source=True)
-        return _by_tasks(session, tasks, reader), other.location, notes
+        return _by_tasks(session, tasks, reader), other.location, notes, 0
     notes = _column_notes(source.columns, form, whole=whole)
     wanted = dict.fromkeys((*form.columns, *(() if form.row_kind is None else (form.row_kind,))))
     frame = source.select(*(F.col(quoted(name)) for name in wanted if name in source.columns))
-    return frame.mapInArrow(FrameRows(form), SIDE_SCHEMA), "a DataFrame", notes
+    return frame.mapInArrow(FrameRows(form), SIDE_SCHEMA), "a DataFrame", notes, 0
 
 
 def _shared_columns(table: Table, source: PostgresState) -> list[str]:
@@ -310,19 +333,13 @@ def _column_notes(names: Sequence[str], form: RowForm, *, whole: bool) -> list[s
     ]
 
 
-def _record_side(
-    session: SparkSession,
-    source: KafkaSource,
-    extent: TopicExtent,
-    form: RowForm,
-    sources: Mapping[str, str],
-) -> DataFrame:
+def _record_side(session: SparkSession, extent: TopicExtent, reader: RecordRows) -> DataFrame:
     pieces = split(list(extent.ranges), session.sparkContext.defaultParallelism)
     rows = [(piece.topic, piece.partition, piece.start, piece.until) for piece in pieces]
     frame = session.createDataFrame(rows, _RANGES)
     if len(rows) > 1:
         frame = frame.repartition(len(rows), F.col("topic"), F.col("partition"), F.col("start"))
-    return frame.mapInArrow(RecordRows(form, source, sources), SIDE_SCHEMA)
+    return frame.mapInArrow(reader, SIDE_SCHEMA)
 
 
 def _table_side(session: SparkSession, table: Table, snapshot: Snapshot | None, form: RowForm) -> DataFrame:

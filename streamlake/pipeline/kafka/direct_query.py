@@ -93,6 +93,9 @@ class DirectQuery:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._query, name)
 
+    def __repr__(self) -> str:
+        return repr(self._query)
+
     def stop(self) -> None:
         """Stop the query; see SinkQuery."""
         self._query.stop()

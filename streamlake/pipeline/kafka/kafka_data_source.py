@@ -105,8 +105,9 @@ class KafkaDataSource(DataSource):
     def _source(self) -> KafkaSource:
         source = source_from_options(self.options)
         if source.has_row_kinds:
+            what = f"the format '{source.format}'" if source.is_envelope else "null-value=delete"
             raise InvalidOptionError(
-                f"{KAFKA_FORMAT}: the format '{source.format}' is read by "
+                f"{KAFKA_FORMAT}: {what} is read by "
                 "IcebergSink.start(KafkaSource(...)) alone, which does what its changes say"
             )
         if source.settings.partial_update:

@@ -32,7 +32,7 @@ def with_inferred_schema(source: KafkaSource) -> KafkaSource:
     declared = declared_schema(source.format, lambda: _topics(source), source.settings.decode)
     if declared is not None:
         return source.with_schema(declared)
-    if source.has_row_kinds:
+    if source.is_envelope:
         return source.with_schema(changed_rows(source).schema)
     with RecordLimits.of(source.settings.decode).applied():
         return source.with_schema(infer_schema(value for _, value in _sample(source)))

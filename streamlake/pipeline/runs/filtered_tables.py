@@ -10,7 +10,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 
-from streamlake.commit.receipt import OTHER_TABLE_RECORDS
+from streamlake.commit.receipt import (
+    OTHER_TABLE_RECORDS,
+    OTHER_TABLES_COUNTER,
+    TOMBSTONES,
+    TOMBSTONES_COUNTER,
+)
 from streamlake.decode.cdc.source_tables import OPTION, is_wanted, table_of_name
 from streamlake.options import suggestion
 
@@ -38,9 +43,16 @@ class FilteredTables:
         return sum(count for name, count in named.items() if not is_wanted(name, wanted))
 
 
-def passed_over_summary(count: int) -> dict[str, str]:
-    """The entry in the snapshot's summary for so many skipped records; empty where there are none."""
-    return {OTHER_TABLE_RECORDS: str(count)} if count else {}
+def skipped_summary(passed_over: int, nulls: int) -> dict[str, str]:
+    """The entries in the snapshot's summary for records that were skipped, and for those without a value."""
+    found = {OTHER_TABLE_RECORDS: passed_over, TOMBSTONES: nulls}
+    return {name: str(count) for name, count in found.items() if count}
+
+
+def skipped_counters(summary: Mapping[str, str]) -> dict[str, int]:
+    """The counters of a receipt, from the entries in a snapshot's summary."""
+    names = {OTHER_TABLE_RECORDS: OTHER_TABLES_COUNTER, TOMBSTONES: TOMBSTONES_COUNTER}
+    return {counter: int(summary[name]) for name, counter in names.items() if name in summary}
 
 
 def unmet(wanted: Sequence[str], named: Mapping[str, int], met: Iterable[str] = ()) -> dict[str, str]:

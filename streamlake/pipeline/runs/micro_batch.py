@@ -19,14 +19,13 @@ from streamlake import clock
 from streamlake.checkpoint.committable import Committable
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.commit.receipt import (
-    OTHER_TABLE_RECORDS,
-    OTHER_TABLES_COUNTER,
     REJECTED_COUNTER,
     CommitReceipt,
     Outcome,
 )
 from streamlake.errors import IndexDamagedError, OutdatedValuesError, StagedUnfitError, StreamlakeError
 from streamlake.failpoints import failpoint
+from streamlake.pipeline.runs.filtered_tables import skipped_counters, skipped_summary
 from streamlake.pipeline.runs.parallel import Ending, in_parallel
 from streamlake.pipeline.runs.rejects import REJECTED_RECORDS
 from streamlake.pipeline.runs.sink_run import SinkRun
@@ -176,7 +175,7 @@ def finish(
             Outcome.EMPTY,
             None,
             write_ms=write_ms,
-            counters={OTHER_TABLES_COUNTER: written.passed_over} if written.passed_over else {},
+            counters=skipped_counters(skipped_summary(written.passed_over, written.nulls)),
         )
         if queue is None or not queue.is_used:
             return empty
@@ -199,9 +198,9 @@ def _commit(
         run.rejects.commit(committable.identity)
         rejected = int(committable.summary.get(REJECTED_RECORDS, 0))
         receipt = replace(receipt, counters={**receipt.counters, REJECTED_COUNTER: rejected})
-    passed_over = committable.summary.get(OTHER_TABLE_RECORDS)
-    if passed_over is not None:
-        receipt = replace(receipt, counters={**receipt.counters, OTHER_TABLES_COUNTER: int(passed_over)})
+    skipped = skipped_counters(committable.summary)
+    if skipped:
+        receipt = replace(receipt, counters={**receipt.counters, **skipped})
     failpoint("before-commit-note")
     if run.queue is None:
         run.note_commit(committable.identity)

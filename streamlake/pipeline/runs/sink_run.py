@@ -34,7 +34,7 @@ from streamlake.errors import StagedUnfitError, StorageError, StreamlakeError
 from streamlake.failpoints import failpoint
 from streamlake.pipeline.runs.column_check import check_columns
 from streamlake.pipeline.runs.evolution import SchemaFollower
-from streamlake.pipeline.runs.filtered_tables import FilteredTables, passed_over_summary
+from streamlake.pipeline.runs.filtered_tables import FilteredTables, skipped_summary
 from streamlake.pipeline.runs.lineage.checkpoint_table import CheckpointTable, OwnNote
 from streamlake.pipeline.runs.lineage.lineage_check import (
     KnownDirectory,
@@ -418,7 +418,8 @@ class SinkRun:
         if self.queue is not None:
             extra = replace(extra, follows=self.last_written)
             self._require_free(committable.identity)
-        told = {**watermark_summary(written.newest), **passed_over_summary(written.passed_over)}
+        skipped = skipped_summary(written.passed_over, written.nulls)
+        told = {**watermark_summary(written.newest), **skipped}
         summary = {**self.summary, **told, **committable.summary}
         if written.rejected and REJECTED_RECORDS not in summary:
             summary = {**summary, REJECTED_RECORDS: str(written.rejected)}

@@ -36,13 +36,14 @@ class Written(Sequence[WriteResult]):
     """The results of a checkpoint's winning attempts for one table, resolved against the index `base`.
 
     `newest` is each partition's watermark, `passed_over` the number of records of other source tables that
-    were skipped, `rejected` the number of rejects.
+    were skipped, `nulls` that of records without a value that were left out, `rejected` that of rejects.
     """
 
     results: tuple[WriteResult, ...] = ()
     base: Indexed | None = None
     newest: Newest = field(default_factory=dict)
     passed_over: int = 0
+    nulls: int = 0
     rejected: int = 0
 
     @staticmethod

@@ -128,7 +128,7 @@ def _ended(number: int, write: TableWrite, job: _Job, outcomes: Outcomes) -> Wri
         return errors
     findings = merged(job.newest.get(job.routed.told_by(number), ()))
     passed_over = _passed_over(write, findings)
-    return Written(tuple(results), job.aims[number].base, findings.newest, passed_over)
+    return Written(tuple(results), job.aims[number].base, findings.newest, passed_over, findings.nulls)
 
 
 def _intended(write: TableWrite, frame: RangeFrame) -> TableWrite:
@@ -168,7 +168,7 @@ def _ready(write: TableWrite, *, rebuild: bool) -> tuple[TableWrite, Aim]:
     """The write with a reader for the columns that the table has by now, and what its tasks get."""
     run = write.run
     follower = run.follower
-    if write.reader.source.has_row_kinds:
+    if write.reader.source.is_envelope:
         write = replace(write, reader=replace(write.reader, sources=sources_of(run.table)))
     if write.part is not None:
         family = write.part.family

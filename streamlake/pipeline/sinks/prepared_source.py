@@ -32,6 +32,16 @@ def require_changes(source: KafkaSource, changes: ChangeSettings) -> None:
         )
     if not source.has_row_kinds:
         return
+    if not source.is_envelope and changes.mode != UPSERT:
+        raise InvalidOptionError(
+            f"null-value=delete brings deletes, which mode '{changes.mode}' cannot carry out; use mode "
+            "'upsert'"
+        )
+    if not source.is_envelope and changes.row_kind not in (None, ROW_KIND):
+        raise InvalidOptionError(
+            f"row_kind is '{changes.row_kind}', but with null-value=delete a record's kind is whether it "
+            "has a value; leave one of them out"
+        )
     if not changes.is_keyed:
         raise InvalidOptionError(
             f"the format '{source.format}' brings updates and deletes, which mode '{changes.mode}' cannot "
@@ -65,6 +75,10 @@ def prepared_source(settings: SinkSettings, source: KafkaSource) -> tuple[SinkSe
         row_kind = ROW_KIND
         sequence = sequence_columns(changes.sequence_given, source, changes.mode, changes.delete_mode)
         if not key and (table is None or not identifier_columns(table)):
+            if not source.is_envelope:
+                raise InvalidOptionError(
+                    "null-value=delete deletes the row of a record's key: name its columns in key"
+                )
             sample = changed_rows(source)
             key = sample.key
         elif not key and table is not None:

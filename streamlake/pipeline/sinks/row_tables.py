@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 
 from streamlake.catalog.open import CatalogOption, open_table
 from streamlake.checkpoint.identity import CheckpointIdentity
-from streamlake.errors import SourceError, StreamlakeError, TableNotFoundError
+from streamlake.errors import InvalidOptionError, SourceError, StreamlakeError, TableNotFoundError
 from streamlake.pipeline.kafka.checkpoint_step import Step
 from streamlake.pipeline.kafka.direct_offsets import DirectOffsets
 from streamlake.pipeline.runs.direct_tables import DirectTable, write_direct
@@ -245,6 +245,11 @@ class RowTables:
         settings = self._make(unrouted).settings
         source = replace(self._source, topics=topics, topic_pattern=None)
         is_given = source.schema is not None
+        if source.has_row_kinds and not source.is_envelope:
+            raise InvalidOptionError(
+                f"null-value=delete: a record without a value names no table of '{template}'; leave it out, "
+                "or route by topic"
+            )
         tables = []
         key = settings.changes.key
         if not is_given or (source.has_row_kinds and not key):

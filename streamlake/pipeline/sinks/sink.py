@@ -28,6 +28,7 @@ from streamlake.pipeline.sinks.before_start import commit_before_start
 from streamlake.pipeline.sinks.bound_directory import directory_at, require_own_table
 from streamlake.pipeline.sinks.prepared_source import prepared_source
 from streamlake.pipeline.sinks.query_runs import QueryRuns
+from streamlake.pipeline.sinks.shown_sinks import SHOWN, shown_sink
 from streamlake.pipeline.sinks.sink_settings import (
     ChangeSettings,
     ErrorSettings,
@@ -112,6 +113,10 @@ class IcebergSink:
             Calls.QUERY if may_join else Calls.FUNCTION,
         )
         self._runs = QueryRuns(on_commit)
+
+    def __repr__(self) -> str:
+        known = {name: self.settings.argument(name) for name in SHOWN}
+        return shown_sink(type(self).__name__, self.settings.table, known, self.receipts, self.error)
 
     def __getattr__(self, name: str) -> Any:
         """The arguments, under their names."""

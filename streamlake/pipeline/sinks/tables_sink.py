@@ -24,6 +24,7 @@ from streamlake.pipeline.sinks.bound_directory import directory_at
 from streamlake.pipeline.sinks.bound_tables import tables_finding, template_command
 from streamlake.pipeline.sinks.quarantine import Quarantined
 from streamlake.pipeline.sinks.query_runs import RECEIPTS_KEPT
+from streamlake.pipeline.sinks.shown_sinks import shown_sink
 from streamlake.pipeline.sinks.sink import IcebergSink
 from streamlake.pipeline.sinks.tables_query import TablesQuery, TablesSettings
 from streamlake.pipeline.spark.start import start_query
@@ -116,6 +117,11 @@ class IcebergTables:
         self.receipts: deque[CommitReceipt] = deque(maxlen=RECEIPTS_KEPT)
         for name in (table, *self._settings.own, *([] if default_table is None else [default_table])):
             self._settings.sink(name)
+
+    def __repr__(self) -> str:
+        settings = self._settings
+        known = {"mode": settings.mode, **settings.common}
+        return shown_sink(type(self).__name__, settings.table, known, self.receipts, self.error)
 
     @property
     def sinks(self) -> dict[str, IcebergSink]:

@@ -74,6 +74,10 @@ class SinkQuery:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._query, name)
 
+    def __repr__(self) -> str:
+        state = "running" if self._query.isActive else "ended"
+        return f"SinkQuery({self._query.name or str(self._query.id)!r}, {state}, {self._sink!r})"
+
     def stop(self) -> None:
         """Stop the query, as StreamingQuery does. What is staged is committed, unless that takes waiting:
         then the next start commits it.

@@ -30,6 +30,12 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
         assert command in out
 
 
+@pytest.mark.parametrize("arguments", [["-h"], ["status", "-h"], ["index", "-h"], ["rejects", "edit", "-h"]])
+def test_a_short_word_for_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(*arguments) == 0
+    assert "Usage: streamlake" in capsys.readouterr().out
+
+
 def test_no_command_is_no_success(capsys: pytest.CaptureFixture[str]) -> None:
     assert call() == 2
     captured = capsys.readouterr()

@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from streamlake.cli.views import rendering
+from streamlake.wording import counted
 
 
 @pytest.mark.parametrize(
@@ -97,3 +98,14 @@ def _printed(renderable: object) -> str:
     out = io.StringIO()
     Console(file=out, width=120).print(renderable)
     return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 rows"), (1, "1 row"), (2, "2 rows"), (1_234_567, "1,234,567 rows")]
+)
+def test_numbers_of_things(count: int, text: str) -> None:
+    assert counted(count, "row") == text
+
+
+def test_numbers_of_things_with_a_plural_of_their_own() -> None:
+    assert [counted(count, "branch", "branches") for count in (1, 2)] == ["1 branch", "2 branches"]

@@ -66,7 +66,7 @@ def test_a_filter_a_limit_and_json(pipeline: Path, capsys: pytest.CaptureFixture
     assert (found["records"], found["failed"], found["left"]) == (2, 0, 2)
     assert ids(location) == [0, 1, 2]
     assert call("replay-rejects", str(pipeline)) == 1
-    assert "1 records, 1 rows" in capsys.readouterr().out
+    assert "1 record, 1 row" in capsys.readouterr().out
     assert ids(location) == [0, 1, 2, 4]
     assert [row["offset"] for row in rejected_rows_of(location)] == [3]
 

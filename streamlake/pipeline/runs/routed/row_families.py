@@ -88,10 +88,10 @@ class RowFamily:
         The source tables of topics are asked for only once there is a table to record them in; all tables of
         the group record the same, see `bind`.
         """
-        for run in runs if self.source.has_row_kinds else ():
+        for run in runs if self.source.is_envelope else ():
             for topic, name in sources_of(run.table).items():
                 self.sources = with_source(self.sources, topic, name)
-        sources = dict(self.sources) if runs and self.source.has_row_kinds else None
+        sources = dict(self.sources) if runs and self.source.is_envelope else None
         return replace(self._reading(runs), sources=sources)
 
     def keep_sources(self, found: Mapping[str, str], runs: Sequence[SinkRun]) -> None:
@@ -108,7 +108,7 @@ class RowFamily:
         been created after they were recorded elsewhere. Raises InvalidOptionError where the table says
         otherwise, and what `SinkRun.keep_sources` raises.
         """
-        if not self.source.has_row_kinds:
+        if not self.source.is_envelope:
             return
         kept = sources_of(run.table)
         known = {topic: name for topic, name in self.sources.items() if topic in self.topics}

@@ -56,7 +56,7 @@ class World:
         self.fetched: list[OffsetRange] = []
         self.refusal: Exception | None = None
         monkeypatch.setattr(pipeline_check, "KafkaCluster", self.cluster.of)
-        monkeypatch.setattr(pipeline_check, "check_java", lambda: 17)
+        monkeypatch.setattr(pipeline_check, "check_java", lambda: 'openjdk version "17.0.1"')
         monkeypatch.setattr(topic_check, "fetch_range", self.fetch)
 
     def fetch(self, source: Any, piece: OffsetRange, columns: Any) -> Iterator[pa.RecordBatch]:

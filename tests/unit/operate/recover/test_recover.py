@@ -250,7 +250,7 @@ def test_a_rollback_names_what_other_writers_lose(tmp_path: Path, capsys: pytest
     old.path.rename(stream.path)
     stream.step = 3
     told = recover(stream, refused(stream), "--rollback-table", capsys)
-    assert "1 snapshots of other writers are undone" in told
+    assert "1 snapshot of other writers undone" in told
     finish(stream, expected("append", records(10)))
 
 

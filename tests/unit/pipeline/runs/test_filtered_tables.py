@@ -6,17 +6,17 @@ import logging
 
 import pytest
 
-from streamlake.pipeline.runs.filtered_tables import FilteredTables, passed_over_summary, unmet
+from streamlake.pipeline.runs.filtered_tables import FilteredTables, skipped_summary, unmet
 
 
 def test_records_of_other_tables_are_counted() -> None:
     tables = FilteredTables()
-    assert passed_over_summary(0) == {}
+    assert skipped_summary(0, 0) == {}
     named = {"a/shop.users": 5, "a/shop.log": 7, "shop.users_old": 1}
     counts = [(("shop.users",), 8), (("shop.users", "shop.users_*"), 7), (("b/shop.*",), 13)]
     for wanted, count in counts:
         assert tables.see(wanted, named, (), "t") == count
-        assert passed_over_summary(count) == {"streamlake.other-table-records": str(count)}
+        assert skipped_summary(count, 0) == {"streamlake.other-table-records": str(count)}
     assert tables.see(("shop.*",), {}, (), "t") == 0
 
 
