@@ -74,8 +74,8 @@ def topic_extent(
         later = sum(latest[part] - max(end, starts.get(part, 0)) for part, end in ends.items())
         if later > 0:
             notes.append(
-                f"{counted(later, 'offset')} newer than what pipeline '{pipeline}' has committed, not "
-                "compared"
+                f"{counted(later, 'offset')} {'is' if later == 1 else 'are'} newer than what pipeline "
+                f"'{pipeline}' has committed, and not compared"
             )
     ranges = tuple(
         OffsetRange(part[0], part[1], starts.get(part, first[part]), end, topics.topic_ids.get(part[0], ""))
