@@ -122,8 +122,11 @@ def test_each_of_many_tables_commits_what_it_has_staged(
         for topic in topics[:2] if number else topics:
             kafka_broker.produce(topic, [json.dumps({"id": number}).encode()])
 
+    made: list[IcebergTables] = []
+
     def start(trigger: dict[str, Any], **settings: Any) -> Any:
         tables = IcebergTables(str(tmp_path / "{topic}"), max_pending_checkpoints=4, **settings)
+        made.append(tables)
         return tables.start(source, checkpoint_location=checkpoint, trigger=trigger)
 
     produce(0)
@@ -144,6 +147,7 @@ def test_each_of_many_tables_commits_what_it_has_staged(
     finally:
         query.stop()
     assert ids(topics[2]) == [0]
+    assert sorted(Path(str(each.table)).name for each in made[0].receipts) == sorted(topics)
 
 
 def test_each_of_the_tables_that_rows_name_commits_what_it_has_staged(

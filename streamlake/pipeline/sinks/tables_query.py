@@ -65,10 +65,10 @@ class TablesSettings:
     max_tables: int
     quarantines: bool
 
-    def sink(self, name: str) -> IcebergSink:
+    def sink(self, name: str, on_commit: Callable[[CommitReceipt], None] | None = None) -> IcebergSink:
         """The sink of a table. Raises InvalidOptionError."""
         own = {"mode": self.mode, **self.common, **self.own.get(name, {})}
-        return IcebergSink(name, self.catalog, own.pop("mode"), **own)
+        return IcebergSink(name, self.catalog, own.pop("mode"), **own, on_commit=on_commit)
 
     @property
     def bound(self) -> BoundTables:
@@ -282,7 +282,8 @@ class TablesQuery:
         return members
 
     def _stream(self, name: str) -> TableStream:
-        sink = self._settings.sink(name)
+        # Receipts of commits in a queue come from there; all others through `_deliver`.
+        sink = self._settings.sink(name, lambda receipt: self._deliver_one(replace(receipt, table=name)))
         stream = sink.stream(Calls.QUERY, self._last_written)
         self._made[stream.runs] = sink
         return stream
