@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from streamlake.decode.null_values import NoKey, key_object
 from streamlake.errors import DecodeError, InvalidOptionError
-from streamlake.pipeline.runs.filtered_tables import FilteredTables, skipped_counters
-from streamlake.pipeline.sinks.prepared_source import Changes, prepared_source, require_changes
+from streamlake.pipeline.runs.filtered_tables import skipped_counters, skipped_summary
+from streamlake.pipeline.sinks.prepared_source import prepared_source, require_changes
+from streamlake.pipeline.sinks.sink import IcebergSink
+from streamlake.pipeline.sinks.sink_settings import ChangeSettings
 from streamlake.records import ROW_KIND, RowKind
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.source.offsets import OffsetRange
@@ -135,19 +138,21 @@ def test_options_that_contradict(given: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (Changes("append", "position", (), None, None), "which mode 'append' cannot carry out; use mode 'upsert'"),
-        (Changes("upsert", "position", ("id",), "op", None), "row_kind is 'op', but with null-value=delete"),
+        (ChangeSettings("append"), "which mode 'append' cannot carry out; use mode 'upsert'"),
+        (ChangeSettings("upsert", ("id",), row_kind="op"), "row_kind is 'op', but with null-value=delete"),
     ],
 )  # fmt: skip
-def test_sinks_that_cannot_delete(changes: Changes, message: str) -> None:
+def test_sinks_that_cannot_delete(changes: ChangeSettings, message: str) -> None:
     with pytest.raises(InvalidOptionError, match=message):
         require_changes(source("delete"), changes)
 
 
-def test_deletes_need_a_key_and_arrive_in_order() -> None:
+def test_deletes_need_a_key_and_arrive_in_order(tmp_path: Path) -> None:
+    location = str(tmp_path / "t")
     with pytest.raises(InvalidOptionError, match="name its columns in key"):
-        prepared_source(source("delete"), Changes("upsert", "position", (), None, None), None)
-    found = prepared_source(source("delete"), Changes("upsert", "position", ("id",), None, None), None)
+        prepared_source(IcebergSink(location, mode="upsert").settings, source("delete"))
+    settings, _ = prepared_source(IcebergSink(location, mode="upsert", key=["id"]).settings, source("delete"))
+    found = settings.changes
     assert (found.key, found.row_kind, found.sequence_by) == (("id",), ROW_KIND, ())
 
 
@@ -158,8 +163,6 @@ def test_they_are_counted_over_tasks_snapshots_and_receipts() -> None:
     one = seen.taken()
     seen.see(piece, decoded(None, {"key": b"1", "value": None}, {"key": b"1", "value": None}))
     assert merged([together([one, seen.taken()]), None]).nulls == 3
-    filtered = FilteredTables()
-    filtered.nulls = 3
-    assert filtered.summary() == {"streamlake.tombstones": "3"}
-    assert skipped_counters(filtered.summary()) == {"tombstones": 3}
+    assert skipped_summary(0, 3) == {"streamlake.tombstones": "3"}
+    assert skipped_counters(skipped_summary(0, 3)) == {"tombstones": 3}
     assert skipped_counters({}) == {}

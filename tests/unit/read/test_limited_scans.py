@@ -48,7 +48,7 @@ def test_files_after_the_limit_are_not_opened(table: Any, monkeypatch: pytest.Mo
         return read(self, task)
 
     monkeypatch.setattr(scans.FileRows, "read", counted)
-    monkeypatch.setattr(scans, "_readers", lambda io: 1)
+    monkeypatch.setattr(scans, "readers", lambda io: 1)
     assert table.scan().limit(5).to_arrow().num_rows == 5
     assert len(opened) == 1
 
@@ -80,7 +80,7 @@ def test_what_a_sink_shows() -> None:
     sink = IcebergSink("/lake/t", mode="upsert", key=["id"], pipeline="orders")
     assert repr(sink) == "IcebergSink('/lake/t', mode='upsert', key=['id'], pipeline='orders')"
     sink.receipts.append(CommitReceipt("j", 3, Outcome.COMMITTED, 7, rows=1))
-    sink.error = InvalidOptionError("x")
+    sink._runs.error = InvalidOptionError("x")
     assert repr(sink).endswith("last=checkpoint 3, committed, error=InvalidOptionError)")
     assert repr(IcebergTables("lake.{topic}")) == "IcebergTables('lake.{topic}')"
 

@@ -33,7 +33,7 @@ def test_the_first_bad_record_is_named():
     with pytest.raises(DecodeError) as failure:
         decode(good, good, change("x"), change("y"))
     assert str(failure.value).startswith(
-        "shop.public.orders-3 offset 102: 'op' is 'x', which is no operation of Debezium. Correct the schema or the producer; "
+        "shop.public.orders-3 offset 102: 'op' is 'x', which is not an operation of Debezium. Correct the schema or the producer; "
         'the record is \'{"before":null'
     )
     assert str(pickle.loads(pickle.dumps(failure.value))) == str(failure.value)

@@ -182,7 +182,7 @@ def test_references_are_bounded_and_have_one_form(server):
 def test_an_answer_has_a_bound(server, monkeypatch):
     monkeypatch.setattr(schema_registry_module, "_MOST_BYTES", 1 << 20)
     server.refuse = [(200, b'{"schema": "' + b"x" * (1 << 20) + b'"}')]
-    with pytest.raises(SourceError, match="answers with more than 1 MiB, which is no schema"):
+    with pytest.raises(SourceError, match="answers with more than 1 MiB, which is not a schema"):
         registry(server).by_id(1)
     server.refuse = [(200, b"[" * 200_000)]
     with pytest.raises(SourceError, match="does not answer in JSON"):

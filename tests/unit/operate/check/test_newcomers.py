@@ -98,7 +98,7 @@ class TestPlaces:
         noted = Noted("11111111-1111-1111-1111-111111111111", True, 0, calls=Calls.EVERY)
         note.write_bytes(note_to_bytes(noted, named, "main"))
         text = of_topic(world, capsys)
-        assert "Going on would" in text
+        assert "Continuing would" in text
         assert "Ways out:" in text
         assert text.endswith("the pipeline cannot be started: 1 error")
 

@@ -236,7 +236,7 @@ checkpoint: /c
         match=r"sink\.tables describes single tables of a sink of many tables, but 'lake\.t'",
     ):
         parse_pipeline(text.replace("lake.{table}", "lake.t"), "cdc.yaml", {})
-    with pytest.raises(InvalidOptionError, match=r"sink\.max-tables is about one of many tables"):
+    with pytest.raises(InvalidOptionError, match=r"sink\.max-tables belongs to a sink of many tables"):
         parse_pipeline(MINIMAL.replace("/lake/rate", "/lake/rate, max-tables: 7"), "p.yaml", {})
     with pytest.raises(InvalidOptionError, match=r"partition-bi.*did you mean 'partition-by'"):
         parse_pipeline(text.replace("partition-by", "partition-bi"), "cdc.yaml", {})

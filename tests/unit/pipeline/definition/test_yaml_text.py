@@ -38,7 +38,7 @@ OF_ANOTHER_KIND = [
     (RATE + "  properties:\n    a: ~\n", "p.yaml: sink.properties.a must be a text, a number, true or false, not nothing (line 5)"),
     (RATE + "  mdoe: append\n", "p.yaml: sink: unknown option 'mdoe'; did you mean 'mode'? (line 4)"),
     (RATE + "checkpoint: /c\ntrigger: 5\n", "p.yaml: trigger: a mapping of keys to values is needed here, not a number (line 5)"),
-    ("source: {files: {path: /a, format: JSON}}\nsink: {table: t}\n", "p.yaml: source.files.format is 'JSON', which is none of parquet, json, csv, orc, text; did you mean 'json'? (line 1)"),
+    ("source: {files: {path: /a, format: JSON}}\nsink: {table: t}\n", "p.yaml: source.files.format is 'JSON', which is not one of parquet, json, csv, orc, text; did you mean 'json'? (line 1)"),
 ]  # fmt: skip
 
 

@@ -630,6 +630,11 @@ def check_restored_table(home: Path) -> None:
 # T18, T20
 
 
+class _AllNames(tuple[str, ...]):
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
 def check_unknown_option(_: Path) -> None:
     with pytest.raises(InvalidOptionError, match="did you mean 'starting-offsets'"):
         KafkaSource("b:1", topics=["t"], options={"starting-ofsets": "latest"})
@@ -989,7 +994,7 @@ GUARDS = [
     Guard(
         "T18",
         "unknown options are errors",
-        setting(source_options, "check_option_names", lambda *_: None),
+        setting(source_options, "_NAMES", _AllNames(source_options._NAMES)),
         check_unknown_option,
     ),
     Guard(

@@ -429,7 +429,7 @@ def test_several_tables_are_written_again_one_by_one(
     """What one table has to do again, the others do not."""
     tried: list[list[str]] = []
     outdated = OutdatedValuesError("others have changed its rows")
-    writes = [SimpleNamespace(run=filled.a.run, identity=name, part=None) for name in ("x", "y")]
+    writes = [SimpleNamespace(run=filled.a.run, identity=name, may_idle=False) for name in ("x", "y")]
 
     def finish(_: object, name: Any, *others: Any, **more: Any) -> Any:
         if name == "y" and len(tried) == 1:
