@@ -8,7 +8,7 @@ from typing import Any
 
 from streamlake.cli.arguments import parse_catalog
 from streamlake.cli.views.inspect_views import VIEWS
-from streamlake.cli.views.rendering import json_text, terminal
+from streamlake.cli.views.rendering import json_text, show
 from streamlake.options import unknown_option
 from streamlake.read.metadata_tables import (
     Row,
@@ -46,7 +46,7 @@ def run(
     if as_json:
         sys.stdout.write(json_text(content) + "\n")
         return 0
-    terminal().print(VIEWS[what](table, content))
+    show(VIEWS[what](table, content))
     return 0
 
 

@@ -13,7 +13,15 @@ from rich.text import Text
 
 from streamlake import clock
 from streamlake.cli.arguments import is_pipeline_file, option_pairs, parse_catalog
-from streamlake.cli.views.rendering import facts, grid, human_count, human_time, json_text, terminal
+from streamlake.cli.views.rendering import (
+    facts,
+    grid,
+    human_count,
+    human_time,
+    json_text,
+    show,
+    terminal,
+)
 from streamlake.errors import InvalidOptionError
 from streamlake.operate.status.status import (
     PartitionLag,
@@ -71,7 +79,7 @@ def run(
         if as_json:
             sys.stdout.write(json_text(content(found)) + "\n")
         else:
-            terminal().print(view(found))
+            show(view(found))
         return 1 if found.problems else 0
 
 
@@ -89,7 +97,7 @@ def _watch(reader: StatusReader, interval: float, *, as_json: bool) -> int:
                 if as_json:
                     sys.stdout.write(json_text(content(found), indent=None) + "\n")
                 else:
-                    console.print(view(found))
+                    show(view(found), console)
                 sys.stdout.flush()
                 clock.sleep(interval)
         with Live(console=console, auto_refresh=False) as live:
@@ -135,7 +143,7 @@ def view(found: PipelineStatus) -> RenderableType:
             ]
         )
     ]
-    parts += [Text(f"problem  {problem}", style="bold red") for problem in found.problems]
+    parts += [_wrapped(f"problem  {problem}", style="bold red") for problem in found.problems]
     if found.tables:
         parts += [Text(), _tables(found.tables)]
     if found.partitions:
@@ -192,7 +200,11 @@ def _partitions(partitions: Sequence[PartitionLag]) -> list[RenderableType]:
         for each in sorted(shown, key=lambda each: (each.topic, each.partition))
     ]
     columns = [("partition", "left"), ("committed", "right"), ("end", "right"), ("lag", "right")]
-    return [*([Text(heading)] if left else []), grid("", columns, rows)]
+    return [*([_wrapped(heading)] if left else []), grid("", columns, rows)]
+
+
+def _wrapped(text: str, style: str = "") -> Text:
+    return Text(text, style=style, no_wrap=False, overflow="fold")
 
 
 def _moment(timestamp_ms: int | None) -> datetime | None:

@@ -97,6 +97,7 @@ def _snapshots_view(table: Table, rows: list[Row]) -> RenderableType:
             )
             for row in rows
         ],
+        optional=("parent", "deleted rows", "added files", "checkpoint", "added rows"),
     )
 
 
@@ -123,6 +124,7 @@ def _history_view(table: Table, rows: list[Row]) -> RenderableType:
             )
             for row in rows
         ],
+        optional=("parent",),
     )
 
 
