@@ -17,6 +17,8 @@ from streamlake.cli.views.rendering import (
     facts,
     grid,
     human_count,
+    human_deleted_rows,
+    human_rows,
     human_time,
     json_text,
     show,
@@ -159,7 +161,8 @@ def _tables(tables: Sequence[TableStatus]) -> RenderableType:
         ("ago", "right"),
         ("rows/s", "right"),
         ("watermark", "right"),
-        ("rows", "right"),
+        ("live rows", "right"),
+        ("deleted rows", "right"),
         ("files", "right"),
         ("delete files", "right"),
         ("rejected", "right"),
@@ -170,7 +173,7 @@ def _tables(tables: Sequence[TableStatus]) -> RenderableType:
 def _table(table: TableStatus) -> list[str]:
     name = table.table + ("" if table.branch == "main" else f" @{table.branch}")
     if not table.exists:
-        return [f"{name} (not there yet)", *[""] * 9]
+        return [f"{name} (not there yet)", *[""] * 10]
     return [
         name,
         "" if table.checkpoint_id is None else str(table.checkpoint_id),
@@ -178,7 +181,8 @@ def _table(table: TableStatus) -> list[str]:
         human_duration(table.seconds_since_commit),
         human_count(table.rows_per_second),
         human_time(_moment(table.watermark_ms)),
-        human_count(table.records),
+        human_rows(table.live_rows, table.live_rows_at_most),
+        "" if table.records is None else human_deleted_rows(table.live_rows, table.deleted_rows),
         human_count(table.data_files),
         human_count(table.delete_files),
         human_count(table.rejected if table.rejects is None else table.rejects),

@@ -42,6 +42,18 @@ def human_count(count: int | float | None) -> str:
     return "" if count is None else f"{round(count):,}"
 
 
+def human_rows(live: int | None, at_most: int | None) -> str:
+    """A number of live rows, or what it is at most."""
+    if live is None and at_most is not None:
+        return f"at most {human_count(at_most)}"
+    return human_count(live)
+
+
+def human_deleted_rows(live: int | None, deleted: int | None) -> str:
+    """A number of deleted rows; without the live ones, those deleted by position are not all there may be."""
+    return "unknown" if live is None else human_count(deleted)
+
+
 def human_time(moment: datetime | None) -> str:
     """A time in UTC, to the millisecond."""
     if moment is None:

@@ -37,7 +37,7 @@ IDS = [8_123_456_789_012_345_678 - 1_111_111_111_111_111_111 * at for at in rang
 def status_small(home: Path) -> None:
     table = TableStatus(
         "/lake/orders", "main", True, checkpoint_id=41, committed_ms=NOW_MS, seconds_since_commit=1.3,
-        rows_per_second=48_123, records=4_000_000, data_files=12, delete_files=3, rejects=0,
+        rows_per_second=48_123, records=4_000_700, live_rows=4_000_000, deleted_rows=700, data_files=12, delete_files=3, rejects=0,
     )  # fmt: skip
     partitions = [PartitionLag("orders", at, 1_204_518, 1_204_718, 200) for at in range(2)]
     status.show(status.view(PipelineStatus("orders", (table,), tuple(partitions), 400)))
@@ -46,7 +46,7 @@ def status_small(home: Path) -> None:
 def status_wide(home: Path) -> None:
     table = TableStatus(
         LONG, "main", True, checkpoint_id=1_234_567, committed_ms=NOW_MS, seconds_since_commit=7_400,
-        rows_per_second=1_048_123, records=104_000_000_000, data_files=1_204_000, delete_files=33_000, rejects=12_345,
+        rows_per_second=1_048_123, records=104_000_000_000, live_rows_at_most=103_000_000_000, deleted_rows=1_000_000_000, data_files=1_204_000, delete_files=33_000, rejects=12_345,
         watermark_ms=NOW_MS, tombstones=1_000_001,
     )  # fmt: skip
     found = PipelineStatus(
@@ -76,11 +76,11 @@ def inspect_snapshots(home: Path) -> None:
                 "added-records": "2000000",
                 "added-data-files": "1204",
                 "deleted-records": "1000" if at else "0",
-                "total-records": str(2_000_000 * (at + 1)),
-                "total-position-deletes": str(1000 * at),
-                "total-equality-deletes": "0",
                 "streamlake.max-committed-checkpoint-id": str(40 + at),
             },
+            "live_rows": 1_999_000 * (at + 1),
+            "live_rows_at_most": 1_999_000 * (at + 1),
+            "deleted_rows": 1_000 * (at + 1),
         }
         for at in range(3)
     ]
