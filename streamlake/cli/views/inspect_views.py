@@ -252,6 +252,7 @@ def _partitions_view(table: Table, rows: list[Row]) -> RenderableType:
             )
             for row in rows
         ],
+        optional=("last updated (UTC)",),
     )
 
 

@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.live import Live
 
 from streamlake.cli.commands import demo, doctor, index, inspect, status
 from streamlake.cli.views.demo_view import DemoView, next_steps
+from streamlake.cli.views.rendering import terminal
 from streamlake.commit.receipt import CommitReceipt, Outcome
 from streamlake.demo.demo_check import ReaderCost
 from streamlake.operate.doctor.diagnosis import Diagnosis
@@ -85,6 +87,15 @@ def inspect_snapshots(home: Path) -> None:
         for at in range(3)
     ]
     inspect.show(inspect.VIEWS["snapshots"](make_table(home / "t", "id long"), rows))
+
+
+def inspect_partitions(home: Path) -> None:
+    row = {
+        "record_count": 4_000_000, "file_count": 1_204, "total_data_file_size_in_bytes": 123_456_789,
+        "position_delete_record_count": 1_000_000, "equality_delete_record_count": 0, "last_updated_at": NOW,
+    }  # fmt: skip
+    rows = [{**row, "partition": {"region": region}} for region in ("eu", "us")]
+    inspect.show(inspect.VIEWS["partitions"](make_table(home / "t", "id long"), rows))
 
 
 def inspect_history(home: Path) -> None:
@@ -183,6 +194,7 @@ PAGES: dict[str, Callable[[Path], None]] = {
     "status-wide": status_wide,
     "inspect-snapshots": inspect_snapshots,
     "inspect-history": inspect_history,
+    "inspect-partitions": inspect_partitions,
     "inspect-files": inspect_files,
     "index-status": index_status,
     "index-check": index_check,
@@ -225,3 +237,13 @@ def test_the_demos_commands_fit_into_80_columns(monkeypatch: pytest.MonkeyPatch)
     with pseudo_terminal(80, monkeypatch) as screen:
         demo_page(Path())
     assert screen.lines[-4:] == next_steps(table)
+
+
+def test_watched_in_place_long_paths_are_folded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`status --watch` repaints lines, so each has to fit."""
+    found = PipelineStatus("p", (TableStatus(LONG, "main", True, records=4_000_000, live_rows=4_000_000),))
+    with pseudo_terminal(80, monkeypatch) as screen, Live(console=terminal(), auto_refresh=False) as live:
+        live.update(status.view(found), refresh=True)
+    assert all(len(line) <= 80 for line in screen.lines)
+    assert LONG in "".join(screen.text.split())
+    assert "live rows  4,000,000" in screen.text
