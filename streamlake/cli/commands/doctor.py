@@ -19,7 +19,7 @@ from streamlake.cli.views.rendering import (
     human_size,
     human_time,
     json_text,
-    terminal,
+    show,
 )
 from streamlake.operate.doctor.diagnosis import Diagnosis, diagnose
 from streamlake.operate.doctor.finding import Finding, Severity
@@ -58,7 +58,7 @@ def run(
     if as_json:
         sys.stdout.write(json_text(content(found)) + "\n")
     else:
-        terminal().print(view(found))
+        show(view(found))
     return 0 if found.is_healthy else 1
 
 
@@ -141,7 +141,7 @@ def progress() -> Iterator[OnProgress]:
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
         task = bars.add_task("", total=None)
 
-        def show(what: str, done: int, total: int | None) -> None:
+        def step(what: str, done: int, total: int | None) -> None:
             bars.update(task, description=what, completed=done, total=total)
 
-        yield show
+        yield step

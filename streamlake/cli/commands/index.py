@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from streamlake.cli.arguments import parse_catalog
 from streamlake.cli.views.index_views import check_view, check_words, status_view
-from streamlake.cli.views.rendering import json_text, terminal
+from streamlake.cli.views.rendering import json_text, show
 from streamlake.errors import IndexDamagedError, InvalidOptionError
 from streamlake.index.bucketing import Bucketing
 from streamlake.operate.doctor.index_check import IndexCheck, check_index
@@ -91,7 +91,7 @@ def _status(table: Table, branch: str, status: IndexStatus, as_json: bool) -> in
     if as_json:
         sys.stdout.write(json_text(content) + "\n")
     else:
-        terminal().print(status_view(content))
+        show(status_view(content))
     return 0
 
 
@@ -108,7 +108,7 @@ def _check(table: Table, branch: str, status: IndexStatus, as_json: bool) -> int
     if as_json:
         sys.stdout.write(json_text(content) + "\n")
     else:
-        terminal().print(check_view(content))
+        show(check_view(content))
     if check.is_good:
         return 0
     sys.stderr.write(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from streamlake.cli.arguments import parse_catalog
 from streamlake.cli.views.inspect_views import VIEWS
-from streamlake.cli.views.rendering import json_text, terminal
+from streamlake.cli.views.rendering import json_text, show
 from streamlake.options import unknown_option
 from streamlake.read.metadata_tables import (
     Row,
@@ -20,6 +20,7 @@ from streamlake.read.metadata_tables import (
     snapshot_rows,
 )
 from streamlake.read.natural_values import instant
+from streamlake.read.row_counts import row_counts
 from streamlake.spec.metadata.snapshot import Snapshot
 from streamlake.spec.partitioning.partition_spec import spec_to_json
 from streamlake.spec.partitioning.sort_order import sort_order_to_json
@@ -46,7 +47,7 @@ def run(
     if as_json:
         sys.stdout.write(json_text(content) + "\n")
         return 0
-    terminal().print(VIEWS[what](table, content))
+    show(VIEWS[what](table, content))
     return 0
 
 
@@ -61,6 +62,7 @@ def table_summary(table: Table, snapshot: Snapshot | None) -> Row:
         "current_snapshot_id": metadata.current_snapshot_id,
         "snapshots": len(metadata.snapshots),
         "summary": None if snapshot is None else dict(snapshot.summary),
+        **_rows({} if snapshot is None else snapshot.summary),
         "schema": schema_to_json(table.schema),
         "partition_spec": spec_to_json(table.spec),
         "sort_order": sort_order_to_json(table.sort_order),
@@ -81,9 +83,14 @@ def schema_content(table: Table, snapshot: Snapshot | None) -> Row:
     }
 
 
+def _rows(summary: Mapping[str, str]) -> Row:
+    rows = row_counts(summary)
+    return {"live_rows": rows.live, "live_rows_at_most": rows.at_most, "deleted_rows": rows.deleted}
+
+
 ROWS: dict[str, Callable[[Table, Snapshot | None], Any]] = {
     "table": table_summary,
-    "snapshots": lambda table, snapshot: snapshot_rows(table),
+    "snapshots": lambda table, snapshot: [{**row, **_rows(row["summary"])} for row in snapshot_rows(table)],
     "history": lambda table, snapshot: history_rows(table),
     "files": file_rows,
     "manifests": manifest_rows,

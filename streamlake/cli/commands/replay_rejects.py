@@ -9,7 +9,7 @@ from dataclasses import asdict
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from streamlake.cli.views.rendering import facts, grid, human_count, json_text, terminal
+from streamlake.cli.views.rendering import facts, grid, human_count, json_text, show
 from streamlake.operate.replay.replay import Replayed, replay
 from streamlake.operate.replay.replay_settings import replayed_tables
 from streamlake.pipeline.definition.pipeline_file import load_pipeline
@@ -25,7 +25,7 @@ def run(path: str, *, table: str | None, where: str | None, limit: int | None, a
     if as_json:
         sys.stdout.write(json_text([asdict(each) for each in found]) + "\n")
     else:
-        terminal().print(view(found))
+        show(view(found))
     return 1 if any(each.failed for each in found) else 0
 
 

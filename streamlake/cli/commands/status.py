@@ -13,7 +13,17 @@ from rich.text import Text
 
 from streamlake import clock
 from streamlake.cli.arguments import is_pipeline_file, option_pairs, parse_catalog
-from streamlake.cli.views.rendering import facts, grid, human_count, human_time, json_text, terminal
+from streamlake.cli.views.rendering import (
+    facts,
+    grid,
+    human_count,
+    human_deleted_rows,
+    human_rows,
+    human_time,
+    json_text,
+    show,
+    terminal,
+)
 from streamlake.errors import InvalidOptionError
 from streamlake.operate.status.status import (
     PartitionLag,
@@ -71,7 +81,7 @@ def run(
         if as_json:
             sys.stdout.write(json_text(content(found)) + "\n")
         else:
-            terminal().print(view(found))
+            show(view(found))
         return 1 if found.problems else 0
 
 
@@ -89,7 +99,7 @@ def _watch(reader: StatusReader, interval: float, *, as_json: bool) -> int:
                 if as_json:
                     sys.stdout.write(json_text(content(found), indent=None) + "\n")
                 else:
-                    console.print(view(found))
+                    show(view(found), console)
                 sys.stdout.flush()
                 clock.sleep(interval)
         with Live(console=console, auto_refresh=False) as live:
@@ -135,7 +145,7 @@ def view(found: PipelineStatus) -> RenderableType:
             ]
         )
     ]
-    parts += [Text(f"problem  {problem}", style="bold red") for problem in found.problems]
+    parts += [_wrapped(f"problem  {problem}", style="bold red") for problem in found.problems]
     if found.tables:
         parts += [Text(), _tables(found.tables)]
     if found.partitions:
@@ -151,7 +161,8 @@ def _tables(tables: Sequence[TableStatus]) -> RenderableType:
         ("ago", "right"),
         ("rows/s", "right"),
         ("watermark", "right"),
-        ("rows", "right"),
+        ("live rows", "right"),
+        ("deleted rows", "right"),
         ("files", "right"),
         ("delete files", "right"),
         ("rejected", "right"),
@@ -162,7 +173,7 @@ def _tables(tables: Sequence[TableStatus]) -> RenderableType:
 def _table(table: TableStatus) -> list[str]:
     name = table.table + ("" if table.branch == "main" else f" @{table.branch}")
     if not table.exists:
-        return [f"{name} (not there yet)", *[""] * 9]
+        return [f"{name} (not there yet)", *[""] * 10]
     return [
         name,
         "" if table.checkpoint_id is None else str(table.checkpoint_id),
@@ -170,7 +181,8 @@ def _table(table: TableStatus) -> list[str]:
         human_duration(table.seconds_since_commit),
         human_count(table.rows_per_second),
         human_time(_moment(table.watermark_ms)),
-        human_count(table.records),
+        human_rows(table.live_rows, table.live_rows_at_most),
+        "" if table.records is None else human_deleted_rows(table.live_rows, table.deleted_rows),
         human_count(table.data_files),
         human_count(table.delete_files),
         human_count(table.rejected if table.rejects is None else table.rejects),
@@ -192,7 +204,11 @@ def _partitions(partitions: Sequence[PartitionLag]) -> list[RenderableType]:
         for each in sorted(shown, key=lambda each: (each.topic, each.partition))
     ]
     columns = [("partition", "left"), ("committed", "right"), ("end", "right"), ("lag", "right")]
-    return [*([Text(heading)] if left else []), grid("", columns, rows)]
+    return [*([_wrapped(heading)] if left else []), grid("", columns, rows)]
+
+
+def _wrapped(text: str, style: str = "") -> Text:
+    return Text(text, style=style, no_wrap=False, overflow="fold")
 
 
 def _moment(timestamp_ms: int | None) -> datetime | None:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from streamlake.catalog.open import open_table
 from streamlake.cli.arguments import option_pairs, option_value, parse_catalog
-from streamlake.cli.views.rendering import facts, grid, human_count, human_value, json_text, terminal
+from streamlake.cli.views.rendering import facts, grid, human_count, human_value, json_text, show
 from streamlake.cli.views.task_progress import task_progress
 from streamlake.errors import InvalidOptionError
 from streamlake.operate.verify.comparison import PROBLEMS, UNREADABLE, Example
@@ -109,7 +109,7 @@ def run(
         for each, source_of in targets:
             results.append(_verified(each, source_of, session))
             if not as_json:
-                terminal().print(view(results[-1]))
+                show(view(results[-1]))
     finally:
         for each_session in started:
             each_session.stop()

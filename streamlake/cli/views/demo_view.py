@@ -5,6 +5,7 @@ Quiet, it prints one JSON object and nothing else.
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,15 +14,26 @@ from typing import Any
 from rich.console import Console
 from rich.panel import Panel
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
-from rich.table import Table
 from rich.text import Text
 
 from streamlake import clock
-from streamlake.cli.views.rendering import bar, bars, facts, human_count, human_size, json_text, terminal
+from streamlake.cli.views.rendering import (
+    Grid,
+    bar,
+    bars,
+    facts,
+    grid,
+    human_count,
+    human_size,
+    json_text,
+    show,
+    terminal,
+)
 from streamlake.commit.receipt import CommitReceipt, Outcome
 from streamlake.wording import counted
 
-_BAR = 24
+_BAR, _SHORT_BAR = 24, 12
+_WIDE = 110
 
 
 class DemoView:
@@ -45,7 +57,7 @@ class DemoView:
     @contextmanager
     def streaming(self, changes: int, table: str) -> Iterator[None]:
         """Context manager: shown while the query runs, a line per checkpoint above a bar."""
-        self.console.print(Text(f"upserting {human_count(changes)} changes into {table}"))
+        self.console.print(Text(f"upserting {human_count(changes)} changes into {table}"), soft_wrap=True)
         self._started = clock.monotonic()
         columns = (
             SpinnerColumn(),
@@ -69,7 +81,7 @@ class DemoView:
                 completed=self._changes,
                 counts=f"{human_count(self._changes)} / {human_count(total)} changes",
             )
-        self.console.print(_checkpoint_line(receipt))
+        self.console.print(_checkpoint_line(receipt, wide=self.console.width >= _WIDE))
 
     def stopped(self, checkpoint_id: int) -> None:
         """Show that the query was stopped after a commit."""
@@ -97,10 +109,10 @@ class DemoView:
             # On other outputs the end of the bar has left an empty line.
             self.console.print()
         self.console.print(_verdict(result))
-        self.console.print(facts(_facts(result)))
+        show(facts(_facts(result)), self.console)
         self.console.print()
         self.console.print(Text("what a reader pays, after each checkpoint", style="bold"))
-        self.console.print(_reads(result["reads"]))
+        self.console.print(_reads(result["reads"], _BAR if self.console.width >= _WIDE else _SHORT_BAR))
         self.console.print()
         self.console.print(Text("orders per partition (region)", style="bold"))
         self.console.print(bars(list(result["rows_per_partition"].items()), width=_BAR))
@@ -111,11 +123,15 @@ class DemoView:
 
 
 def next_steps(table: str) -> list[str]:
-    """Three commands to try: the key index, the table through streamlake, and through another engine."""
+    """Commands to try: the key index, the table through streamlake, and through another engine.
+
+    The table's path is a shell variable, so that the others fit into 80 columns.
+    """
     return [
-        f"streamlake index status {table}",
-        f"""python -c "from streamlake import load_table; print(load_table('{table}').scan().to_arrow())\"""",
-        f"""duckdb -c "install iceberg; load iceberg; from iceberg_scan('{table}') limit 5\"""",
+        f"T={shlex.quote(table)}",
+        'streamlake index status "$T"',
+        """python -c "import streamlake as s; print(s.load_table('$T').scan().to_arrow())\"""",
+        """duckdb -c "install iceberg; load iceberg; from iceberg_scan('$T') limit 5\"""",
     ]
 
 
@@ -178,7 +194,7 @@ def _again(result: Mapping[str, Any]) -> str:
     return "; ".join(parts) or "none came up again"
 
 
-def _reads(reads: list[Mapping[str, Any]]) -> Table:
+def _reads(reads: list[Mapping[str, Any]], width: int) -> Grid:
     """A line per checkpoint: what a full scan has to read, and how long it takes."""
     columns = {
         "checkpoint": "checkpoint",
@@ -187,23 +203,20 @@ def _reads(reads: list[Mapping[str, Any]]) -> Table:
         "data files": "data_files",
         "deletion vectors": "delete_files",
     }
-    table = Table.grid(padding=(0, 2))
-    for _ in columns:
-        table.add_column(justify="right", no_wrap=True)
-    table.add_column(no_wrap=True, style="cyan", min_width=_BAR)
-    table.add_column(justify="right", no_wrap=True)
-    table.add_row(*(Text(heading, style="dim") for heading in (*columns, "full scan")))
     slowest = max((read["scan_seconds"] for read in reads), default=0)
-    for read in reads:
-        table.add_row(
+    rows: list[tuple[str | Text, ...]] = [
+        (
             *(human_count(read[key]) for key in columns.values()),
-            bar(read["scan_seconds"], slowest, _BAR),
+            Text(bar(read["scan_seconds"], slowest, width), style="cyan"),
             f"{read['scan_seconds']:.3f} s",
         )
-    return table
+        for read in reads
+    ]
+    headings = [*((heading, "right") for heading in columns), ("", "left"), ("full scan", "right")]
+    return grid("", headings, rows)
 
 
-def _checkpoint_line(receipt: CommitReceipt) -> Text:
+def _checkpoint_line(receipt: CommitReceipt, *, wide: bool) -> Text:
     head = f"  checkpoint {receipt.checkpoint_id:>2}  "
     if receipt.outcome is Outcome.SKIPPED:
         return Text(
@@ -218,8 +231,9 @@ def _checkpoint_line(receipt: CommitReceipt) -> Text:
     counts = {
         key: human_count(receipt.counters.get(key, 0)) for key in ("inserts", "updates", "deletes", "late")
     }
+    left = "" if wide else "\n" + " " * len(head.rstrip())
     return Text(
         f"{head}{counts['inserts']:>7} new  {counts['updates']:>7} updated  {counts['deletes']:>6} deleted  "
-        f"{counts['late']:>5} late  {receipt.data_files:>3} files  {receipt.delete_files:>3} vectors  "
+        f"{counts['late']:>5} late{left}  {receipt.data_files:>3} files  {receipt.delete_files:>3} vectors  "
         f"{(receipt.write_ms + receipt.commit_ms) / 1000:>5.2f} s"
     )

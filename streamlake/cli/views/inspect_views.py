@@ -15,12 +15,15 @@ from streamlake.cli.views.rendering import (
     facts,
     grid,
     human_count,
+    human_deleted_rows,
     human_partition,
+    human_rows,
     human_size,
     human_time,
     human_value,
 )
 from streamlake.read.metadata_tables import Row
+from streamlake.read.row_counts import counted_rows
 from streamlake.table.table import Table
 from streamlake.wording import counted
 
@@ -41,9 +44,11 @@ def _table_view(table: Table, content: Row) -> RenderableType:
         ("snapshots", human_count(content["snapshots"])),
         ("current snapshot", str(content["current_snapshot_id"] or "none: the table is empty")),
     ]
-    for key, name in (("total-records", "records"), ("total-data-files", "data files")):
-        if key in summary:
-            pairs.append((name, human_count(int(summary[key]))))
+    if summary:
+        pairs.append(("live rows", human_rows(content["live_rows"], content["live_rows_at_most"])))
+        pairs.append(("deleted rows", human_deleted_rows(content["live_rows"], content["deleted_rows"])))
+    if "total-data-files" in summary:
+        pairs.append(("data files", human_count(int(summary["total-data-files"]))))
     if "total-files-size" in summary:
         pairs.append(("size", human_size(int(summary["total-files-size"]))))
     pairs += [(f"property {key}", value) for key, value in sorted(content["properties"].items())]
@@ -79,8 +84,9 @@ def _snapshots_view(table: Table, rows: list[Row]) -> RenderableType:
             ("operation", "left"),
             ("added rows", "right"),
             ("added files", "right"),
+            ("removed rows", "right"),
+            ("live rows", "right"),
             ("deleted rows", "right"),
-            ("total rows", "right"),
             ("checkpoint", "right"),
         ],
         [
@@ -92,11 +98,13 @@ def _snapshots_view(table: Table, rows: list[Row]) -> RenderableType:
                 _counter(row, "added-records"),
                 _counter(row, "added-data-files"),
                 _counter(row, "deleted-records"),
-                _counter(row, "total-records"),
+                human_rows(row["live_rows"], row["live_rows_at_most"]),
+                human_deleted_rows(row["live_rows"], row["deleted_rows"]),
                 row["summary"].get("streamlake.max-committed-checkpoint-id", ""),
             )
             for row in rows
         ],
+        optional=("parent", "removed rows", "added files", "deleted rows", "checkpoint", "added rows"),
     )
 
 
@@ -123,6 +131,7 @@ def _history_view(table: Table, rows: list[Row]) -> RenderableType:
             )
             for row in rows
         ],
+        optional=("parent",),
     )
 
 
@@ -218,11 +227,13 @@ def _files_view(table: Table, rows: list[Row]) -> RenderableType:
 
 
 def _partitions_view(table: Table, rows: list[Row]) -> RenderableType:
+    # Those of an unpartitioned spec hold in every partition.
+    by_equality = sum(row["equality_delete_record_count"] for row in rows)
     return grid(
         counted(len(rows), "partition"),
         [
             ("partition", "left"),
-            ("rows", "right"),
+            ("live rows", "right"),
             ("files", "right"),
             ("size", "right"),
             ("position deletes", "right"),
@@ -232,7 +243,7 @@ def _partitions_view(table: Table, rows: list[Row]) -> RenderableType:
         [
             (
                 human_partition(readable_partition(table, row["partition"])),
-                human_count(row["record_count"]),
+                _partition_rows(row, by_equality),
                 human_count(row["file_count"]),
                 human_size(row["total_data_file_size_in_bytes"]),
                 human_count(row["position_delete_record_count"]),
@@ -241,7 +252,13 @@ def _partitions_view(table: Table, rows: list[Row]) -> RenderableType:
             )
             for row in rows
         ],
+        optional=("last updated (UTC)",),
     )
+
+
+def _partition_rows(row: Row, by_equality: int) -> str:
+    rows = counted_rows(row["record_count"], row["position_delete_record_count"], by_equality)
+    return human_rows(rows.live, rows.at_most)
 
 
 def _short(path: str, table: Table) -> str:

@@ -17,6 +17,7 @@ from streamlake.commit.receipt import TOMBSTONES
 from streamlake.errors import TableNotFoundError
 from streamlake.pipeline.runs.rejected.rejects_table import rejects_name
 from streamlake.pipeline.runs.rejects import REJECTED_RECORDS
+from streamlake.read.row_counts import row_counts
 from streamlake.source.offsets import PartitionOffsets
 from streamlake.spec.metadata.snapshot import MAIN_BRANCH, Snapshot
 from streamlake.table.table import Table
@@ -41,9 +42,11 @@ class TableStatus:
 
     Without `exists` there is no table yet; without `checkpoint_id` all commits of the stream have expired, or
     there were none. `rows_per_second` is over the stream's last SNAPSHOTS_OF_PACE snapshots. `records`,
-    `data_files` and `delete_files` are the branch's. `rejected` counts over the stream's snapshots that are
-    still there; `rejects` counts the rows of the rejects table (None: there is none). `offsets` is the next
-    offset of each partition (None: not recorded).
+    `data_files` and `delete_files` are the branch's; `records` counts the rows in data files, deleted ones
+    too. `live_rows` are without these (None: not known, see `row_counts`), and no more than
+    `live_rows_at_most`; `deleted_rows` are those deleted by position. `rejected` counts over the stream's
+    snapshots that are still there; `rejects` counts the rows of the rejects table (None: there is none).
+    `offsets` is the next offset of each partition (None: not recorded).
     """
 
     table: str
@@ -57,6 +60,9 @@ class TableStatus:
     seconds_since_commit: float | None = None
     rows_per_second: float | None = None
     records: int | None = None
+    live_rows: int | None = None
+    live_rows_at_most: int | None = None
+    deleted_rows: int | None = None
     data_files: int | None = None
     delete_files: int | None = None
     rejected: int = 0
@@ -78,6 +84,7 @@ def table_status(target: StatusTarget, job_id: str | None = None) -> TableStatus
         return TableStatus(target.table, target.branch, pipeline=target.pipeline)
     head = table.metadata.head(target.branch)
     totals = {} if head is None else head.summary
+    rows = row_counts(totals)
     commits = _commits(table, target, job_id)
     last = commits[0] if commits else None
     recorded = {} if last is None else last.summary
@@ -92,7 +99,10 @@ def table_status(target: StatusTarget, job_id: str | None = None) -> TableStatus
         committed_ms=None if last is None else last.timestamp_ms,
         seconds_since_commit=None if last is None else _seconds_since(last.timestamp_ms),
         rows_per_second=_pace(commits),
-        records=_number(totals, "total-records"),
+        records=rows.written,
+        live_rows=rows.live,
+        live_rows_at_most=rows.at_most,
+        deleted_rows=rows.deleted,
         data_files=_number(totals, "total-data-files"),
         delete_files=_number(totals, "total-delete-files"),
         rejected=sum(_number(each.summary, REJECTED_RECORDS) or 0 for each in commits),
@@ -139,8 +149,7 @@ def _rejects(target: StatusTarget) -> int | None:
     snapshot = table.current_snapshot
     if snapshot is None:
         return 0
-    rows = _number(snapshot.summary, "total-records") or 0
-    return max(0, rows - (_number(snapshot.summary, "total-position-deletes") or 0))
+    return row_counts(snapshot.summary).at_most or 0
 
 
 def _seconds_since(moment_ms: int) -> float:

@@ -109,3 +109,43 @@ def test_numbers_of_things(count: int, text: str) -> None:
 
 def test_numbers_of_things_with_a_plural_of_their_own() -> None:
     assert [counted(count, "branch", "branches") for count in (1, 2)] == ["1 branch", "2 branches"]
+
+
+def _at(width: int, renderable: object) -> list[str]:
+    out = io.StringIO()
+    rendering.show(renderable, Console(file=out, width=width))  # type: ignore[arg-type]
+    return [line.rstrip() for line in out.getvalue().splitlines() if line.strip() and "─" not in line]
+
+
+def test_a_grid_gets_narrower_then_leaves_columns_out_then_stacks() -> None:
+    columns = [("id", "right"), ("added rows", "right"), ("note", "left")]
+    shown = rendering.grid("", columns, [["1234567890", "4,000,000", "a few words"]], optional=["note"])
+    assert _at(40, shown) == [
+        "         id   added rows   note", " 1234567890    4,000,000   a few words",
+    ]  # fmt: skip
+    assert _at(38, shown) == [
+        "                  added",
+        "         id        rows   note",
+        " 1234567890   4,000,000   a few words",
+    ]
+    assert _at(36, shown) == [
+        "         id   added rows",
+        " 1234567890    4,000,000",
+        "left out: note (--json shows all)",
+    ]
+    assert _at(23, shown) == ["id          1234567890", "added rows  4,000,000", "note        a few words"]
+
+
+def test_a_long_path_or_command_in_facts_is_whole() -> None:
+    path = "/a/path/that/is/longer/than/a/line"
+    shown = rendering.facts([("at", path), ("do", f"run `ls {path}` again"), ("n", "1 2")])
+    assert _at(24, shown) == [
+        "at", f"  {path}", "do", "  run", f"  `ls {path}`", "  again", "n   1 2",
+    ]  # fmt: skip
+
+
+def test_bars_get_shorter_then_numbers_are_left() -> None:
+    shown = rendering.bars([("eu", 400), ("us", 200)], width=20)
+    assert _at(40, shown) == [f"eu {'█' * 20} 400", f"us {'█' * 10}           200"]
+    assert _at(17, shown) == ["eu ██████████ 400", "us █████      200"]
+    assert _at(12, shown) == ["eu  400", "us  200"]
