@@ -9,6 +9,7 @@ import pytest
 
 from streamlake import IcebergSink, IcebergTables
 from streamlake.catalog.open import create, open_table
+from streamlake.checkpoint.table_note import Calls
 from streamlake.errors import InvalidOptionError, TableNotFoundError
 from streamlake.pipeline.sinks.arguments.frame_check import require_rows
 from streamlake.pipeline.sinks.arguments.property_names import PropertyNames
@@ -108,4 +109,4 @@ def test_a_name_of_a_catalog_that_is_not_given(tmp_path: Path, monkeypatch: pyte
 
 def test_a_table_that_nobody_makes(tmp_path: Path) -> None:
     with pytest.raises(TableNotFoundError, match="with create=True the sink creates it"):
-        IcebergSink(str(tmp_path / "t"))._table(None, create=False)
+        IcebergSink(str(tmp_path / "t")).stream(Calls.FUNCTION).table(None, None)
