@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -21,6 +22,7 @@ import streamlake
 from streamlake.cli.index_app import index_app
 from streamlake.cli.rejects_app import rejects_app
 from streamlake.cli.views.described import describe
+from streamlake.pipeline.spark.spark_traces import DEBUG_VARIABLE
 
 FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
 
@@ -38,7 +40,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """The console script. It never returns: it exits with the code of the command."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
-    sys.exit(_run([argument for argument in given if argument != "--debug"], debug=debug))
+    with _debugging() if debug else nullcontext():
+        code = _run([argument for argument in given if argument != "--debug"], debug=debug)
+    sys.exit(code)
+
+
+@contextmanager
+def _debugging() -> Iterator[None]:
+    """Context manager: what Spark prints of an error is shown too."""
+    before = os.environ.get(DEBUG_VARIABLE)
+    os.environ[DEBUG_VARIABLE] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop(DEBUG_VARIABLE)
+        if before is not None:
+            os.environ[DEBUG_VARIABLE] = before
 
 
 def _run(arguments: list[str], *, debug: bool) -> int:
@@ -85,7 +102,7 @@ def options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Show a traceback with an error; accepted anywhere.")
+        bool, typer.Option("--debug", help="Show a traceback, and Spark's, with an error; accepted anywhere.")
     ] = False,
 ) -> None:
     """Exactly-once stream ingestion into Apache Iceberg tables, on Spark Structured Streaming."""

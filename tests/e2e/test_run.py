@@ -81,6 +81,26 @@ def test_files_to_table(tmp_path: Path, duckdb_reader: DuckDbReader) -> None:
 
 
 @pytest.mark.spark
+def test_a_bad_record_is_one_line_on_stderr_and_a_run_without_news_is_up_to_date(tmp_path: Path) -> None:
+    land(tmp_path, "a.json", range(10))
+    (tmp_path / "in" / "b.json").write_text('{"id": "x"\n')
+    (tmp_path / "p.yaml").write_text(FILES.format(home=tmp_path))
+    refused = streamlake("run", "p.yaml", cwd=tmp_path)
+    lines = without_jvm_notice(refused.stderr)
+    assert (refused.returncode, len(lines)) == (1, 1), refused.stderr[:3000]
+    assert re.match(
+        r"error: file:\S+/b\.json holds a record that cannot be read: .* Correct the file, ", lines[0]
+    )
+    land(tmp_path, "b.json", range(10, 20))
+    assert streamlake("run", "p.yaml", cwd=tmp_path).returncode == 0
+    idle = streamlake("run", "p.yaml", cwd=tmp_path)
+    assert (idle.returncode, without_jvm_notice(idle.stderr)) == (0, [])
+    assert (
+        idle.stdout.splitlines()[-1] == "readings: up to date; there is nothing new since the last checkpoint"
+    )
+
+
+@pytest.mark.spark
 def test_a_second_run_goes_on(tmp_path: Path, spark: SparkSession) -> None:
     pipeline = parse_pipeline(FILES.format(home=tmp_path), "p.yaml")
     for number in range(3):

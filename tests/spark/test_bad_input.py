@@ -59,7 +59,7 @@ def refused(
     with fault, pytest.raises(kind) as raised:
         landing.run(landing.sink())
     assert type(raised.value) is kind
-    from_query = isinstance(raised.value.__cause__, StreamingQueryException)
+    from_query = isinstance(raised.value.__context__, StreamingQueryException)
     assert from_query is not at_start, "what the query itself reports"
     assert _snapshot(landing) == before
     assert landing.ids() == list(range(rows))
@@ -272,7 +272,7 @@ def test_malformed_json_in_a_pipelines_files(spark: SparkSession, tmp_path: Path
     run_pipeline(pipeline, spark)
     bad = _json(tmp_path, "b.json", BAD)
     with pytest.raises(
-        DecodeError, match=r"/in/b\.json holds a record that cannot be read: .*mode=PERMISSIVE"
+        DecodeError, match=r"/in/b\.json holds a record that cannot be read: .*mode: PERMISSIVE"
     ):
         run_pipeline(pipeline, spark)
     assert load_table(tmp_path / "table").scan().count() == 2

@@ -44,13 +44,19 @@ def run(path: str) -> int:
             query = prepared.start(spark)
             say(f"{name}: streaming into {pipeline.sink.table}, checkpoint in {pipeline.checkpoint}")
             state = prepared.watch(query, stop, report)
-    say(
-        f"{name}: {'stopped' if stop.is_set else 'done'}; {counted(state.rows, 'row')} in "
-        f"{counted(state.checkpoints, 'checkpoint')}, {human_count(state.rows_per_second)} rows/s"
-    )
+    say(f"{name}: {_ending(state, is_stopped=stop.is_set)}")
     if stop.signal is not None and pipeline.ends_by_itself:
         return 128 + int(stop.signal)
     return 0
+
+
+def _ending(state: ProgressState, *, is_stopped: bool) -> str:
+    if not is_stopped and not state.checkpoints:
+        return "up to date; there is nothing new since the last checkpoint"
+    return (
+        f"{'stopped' if is_stopped else 'done'}; {counted(state.rows, 'row')} in "
+        f"{counted(state.checkpoints, 'checkpoint')}, {human_count(state.rows_per_second)} rows/s"
+    )
 
 
 def report(receipts: list[CommitReceipt], state: ProgressState) -> None:

@@ -40,6 +40,7 @@ from streamlake.pipeline.sinks.table_stream import TableStream
 from streamlake.pipeline.sinks.while_idle import WhileIdle
 from streamlake.pipeline.spark.query_identity import checkpoint_identity
 from streamlake.pipeline.spark.start import start_query
+from streamlake.pipeline.spark.worker_python import usable_session
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.spec.metadata.snapshot import MAIN_BRANCH
 from streamlake.write.target.job_options import JobOptions
@@ -164,7 +165,10 @@ class IcebergSink:
         settings = stream.settings
         runs.error = None
         with runs.keeping_errors():
-            session = SparkSession.builder.getOrCreate()
+            given = (
+                SparkSession.builder.getOrCreate() if isinstance(source, KafkaSource) else source.sparkSession
+            )
+            session = usable_session(given)
             directory = directory_at(session, checkpoint_location, is_direct=isinstance(source, KafkaSource))
             require_own_table(directory, settings, settings.opened_table)
             if not isinstance(source, KafkaSource):
@@ -186,6 +190,7 @@ class IcebergSink:
 def _write(stream: TableStream, frame: DataFrame, checkpoint_id: int) -> None:
     """Write one micro-batch of a DataFrame's query."""
     with stream.runs.keeping_errors():
+        usable_session(frame.sparkSession)
         require_rows(frame.columns, stream.settings.errors.on_error)
         run, identity = stream.opened(frame, checkpoint_identity(frame, checkpoint_id), frame.schema)
         with turn(run, identity, frame):

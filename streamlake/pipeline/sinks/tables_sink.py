@@ -28,6 +28,7 @@ from streamlake.pipeline.sinks.shown_sinks import shown_sink
 from streamlake.pipeline.sinks.sink import IcebergSink
 from streamlake.pipeline.sinks.tables_query import TablesQuery, TablesSettings
 from streamlake.pipeline.spark.start import start_query
+from streamlake.pipeline.spark.worker_python import usable_session
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.tasks.row_names import RouteFunction, imported_route
 from streamlake.tasks.table_names import ROUTE, TableNames, is_template, row_placeholders
@@ -157,9 +158,9 @@ class IcebergTables:
         tables = TablesQuery(settings, source, self._delivered)
         if not tables.names.by_row and source.topics is not None:
             settings.require_own_used([tables.names.of(topic) for topic in source.topics])
+        session = usable_session(SparkSession.builder.getOrCreate())
         _require_own_tables(settings, str(checkpoint_location), tables.names)
         self._query = tables
-        session = SparkSession.builder.getOrCreate()
         stream = direct_stream(session, source, str(checkpoint_location), trigger)
         query = start_query(
             partial(tables.write, stream.offsets),

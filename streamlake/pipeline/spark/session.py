@@ -22,10 +22,12 @@ from pyspark.sql import SparkSession as SparkSession
 
 from streamlake.errors import InvalidOptionError
 from streamlake.pipeline.spark.class_archive import archive_path, mapping_options
+from streamlake.pipeline.spark.spark_traces import traces_wanted
 
 MINIMUM_JAVA = 17
 WORKER_DAEMON = "streamlake.pipeline.spark.worker_daemon"
-LOG_LEVELS = ("OFF", "FATAL", "ERROR", "WARN", "INFO", "DEBUG", "TRACE", "ALL")
+QUIET_LOG_LEVELS = ("OFF", "FATAL", "ERROR")
+LOG_LEVELS = (*QUIET_LOG_LEVELS, "WARN", "INFO", "DEBUG", "TRACE", "ALL")
 
 _INSTALL = (
     f"Java {MINIMUM_JAVA}+ is needed: install e.g. `apt install openjdk-17-jre-headless` or set JAVA_HOME"
@@ -159,13 +161,14 @@ def _defaults(master: str | None, *, submitted: bool, log_level: str, java_optio
     }
     if submitted:
         return settings
+    copies = "OFF" if log_level in QUIET_LOG_LEVELS and not traces_wanted() else log_level
     log4j = resources.files("streamlake.pipeline.spark").joinpath("log4j2.properties")
     settings |= {
         "spark.python.daemon.module": WORKER_DAEMON,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={log4j}" '
-        f"-Dstreamlake.log.level={log_level} {java_options}".rstrip(),
+        f"-Dstreamlake.log.level={log_level} -Dstreamlake.log.copies={copies} {java_options}".rstrip(),
     }
     if master is not None and master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

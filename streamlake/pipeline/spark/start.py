@@ -9,6 +9,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
 from streamlake.errors import FencedError, InvalidOptionError
+from streamlake.pipeline.spark.spark_traces import plain, traces_wanted
+from streamlake.pipeline.spark.worker_python import unusable_workers
 
 _LOG_TAKEN = ("CONCURRENT_STREAM_LOG_UPDATE", "Multiple streaming jobs detected")
 """Spark's words where an entry that a query was about to write to its offset log or commit log exists
@@ -100,10 +102,10 @@ class SinkQuery:
                 return False
         except StreamingQueryException as failure:
             self._sink.finish(str(self._query.id))
-            error = self._sink.error or _fenced(failure)
+            error = self._sink.error or _fenced(failure) or unusable_workers(str(failure))
             if error is None:
                 raise
-            raise error from failure
+            raise plain(error) from (failure if traces_wanted() else None)
         error = self._sink.finish(str(self._query.id))
         if error is not None:
             raise error

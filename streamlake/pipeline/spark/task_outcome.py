@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from streamlake import errors
 from streamlake.errors import DecodeError, NewSchemaError, StreamlakeError
+from streamlake.pipeline.spark.worker_python import unusable_workers
 from streamlake.tasks.reported import reported
 from streamlake.tasks.worker_paths import keep_archive_directories
 from streamlake.write.files.outcomes import ONLY_TABLE, OUTCOMES_DDL, TaskOutcome
@@ -103,7 +104,7 @@ def lasting_error(errors: Sequence[StreamlakeError]) -> StreamlakeError:
 
 def raised_on_executor(error: Exception) -> StreamlakeError | None:
     """The streamlake error inside the message of a failed Spark job, or a DecodeError for a record that
-    Spark's own readers refused; None for any other error.
+    Spark's own readers refused, or an InvalidOptionError for the workers' Python; None for any other error.
     """
     text = str(error)
     malformed = _MALFORMED.search(text)
@@ -116,8 +117,6 @@ def raised_on_executor(error: Exception) -> StreamlakeError | None:
         )
     found = _RAISED.search(text)
     kind = getattr(errors, found[1], None) if found else None
-    return (
-        kind(found[2].strip())
-        if found and isinstance(kind, type) and issubclass(kind, StreamlakeError)
-        else None
-    )
+    if found and isinstance(kind, type) and issubclass(kind, StreamlakeError):
+        return kind(found[2].strip())
+    return unusable_workers(text)

@@ -9,6 +9,7 @@ import pytest
 import streamlake
 from streamlake.cli import main as cli
 from streamlake.errors import DataInvalidError
+from streamlake.pipeline.spark.spark_traces import traces_wanted
 
 
 def call(*arguments: str) -> int:
@@ -89,6 +90,17 @@ def test_debug_shows_the_place(arguments: list[str], capsys: pytest.CaptureFixtu
     err = capsys.readouterr().err
     assert err.startswith("Traceback")
     assert err.splitlines()[-1].startswith("error: there is no Iceberg table")
+
+
+def test_debug_is_on_for_its_command_only(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[bool] = []
+    monkeypatch.delenv("STREAMLAKE_DEBUG", raising=False)
+    monkeypatch.setattr(cli, "_command", lambda _: lambda _: seen.append(traces_wanted()) or 0)
+    assert (call("run", "p.yaml", "--debug"), call("run", "p.yaml")) == (0, 0)
+    assert seen == [True, False]
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(

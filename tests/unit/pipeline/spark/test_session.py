@@ -64,6 +64,18 @@ def test_unknown_log_level() -> None:
         session.spark_session("test", log_level="loud")
 
 
+@pytest.mark.parametrize(
+    ("level", "debug", "copies"),
+    [("ERROR", "", "OFF"), ("ERROR", "1", "ERROR"), ("WARN", "", "WARN"), ("FATAL", "0", "OFF")],
+)
+def test_sparks_copy_of_an_error_is_shown_on_request(
+    level: str, debug: str, copies: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STREAMLAKE_DEBUG", debug)
+    settings = session._defaults("yarn", submitted=False, log_level=level, java_options="")
+    assert f"-Dstreamlake.log.copies={copies}" in settings["spark.driver.extraJavaOptions"].split()
+
+
 def _fake_java(home: Path, answer: str) -> None:
     java = home / "bin" / "java"
     java.parent.mkdir()
