@@ -113,7 +113,7 @@ def test_an_upsert_goes_on_when_its_key_gets_wider(stream: Stream) -> None:
     failpoints.arm("")
     stream.run(wider, **changed)
     table = open_table(stream.location)
-    assert columns_text(table.schema) == "id long, n long, text string, more int"
+    assert columns_text(table.schema) == "id long not null, n long, text string, more int"
     assert [part.field_id for part in table.schema.fields] == [1, 2, 3, 4]
     rows = {row["id"]: (row["n"], row["text"], row["more"]) for row in stream.rows()}
     assert rows == {
