@@ -268,12 +268,14 @@ def _parameter(parameter: inspect.Parameter) -> tuple[str, str, str] | None:
     [info] = infos
     kind = get_args(parameter.annotation)[0]
     if isinstance(info, ArgumentInfo):
-        return f"`{info.metavar}`", "", _escaped(info.help or "")
+        is_required = parameter.default is inspect.Parameter.empty
+        return f"`{info.metavar}`", "required" if is_required else "", _escaped(info.help or "")
     given = (info.default, *(info.param_decls or ()))
     names = [each for each in given if isinstance(each, str)] or [f"--{parameter.name.replace('_', '-')}"]
     metavar = "" if kind is bool else f" {info.metavar or ('N' if 'int' in str(kind) else 'TEXT')}"
     is_shown = kind is not bool and parameter.default is not None
-    default = _code(parameter.default) if is_shown else ""
+    is_required = parameter.default is inspect.Parameter.empty
+    default = "required" if is_required else _code(parameter.default) if is_shown else ""
     return ", ".join(f"`{name}{metavar}`" for name in names), default, _escaped(info.help or "")
 
 
