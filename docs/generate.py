@@ -10,7 +10,9 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, Field, fields, is_dataclass
+from importlib import import_module
+from itertools import groupby
 from pathlib import Path
 from types import ModuleType
 from typing import Any, get_args
@@ -59,12 +61,16 @@ _MEMBERS = {
 _RETURNED = (
     "streamlake.tables.LoadedTable",
     "streamlake.read.scan.Scan",
+    "streamlake.read.scan.TableScan",
+    "streamlake.read.incremental.IncrementalAppendScan",
     "streamlake.read.changes.change_scan.ChangeScan",
     "streamlake.pipeline.kafka.direct_query.DirectQuery",
     "streamlake.commit.receipt.CommitReceipt",
     "streamlake.operate.verify.verification.Verification",
     "streamlake.operate.doctor.diagnosis.Diagnosis",
 )
+_LINE = 100
+"""Characters of a signature that stays in one line."""
 _BLOCK = re.compile(r"(<!-- generated: ([\w-]+) -->\n)(.*?)(<!-- /generated -->)", re.DOTALL)
 
 
@@ -268,31 +274,104 @@ def _parameter(parameter: inspect.Parameter) -> tuple[str, str, str] | None:
     [info] = infos
     kind = get_args(parameter.annotation)[0]
     if isinstance(info, ArgumentInfo):
-        return f"`{info.metavar}`", "", _escaped(info.help or "")
+        is_required = parameter.default is inspect.Parameter.empty
+        return f"`{info.metavar}`", "required" if is_required else "", _escaped(info.help or "")
     given = (info.default, *(info.param_decls or ()))
     names = [each for each in given if isinstance(each, str)] or [f"--{parameter.name.replace('_', '-')}"]
     metavar = "" if kind is bool else f" {info.metavar or ('N' if 'int' in str(kind) else 'TEXT')}"
     is_shown = kind is not bool and parameter.default is not None
-    default = _code(parameter.default) if is_shown else ""
+    is_required = parameter.default is inspect.Parameter.empty
+    default = "required" if is_required else _code(parameter.default) if is_shown else ""
     return ", ".join(f"`{name}{metavar}`" for name in names), default, _escaped(info.help or "")
 
 
 def _api() -> str:
     return "\n\n".join(
-        _directive(f"{module}.{name}", f"streamlake.{name}", _MEMBERS.get(name))
-        for name, module in sorted(streamlake._PUBLIC.items())
+        _described(getattr(streamlake, name), f"streamlake.{name}", _MEMBERS.get(name), is_made=True)
+        for name in sorted(streamlake._PUBLIC)
     )
 
 
 def _returned() -> str:
-    return "\n\n".join(_directive(path, path.rpartition(".")[2], None) for path in _RETURNED)
+    parts = []
+    for path in _RETURNED:
+        module, _, name = path.rpartition(".")
+        parts.append(_described(getattr(import_module(module), name), name, None, is_made=False))
+    return "\n\n".join(parts)
 
 
-def _directive(path: str, heading: str, members: tuple[str, ...] | None) -> str:
-    options = [f"heading: {heading}", f"toc_label: {heading.rpartition('.')[2]}"]
-    if members is not None:
-        options.append(f"members: [{', '.join(members)}]")
-    return "\n      ".join((f"::: {path}\n    options:", *options))
+def _described(named: Any, heading: str, members: tuple[str, ...] | None, *, is_made: bool) -> str:
+    """A class or a function in Markdown. `is_made`: users call it themselves."""
+    name = heading.rpartition(".")[2]
+    parts = [f"## {heading}"]
+    if is_made:
+        parts.append(_signature(name, named))
+    if not isinstance(named, type):
+        return "\n\n".join((*parts, _prose(named)))
+    parts.append(_prose(named))
+    base = named.__mro__[1]
+    if f"{base.__module__}.{base.__name__}" in _RETURNED:
+        parts.append(f"It also has what [{base.__name__}](#{base.__name__.lower()}) has.")
+    if is_dataclass(named) and not is_made:
+        rows = [
+            (f"`{each.name}`", f"`{each.type}`".replace("|", "\\|"), _field_default(each))
+            for each in fields(named)
+        ]
+        parts.append(_table(("field", "type", "default"), rows))
+    own = [each for each in vars(named) if not each.startswith("_")] if members is None else members
+    found = {each: getattr(named, each) for each in own}
+    values = {each: value.fget for each, value in found.items() if isinstance(value, property)}
+    if values:
+        rows = [(f"`{each}`", _first_of(value)) for each, value in values.items()]
+        parts.append(_table(("attribute", "meaning"), rows))
+    for each, value in found.items():
+        if inspect.isfunction(value):
+            parts += [f"### {name}.{each}", _signature(each, value), _prose(value)]
+    return "\n\n".join(parts)
+
+
+def _signature(name: str, called: Any) -> str:
+    """The call of a function or class, an argument a line where it is long."""
+    signature = inspect.signature(called)
+    shown = []
+    for kind, group in groupby(signature.parameters.values(), key=lambda each: each.kind):
+        is_named = kind is inspect.Parameter.KEYWORD_ONLY
+        shown += ["*"] if is_named else []
+        shown += [_argument(each) for each in group if each.name != "self"]
+    result = signature.return_annotation
+    arrow = "" if isinstance(called, type) or result is inspect.Signature.empty else f" -> {result}"
+    line = f"{name}({', '.join(shown)}){arrow}"
+    if len(line) > _LINE:
+        line = "\n".join((f"{name}(", *(f"    {each}," for each in shown), f"){arrow}"))
+    return f"```text\n{line}\n```"
+
+
+def _argument(parameter: inspect.Parameter) -> str:
+    text = str(parameter.replace(default=inspect.Parameter.empty)).replace("'", "")
+    default = parameter.default
+    if default is inspect.Parameter.empty:
+        return text
+    is_plain = isinstance(default, (str, int, float, tuple, type(None)))
+    return f"{text} = {default!r}" if is_plain else f"{text} = ..."
+
+
+def _field_default(part: Field[Any]) -> str:
+    if part.default_factory is not MISSING:
+        return "empty"
+    return "" if part.default is MISSING else f"`{part.default!r}`"
+
+
+def _prose(described: Any) -> str:
+    """The text of a docstring, its arguments as a table."""
+    docstring = inspect.getdoc(described) or ""
+    text = _escaped(docstring.partition("Args:\n")[0].strip()).replace("\\|", "|")
+    rows = [(f"`{name}`", meaning) for name, meaning in _docstring_arguments(docstring).items()]
+    return f"{text}\n\n{_table(('argument', 'meaning'), rows)}" if rows else text
+
+
+def _first_of(described: Any) -> str:
+    """The first paragraph of a docstring, for a table's cell."""
+    return _escaped(" ".join((inspect.getdoc(described) or "").split("\n\n")[0].split()))
 
 
 def _figures() -> str:

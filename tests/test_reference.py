@@ -6,14 +6,16 @@ import ast
 import inspect
 import re
 from collections.abc import Iterator
+from dataclasses import fields
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from streamlake import IcebergSink, IcebergTables, errors
+from streamlake import IcebergSink, IcebergTables, KafkaSource, errors
 from streamlake.cli.views.described import page_of
+from streamlake.commit.receipt import CommitReceipt
 from streamlake.decode.cdc.debezium import debezium_options
 from streamlake.decode.json import json_options
 from streamlake.decode.registry import registry_options
@@ -26,6 +28,7 @@ from streamlake.source import source_options
 from streamlake.storage.durability import wants_fsync
 from streamlake.storage.locations import TableLocations
 from streamlake.table import options as table_options
+from streamlake.tables import LoadedTable
 from streamlake.write.target.job_options import WRITE_OPTIONS
 from streamlake.write.target.options import WriteOptions
 
@@ -72,6 +75,22 @@ def test_every_part_is_on_a_page() -> None:
 def test_the_sinks_arguments_are_there() -> None:
     known = {*inspect.signature(IcebergSink).parameters, *inspect.signature(IcebergTables).parameters}
     assert known - {"settings"} <= _named("sink-options")
+
+
+def test_the_api_is_readable_as_a_file() -> None:
+    """Without the site: calls with their arguments, and the fields of what comes back."""
+    page = (DOCS / "reference" / "api.md").read_text()
+    assert ":::" not in page
+    for owner in (LoadedTable.scan, LoadedTable.scan_changes, IcebergSink, KafkaSource):
+        for name in inspect.signature(owner).parameters:
+            assert name == "self" or re.search(rf"^    {name}: ", page, re.MULTILINE), name
+    assert {each.name for each in fields(CommitReceipt)} <= _named("api")
+
+
+def test_a_required_option_is_called_so() -> None:
+    page = (DOCS / "reference" / "cli.md").read_text()
+    assert "| `--checkpoint-location DIR` | required |" in page
+    assert "inspect._empty" not in page
 
 
 def test_the_write_options_are_there() -> None:
