@@ -226,6 +226,21 @@ def other_table(location: str, done: int, others: Sequence[str]) -> Finding:
     )
 
 
+def another_pipelines(location: str, table: str, pipeline: str, others: Sequence[tuple[str, str]]) -> Finding:
+    """The directory at `location` is that of other pipelines: `others` are these, each with its table.
+
+    `pipeline` was to start with it, into `table`.
+    """
+    owners = [f"pipeline '{name}' (table {of})" for name, of in others]
+    return Finding(
+        Kind.OTHER_TABLE,
+        f"{location} is the checkpoint directory of {_listed(owners)}, not of '{pipeline}'",
+        f"go on in {table} where '{others[0][0]}' has stopped in its own source",
+        by_hand="correct the location of the checkpoint directory (`checkpoint:` in a pipeline file): each "
+        "pipeline has one of its own, and a new pipeline a new one",
+    )
+
+
 def other_tables(tables: str, done: int, others: Sequence[str]) -> Finding:
     """A directory with checkpoints up to `done` has written `others` instead of this query's tables."""
     return Finding(

@@ -211,3 +211,17 @@ def test_a_range_that_is_gone_as_a_whole():
     with pytest.raises(DataLossError, match="offsets 10 to 29"):
         planner(cluster).ranges(KNOWN, end)
     assert planner(cluster, fail_on_data_loss=False).ranges(KNOWN, end) == []
+
+
+def test_a_directory_that_has_read_other_topics_only_is_taken_for_another_streams():
+    cluster = FakeCluster({("t", 0): (0, 10)})
+    known = SourceOffsets({("accounts", 0): 13})
+    with pytest.raises(DataLossError) as refused:
+        planner(cluster).latest(known)
+    assert str(refused.value) == (
+        "the checkpoint directory has read accounts, and none of the topics that this stream reads (t): it is the "
+        "directory of another stream, or the topics have other names now. Correct the location of the checkpoint "
+        "directory (`checkpoint:` in a pipeline file), or the topics"
+    )
+    end = planner(cluster, fail_on_data_loss=False).latest(known)
+    assert end.positions == {("accounts", 0): 13, ("t", 0): 10}

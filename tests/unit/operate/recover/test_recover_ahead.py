@@ -167,3 +167,36 @@ def test_a_note_that_a_command_makes_does_not_overrule_the_sink(tmp_path: Path, 
     strict = uncovered(other, None, replace(known, calls=Calls.FUNCTION))
     assert strict is not None
     assert "may_join=True" in strict.by_hand
+
+
+def test_a_directory_of_another_pipeline_is_named_and_no_way_out_binds_it(tmp_path: Path) -> None:
+    """Whether or not the table is there, and has been written by its own pipeline."""
+    accounts = LocalStream(tmp_path, RECORDS, pipeline="accounts", location=str(tmp_path / "accounts")).start(
+        2
+    )
+    orders = LocalStream(
+        tmp_path, RECORDS, pipeline="orders", location=str(tmp_path / "orders"), directory="own"
+    )
+    told = (
+        f"{accounts.path} is the checkpoint directory of pipeline 'accounts' (table {accounts.location}), not of "
+        f"'orders'. Continuing would go on in {orders.location} where 'accounts' has stopped in its own source. To go "
+        "on, correct the location of the checkpoint directory (`checkpoint:` in a pipeline file): each pipeline has "
+        "one of its own, and a new pipeline a new one"
+    )
+    for create in (True, False):
+        plan = SinkPlan.of(orders.location, {"create": create}, orders.pipeline)
+        with pytest.raises(LineageError) as refused:
+            require_own_table(accounts.directory, plan, lambda: open_table(orders.location))
+        assert str(refused.value) == told
+        if create:
+            orders.start(1)
+    points = Points()
+    check_lineage(plan, open_table(orders.location), accounts.directory, str(accounts.path), points)
+    assert [point.message for point in points.found] == [told]
+
+
+def test_a_directory_whose_table_was_renamed_is_no_other_pipelines(tmp_path: Path) -> None:
+    stream = LocalStream(tmp_path, RECORDS, pipeline="orders", location=str(tmp_path / "orders")).start(2)
+    plan = SinkPlan.of(str(tmp_path / "renamed"), {"create": True}, stream.pipeline)
+    with pytest.raises(LineageError, match="--adopt"):
+        require_own_table(stream.directory, plan, lambda: open_table(plan.table))
