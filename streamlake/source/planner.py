@@ -182,7 +182,7 @@ class OffsetPlanner:
         if missing:
             raise SourceError(
                 f"Kafka at {self._source.bootstrap_servers} has no topic {', '.join(missing)} (or this user "
-                "may not see it); create it or correct the name"
+                f"may not see it); create it or correct the name{topics.did_you_mean(missing)}"
             )
 
     def _check_known(self, known: SourceOffsets, now: _Identified, ends: PartitionOffsets) -> None:
