@@ -35,8 +35,9 @@ def checkpoint_older(
     )
     return Finding(
         Kind.CHECKPOINT_OLDER,
-        f"{identity} does not belong to the state of {location}: {held}. The checkpoint directory is older "
-        "than the table",
+        f"the checkpoint directory is older than the table {location}: it is about to write checkpoint "
+        f"{identity.checkpoint_id}, and the table holds checkpoints up to {marker.checkpoint_id} of it. "
+        f"So {identity} does not belong to the state of {location}: {held}",
         "lose rows (their checkpoint ids are taken) or write them twice",
         (
             WayOut(
