@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from streamlake.catalog.hadoop_operations import HadoopTableOperations
 from streamlake.catalog.new_tables import TableDefinition, initial_metadata
 from streamlake.errors import FeatureUnsupportedError, InvalidOptionError, TableNotFoundError
+from streamlake.storage.arrow_fs import ARROW_SCHEMES
 from streamlake.storage.file_io import FileIO, file_io_for, scheme_of, storage_errors
 from streamlake.storage.local import local_path
 from streamlake.storage.locations import table_location
@@ -37,6 +38,12 @@ def create_hadoop_table(
 ) -> Table:
     """Create a table in a directory. Raises TableAlreadyExistsError."""
     location = table_location(location)
+    scheme = scheme_of(location)
+    if scheme in ARROW_SCHEMES:
+        raise FeatureUnsupportedError(
+            f"{location}: a table on {scheme}:// needs a catalog service, because {scheme}:// cannot decide "
+            "between two commits: give catalog='...', and the table's name in it"
+        )
     operations = HadoopTableOperations(location, file_io_for(location, properties), name)
     operations.create(initial_metadata(definition, location))
     return Table(name or location, operations)

@@ -103,7 +103,21 @@ def load_service(catalog: str | Mapping[str, str]) -> ServiceCatalog:
             raise _not_installed(catalog, error) from error
         if _is_away(error):
             raise StorageError(f"catalog: {_shown(catalog)} cannot be reached: {error}") from error
+        if isinstance(catalog, str) and not _is_configured(catalog):
+            raise InvalidOptionError(
+                f"catalog '{catalog}' is neither in .pyiceberg.yaml (looked for in PYICEBERG_HOME, the home "
+                "directory and the current one) nor in environment variables "
+                f"PYICEBERG_CATALOG__{catalog.upper()}__...: configure it there, or give its properties in "
+                "place of the name"
+            ) from error
         raise InvalidOptionError(f"catalog: {_shown(catalog)} cannot be opened: {error}") from error
+
+
+def _is_configured(name: str) -> bool:
+    try:
+        return bool(configured_properties(name))
+    except (StreamlakeError, ValueError):
+        return True  # what is wrong with the configuration is the better message
 
 
 def _is_away(error: Exception) -> bool:

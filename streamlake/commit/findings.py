@@ -35,8 +35,9 @@ def checkpoint_older(
     )
     return Finding(
         Kind.CHECKPOINT_OLDER,
-        f"{identity} does not belong to the state of {location}: {held}. The checkpoint directory is older "
-        "than the table",
+        f"the checkpoint directory is older than the table {location}: it is about to write checkpoint "
+        f"{identity.checkpoint_id}, and the table holds checkpoints up to {marker.checkpoint_id} of it. "
+        f"So {identity} does not belong to the state of {location}: {held}",
         "lose rows (their checkpoint ids are taken) or write them twice",
         (
             WayOut(
@@ -223,6 +224,21 @@ def other_table(location: str, done: int, others: Sequence[str]) -> Finding:
         "start this table with a checkpoint directory of its own, and this directory with its own table; a "
         "function for foreachBatch that calls the sink of a table later, or for some micro-batches only, "
         "says so by may_join=True",
+    )
+
+
+def another_pipelines(location: str, table: str, pipeline: str, others: Sequence[tuple[str, str]]) -> Finding:
+    """The directory at `location` is that of other pipelines: `others` are these, each with its table.
+
+    `pipeline` was to start with it, into `table`.
+    """
+    owners = [f"pipeline '{name}' (table {of})" for name, of in others]
+    return Finding(
+        Kind.OTHER_TABLE,
+        f"{location} is the checkpoint directory of {_listed(owners)}, not of '{pipeline}'",
+        f"go on in {table} where '{others[0][0]}' has stopped in its own source",
+        by_hand="correct the location of the checkpoint directory (`checkpoint:` in a pipeline file): each "
+        "pipeline has one of its own, and a new pipeline a new one",
     )
 
 

@@ -122,6 +122,8 @@ def explained(finding: Finding, command: RecoverCommand) -> str:
     text = f"{finding.found}. Continuing would {finding.consequence}."
     if not ways:
         return text
+    if not finding.ways:
+        return f"{text} To go on, {finding.by_hand}"
     numbered = "; ".join(f"({number}) {way}" for number, way in enumerate(ways, 1))
     return (
         f"{text} Stop every driver of the pipeline, then take one of these ways out (each says what it will "

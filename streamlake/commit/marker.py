@@ -83,6 +83,12 @@ class PipelineProperty:
     index_state: str | None = None
     index_number: int | None = None
 
+    @property
+    def pipeline(self) -> str:
+        """The pipeline that the property is of."""
+        name = self.name.removeprefix(PROPERTY_PREFIX)
+        return name if self.branch == MAIN_BRANCH else name.removesuffix(f"@{self.branch}")
+
 
 def property_name(pipeline: str, branch: str) -> str:
     """The name of a pipeline's table property; branches other than main have their own."""

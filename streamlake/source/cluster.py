@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
@@ -29,11 +29,13 @@ from kafka.protocol.consumer import IsolationLevel, OffsetSpec
 
 from streamlake import clock
 from streamlake.errors import SourceError
+from streamlake.options import suggestion
 from streamlake.source.bulk_batches import bulk_problem
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.source.oauth_tokens import token_problem
 from streamlake.source.offsets import Partition
 from streamlake.source.topic_now import id_text, refuse_topic_creation
+from streamlake.wording import named_error
 
 _Answer = TypeVar("_Answer")
 _UNKNOWN_TOPIC = 3
@@ -55,6 +57,13 @@ class Topics:
     partitions: tuple[Partition, ...]
     topic_ids: Mapping[str, str]
     missing: tuple[str, ...] = ()
+    near: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """For missing topics the one that exists and has the most similar name, where there is one."""
+
+    def did_you_mean(self, names: Iterable[str]) -> str:
+        """A question for the end of a message about missing topics; empty where no name is similar."""
+        found = [f"'{self.near[name]}'" for name in names if name in self.near]
+        return f"; did you mean {', '.join(dict.fromkeys(found))}?" if found else ""
 
     def only(self, names: Collection[str]) -> Topics:
         """The part that concerns these topics."""
@@ -62,6 +71,7 @@ class Topics:
             tuple(part for part in self.partitions if part[0] in names),
             {topic: topic_id for topic, topic_id in self.topic_ids.items() if topic in names},
             tuple(topic for topic in self.missing if topic in names),
+            self.near,
         )
 
 
@@ -118,7 +128,17 @@ class KafkaCluster:
         )
         found = {name: id_text(topic.get("topic_id")) for name, topic in described.items()}
         ids = {name: topic_id for name, topic_id in found.items() if topic_id}
-        return Topics(partitions, ids, missing)
+        return Topics(partitions, ids, missing, self._near(missing))
+
+    def _near(self, missing: Iterable[str]) -> dict[str, str]:
+        """The existing topic nearest to each missing one. Best effort: it is only for messages."""
+        if not missing:
+            return {}
+        try:
+            known = self._ask(lambda admin: admin.list_topics())
+        except SourceError:
+            return {}
+        return {name: near for name in missing if (near := suggestion(name, known))}
 
     def earliest(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """See Cluster.earliest."""
@@ -228,9 +248,10 @@ class KafkaCluster:
                     raise _LeaderAway from error
                 if attempt == 2 or not connected or not getattr(error, "retriable", False):
                     raise SourceError(
-                        f"Kafka at {self._source.bootstrap_servers} cannot be asked: {type(error).__name__}: "
-                        f"{error}{token_problem(self._source.settings.client)}; check that the broker runs, "
-                        "that its advertised address can be reached from here, and the kafka.security options"
+                        f"Kafka at {self._source.bootstrap_servers} cannot be asked: "
+                        f"{named_error(error)}{token_problem(self._source.settings.client)}; check that the "
+                        "broker runs, that its advertised address can be reached from here, and the "
+                        "kafka.security options"
                     ) from error
         raise AssertionError("unreachable")
 

@@ -28,6 +28,7 @@ from streamlake.source.oauth_tokens import token_problem
 from streamlake.source.offsets import OffsetRange
 from streamlake.source.topic_now import refuse_topic_creation, require_topic_questions
 from streamlake.source.wide_reads import client_arguments
+from streamlake.wording import named_error
 
 _IDLE_KEPT = 4
 _IDLE_SECONDS = 60.0
@@ -140,8 +141,8 @@ def _connect(source: KafkaSource, arguments: dict[str, Any]) -> KafkaConsumer:
         consumer = KafkaConsumer(**arguments)
     except (KafkaError, OSError, ValueError, AssertionError) as error:
         raise SourceError(
-            f"Kafka at {source.bootstrap_servers} cannot be reached: {type(error).__name__}: "
-            f"{error}{token_problem(arguments)}; check that the broker runs, that its advertised address can "
+            f"Kafka at {source.bootstrap_servers} cannot be reached: {named_error(error)}"
+            f"{token_problem(arguments)}; check that the broker runs, that its advertised address can "
             "be reached from the executors, and the kafka.security options"
         ) from error
     refuse_topic_creation(consumer)

@@ -36,6 +36,7 @@ from streamlake.source.kafka_source import KafkaSource
 from streamlake.source.offsets import OffsetRange
 from streamlake.source.record_blocks import RecordBlock, parse_blocks
 from streamlake.source.topic_now import TopicNow, topic_now
+from streamlake.wording import named_error
 
 _LOG = logging.getLogger(__name__)
 _POLL_MS = 50
@@ -289,4 +290,4 @@ def _failed(source: KafkaSource, piece: OffsetRange, position: int, error: Kafka
         )
     if isinstance(error, TopicAuthorizationFailedError):
         return SourceError(f"this user may not read {where}: {error}")
-    return SourceError(f"cannot read {where}: {type(error).__name__}: {error}")
+    return SourceError(f"cannot read {where}: {named_error(error)}")

@@ -8,6 +8,7 @@ reads the same records. Where records between them are gone, that is an error, n
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -20,6 +21,7 @@ from streamlake.source.offsets import OffsetRange, Partition, PartitionOffsets, 
 from streamlake.source.source_options import EARLIEST, LATEST
 
 _LOG = logging.getLogger(__name__)
+_SHOWN = 8
 _PLAN_SECONDS = 1.0
 """How long the topics from planning a micro-batch's end are used for its ranges."""
 _WAYS_OUT = (
@@ -70,7 +72,9 @@ class OffsetPlanner:
             if fresh != topics:
                 topics, ends = fresh, self._cluster.latest(fresh.partitions)
         self._check_missing(known, topics)
-        if known is not None:
+        if old and not any(self._is_meant(topic) for topic, _ in old):
+            self._other_topics(sorted({topic for topic, _ in old}))
+        elif known is not None:
             self._check_known(known, topics, ends)
         remade = _remade(known, topics)
         unknown = [part for part, end in ends.items() if part[0] in remade or end < old.get(part, end + 1)]
@@ -178,7 +182,7 @@ class OffsetPlanner:
         if missing:
             raise SourceError(
                 f"Kafka at {self._source.bootstrap_servers} has no topic {', '.join(missing)} (or this user "
-                "may not see it); create it or correct the name"
+                f"may not see it); create it or correct the name{topics.did_you_mean(missing)}"
             )
 
     def _check_known(self, known: SourceOffsets, now: _Identified, ends: PartitionOffsets) -> None:
@@ -198,6 +202,25 @@ class OffsetPlanner:
                     f"{part[0]}-{part[1]} ends at offset {ends[part]}, before the checkpoint's offset "
                     f"{offset}: the topic was deleted and created again, or its log was truncated"
                 )
+
+    def _is_meant(self, topic: str) -> bool:
+        """Whether the source's topics are to include this one, whether or not it is there."""
+        named, pattern = self._source.topics, self._source.topic_pattern
+        return topic in named if named is not None else re.fullmatch(pattern or "", topic) is not None
+
+    def _other_topics(self, read: Sequence[str]) -> None:
+        """Reports a checkpoint directory of which the source reads no topic: most likely another stream's."""
+        named, pattern = self._source.topics, self._source.topic_pattern
+        what = (
+            f"the checkpoint directory has read {_some(read)}, and none of the topics that this stream reads "
+            f"({_some(named) if named is not None else f'those that match {pattern!r}'})"
+        )
+        if self._settings.fail_on_data_loss:
+            raise DataLossError(
+                f"{what}: it is the directory of another stream, or the topics have other names now. Correct "
+                "the location of the checkpoint directory (`checkpoint:` in a pipeline file), or the topics"
+            )
+        _LOG.warning("%s; continuing, because fail-on-data-loss is false", what)
 
     def _data_loss(self, what: str) -> None:
         if self._settings.fail_on_data_loss:
@@ -242,6 +265,12 @@ def _start(known: SourceOffsets, target: SourceOffsets, part: Partition) -> int:
     if _is_new(known, target, part):
         return target.first.get(part, 0)
     return known.positions[part]
+
+
+def _some(names: Iterable[str]) -> str:
+    topics = list(names)
+    more = f" and {len(topics) - _SHOWN} more" if len(topics) > _SHOWN else ""
+    return f"{', '.join(topics[:_SHOWN])}{more}"
 
 
 def _listed(partitions: Iterable[Partition]) -> str:

@@ -8,7 +8,7 @@ split by these placeholders.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from streamlake.errors import InvalidOptionError
 from streamlake.options import suggestion
@@ -106,3 +106,11 @@ class TableNames:
                 "write another ending behind it"
             )
         return table
+
+
+def unused_settings(name: str, known: Sequence[str]) -> str:
+    """What is wrong with settings for a table that is none of the `known` ones, with the nearest of these."""
+    folded = {each.rpartition(".")[2].rpartition("/")[2]: each for each in known}
+    near = folded.get(name) or suggestion(name, known) or folded.get(suggestion(name, folded), "")
+    hint = f"did you mean '{near}'?" if near else f"the tables are {', '.join(known)}"
+    return f"tables has '{name}', which is the table of no topic; {hint}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from streamlake.options import suggestion
 from streamlake.source.cluster import Topics
 from streamlake.source.offsets import Partition
 
@@ -34,7 +35,10 @@ class FakeCluster:
     def topics(self) -> Topics:
         names = {topic for topic, _ in self.logs}
         missing = tuple(sorted(set(self.wanted or ()) - names))
-        return Topics(tuple(sorted(self.logs)), {t: i for t, i in self.ids.items() if t in names}, missing)
+        near = {name: found for name in missing if (found := suggestion(name, names))}
+        return Topics(
+            tuple(sorted(self.logs)), {t: i for t, i in self.ids.items() if t in names}, missing, near
+        )
 
     def earliest(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         return {part: self.logs[part][0] for part in partitions if part in self.logs}

@@ -82,6 +82,7 @@ def run(
             directory, table_gone(location, note.table_uuid), command, chosen, rewind_to, yes=yes
         )
     recovery = Recovery(table, branch, pipeline, directory, noted, open_rejects(location, options))
+    recovery.require_known_pipeline()
     _say(
         f"{table.location}, branch {branch}, pipeline '{recovery.pipeline}'\n"
         f"{directory.location}, job {directory.job_id}: Spark has finished checkpoint "

@@ -21,6 +21,7 @@ from streamlake.operate.verify.comparison import PROBLEMS, UNREADABLE, Example
 from streamlake.operate.verify.postgres_table import PostgresTable
 from streamlake.operate.verify.verification import Verification, verify
 from streamlake.operate.verify.verified_source import (
+    following,
     named_source,
     pipeline_arguments,
     pipeline_source,
@@ -29,6 +30,7 @@ from streamlake.operate.verify.verified_source import (
 from streamlake.pipeline.definition.pipeline_file import Pipeline, load_pipeline
 from streamlake.pipeline.spark.session import SparkSession, spark_session
 from streamlake.read.metadata_tables import Row
+from streamlake.table.table import Table
 from streamlake.wording import counted
 
 _OF_CHANGES = frozenset({"mode", "sequence_by", "row_kind", "until", "name"})
@@ -85,7 +87,7 @@ def run(
 
     loaded = None if pipeline is None else load_pipeline(pipeline)
     master, config = (None, None) if loaded is None else (loaded.spark.master, loaded.spark.config)
-    targets: list[tuple[dict[str, Any], Callable[[], Any]]]
+    targets: list[tuple[dict[str, Any], Callable[[Table], Any]]]
     if postgres is not None:
         targets = [
             (each, partial(_itself, source))
@@ -95,7 +97,11 @@ def run(
         ]
     elif loaded is not None and pipeline is not None:
         from_file = pipeline_arguments(loaded, pipeline)
-        targets = [({**from_file, **arguments}, lambda: pipeline_source(loaded, session, pipeline))]
+
+        def from_pipeline(table: Table) -> Any:
+            return following(pipeline_source(loaded, session, pipeline), loaded, table)
+
+        targets = [({**from_file, **arguments}, from_pipeline)]
     else:
         assert against is not None
         named: dict[str, Any] = {
@@ -103,7 +109,7 @@ def run(
             "schema": schema,
             "options": option_pairs(options),
         }
-        targets = [({"name": against, **arguments}, lambda: named_source(against, session, **named))]
+        targets = [({"name": against, **arguments}, lambda _: named_source(against, session, **named))]
     results = []
     try:
         for each, source_of in targets:
@@ -123,7 +129,7 @@ def run(
 
 
 def _verified(
-    arguments: dict[str, Any], source_of: Callable[[], Any], session: Callable[[], SparkSession]
+    arguments: dict[str, Any], source_of: Callable[[Table], Any], session: Callable[[], SparkSession]
 ) -> Verification:
     """Compare one table, and show the progress."""
     if "table" not in arguments:
@@ -131,7 +137,7 @@ def _verified(
     name = str(arguments.pop("table"))
     with task_progress(f"verify: opening {name}, and starting Spark") as progress:
         table = open_table(name, arguments.get("catalog"))
-        source = source_of()
+        source = source_of(table)
         progress.say(f"verify: comparing {name} with its source", session())
         return verify(table, source, **arguments)
 
@@ -155,7 +161,7 @@ def _in_postgres(
     return [({**each, **chosen}, table) for each, table in postgres_tables(pipeline, path, dsn)]
 
 
-def _itself(value: PostgresTable) -> PostgresTable:
+def _itself(value: PostgresTable, _: Table) -> PostgresTable:
     return value
 
 

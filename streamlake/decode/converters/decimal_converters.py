@@ -51,7 +51,14 @@ class Unscaled(Leaf):
     def _value(self, found: Any) -> Any:
         if not isinstance(found, str):
             raise ValueError("the unscaled number's bytes in base64 are needed")
-        return _exact(found, self.scale, self.type)
+        try:
+            return _exact(found, self.scale, self.type)
+        except ValueError as error:
+            if text_values.DECIMAL_TEXT.fullmatch(found) is None:
+                raise
+            raise ValueError(
+                f"{error}; if the connector sends numbers as text, set debezium.decimal-handling-mode=string"
+            ) from error
 
 
 @dataclass(frozen=True)

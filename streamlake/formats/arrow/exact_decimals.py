@@ -44,6 +44,10 @@ def exact_decimals(array: pa.Array, type_: pa.Decimal128Type) -> pa.Array:
             return pc.if_else(array.is_valid(), pa.scalar(Decimal(0), type_), pa.scalar(None, type_))
         return array if array.type.equals(type_) else array.cast(type_)
     except pa.ArrowInvalid as error:
+        if "Rescaling" in str(error):
+            raise InexactDecimalError(
+                f"it has more digits after the point than the {type_.scale} of the column"
+            ) from error
         raise InexactDecimalError(str(error)) from error
 
 

@@ -155,5 +155,10 @@ def _found(plan: SinkPlan, table: Table | None) -> Table:
 
 
 def _report(finding: Finding, command: RecoverCommand, points: Points) -> None:
+    if finding.by_hand and not finding.ways:
+        points.error(
+            LINEAGE, f"{finding.found}. Continuing would {finding.consequence}. To go on, {finding.by_hand}"
+        )
+        return
     ways = "; or ".join(command.offers(finding))
     points.error(LINEAGE, f"{finding.found}. Continuing would {finding.consequence}. Ways out: {ways}")

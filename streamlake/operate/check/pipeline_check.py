@@ -8,7 +8,7 @@ pipeline, so that what is right here is not refused there a moment later.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
@@ -55,7 +55,7 @@ from streamlake.spec.types.ddl import parse_ddl
 from streamlake.spec.types.schema import Schema
 from streamlake.table.table import Table
 from streamlake.tasks.row_names import RowRoute, imported_route, route_name
-from streamlake.tasks.table_names import ROUTE
+from streamlake.tasks.table_names import ROUTE, unused_settings
 
 ROUTES = "routes"
 
@@ -136,6 +136,7 @@ class _KafkaCheck:
         except StreamlakeError as error:
             self.points.error(TABLE, str(error))
             members = ()
+        self._check_own_used([member.table for member in members])
         opened: list[tuple[SinkPlan, Table | None]] = []
         for member in members:
             if member.topics == ():
@@ -151,6 +152,17 @@ class _KafkaCheck:
                 opened.append((plan, table))
             self._keep(points, member.table if self.pipeline.sink.is_many else None)
         self._check_directory(opened, found is not None and not found.missing)
+
+    def _check_own_used(self, tables: Sequence[str]) -> None:
+        """Settings of single tables must be of tables that there are; a pattern's topics may come later."""
+        sink = self.pipeline.sink
+        if not sink.is_many or not tables or is_by_row(self.pipeline):
+            return
+        for name in sink.arguments.get("tables", {}):
+            if name in tables:
+                continue
+            report = self.points.warning if self.source.topics is None else self.points.error
+            report(TABLE, f"sink.{unused_settings(name, tables)}")
 
     @property
     def _catalog(self) -> CatalogOption:

@@ -42,7 +42,9 @@ def check_topics(source: KafkaSource, cluster: Cluster, points: Points) -> Topic
         return None
     for name in topics.missing:
         points.error(
-            KAFKA, f"there is no topic {name}, or this user may not see it; create it or correct the name"
+            KAFKA,
+            f"there is no topic {name}, or this user may not see it; create it or correct the name"
+            f"{topics.did_you_mean([name])}",
         )
     counts = Counter(topic for topic, _ in topics.partitions)
     if counts:

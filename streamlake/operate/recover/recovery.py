@@ -86,6 +86,10 @@ class Recovery:
         self.pipeline = self._at.pipeline
         self.findings = self._at.findings
 
+    def require_known_pipeline(self) -> None:
+        """See RecoveryState.require_known_pipeline."""
+        self._at.require_known_pipeline()
+
     def adopt(self) -> Plan:
         """Keep table and directory, and record that the table holds what the directory has committed."""
         at = self._at.adopted_checkpoint()

@@ -17,9 +17,11 @@ from streamlake.checkpoint.table_note import NO_CHECKPOINT
 from streamlake.commit.findings import markers_lost, staged_gone, torn_log
 from streamlake.commit.history import History, marker_of
 from streamlake.commit.lineage import Finding
-from streamlake.commit.marker import JOB_ID, KEY_IDS, Marker
+from streamlake.commit.marker import JOB_ID, KEY_IDS, Marker, properties_on_branch
 from streamlake.commit.traces import holds, is_gone
+from streamlake.commit.unnamed import is_unnamed
 from streamlake.errors import InvalidOptionError
+from streamlake.options import suggestion
 from streamlake.pipeline.runs.lineage.lineage_check import common_checkpoint, lineage_findings
 from streamlake.spec.metadata.snapshot import Snapshot
 from streamlake.table.table import Table
@@ -58,6 +60,36 @@ class RecoveryState:
         torn = directory.torn
         if torn:
             self.findings = (torn_log(directory.location, torn), *self.findings)
+
+    def require_known_pipeline(self) -> None:
+        """Raise InvalidOptionError where the table knows pipelines, and the one that is asked for is none."""
+        recorded = properties_on_branch(self.table.metadata, self.branch)
+        job_id = self.directory.job_id
+        own = sorted({each.pipeline for each in recorded if each.marker.job_id == job_id})
+        named = sorted(
+            {each.pipeline for each in recorded if not is_unnamed(each.pipeline, each.marker.job_id)}
+        )
+        if any(each.pipeline == self.pipeline for each in recorded):
+            return
+        if not own:
+            renamed = self.pipeline != self.given
+            is_new = self.noted is not None and not self.noted.committed
+            if self.findings or renamed or is_new or not named:
+                return
+        where = f"branch '{self.branch}' of {self.table.location}"
+        if own:
+            raise InvalidOptionError(
+                f"{self.directory.location} is the directory of {_quoted(own)} in {where}, not of "
+                f"{_quoted([self.pipeline])}; {_option(own[0], job_id)}"
+            )
+        if is_unnamed(self.pipeline, job_id):
+            raise InvalidOptionError(
+                f"--pipeline is missing: {where} has rows of {_quoted(named)}, and none of a stream without "
+                "a name from this directory; say which one with --pipeline"
+            )
+        near = suggestion(self.pipeline, named)
+        hint = f"did you mean '{near}'?" if near else f"it knows {_quoted(named)}"
+        raise InvalidOptionError(f"{where} knows no pipeline '{self.pipeline}'; {hint}")
 
     def adopted_checkpoint(self) -> int:
         """The last checkpoint that no longer needs to be committed."""
@@ -270,3 +302,12 @@ class RecoveryState:
         known = [staged.identity.checkpoint_id for staged in self.staged]
         ahead = [] if recorded is None else [recorded, *(each for each in known if each < recorded)]
         return sorted({each for each in ahead if each > held and each not in kept})
+
+
+def _quoted(pipelines: Sequence[str]) -> str:
+    return f"pipeline{'' if len(pipelines) == 1 else 's'} {', '.join(map(repr, pipelines))}"
+
+
+def _option(pipeline: str, job_id: str) -> str:
+    """The option that names a pipeline on the command line."""
+    return "leave --pipeline away" if is_unnamed(pipeline, job_id) else f"give --pipeline {pipeline}"

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,13 @@ from streamlake.pipeline.definition.pipeline_file import FilesSettings, KafkaSet
 from streamlake.pipeline.definition.pipeline_source import kafka_source, with_short_timeout
 from streamlake.pipeline.definition.pipeline_tables import is_by_row, pipeline_tables
 from streamlake.pipeline.definition.running import first_line
+from streamlake.pipeline.runs.evolution import EvolutionOptions
 from streamlake.pipeline.sinks.arguments.default_sequence import named_sequence
+from streamlake.records import ROW_KIND
 from streamlake.source.cluster import KafkaCluster
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.spec.types.ddl import parse_ddl
+from streamlake.table.table import Table
 from streamlake.tables import LoadedTable, load_table
 
 _KAFKA = re.compile(r"kafka://([^/]+)/(.+)")
@@ -118,6 +122,20 @@ def postgres_tables(pipeline: Pipeline, path: str, dsn: str) -> list[tuple[dict[
         }
         found.append(({"table": each.table, **arguments}, PostgresTable(dsn, names.pop())))
     return found
+
+
+def following(source: KafkaSource | DataFrame, pipeline: Pipeline, table: Table) -> KafkaSource | DataFrame:
+    """The source with the table's columns in place of those in the pipeline file, where the table's schema
+    has followed the stream's and has columns now that the file does not name.
+    """
+    if not isinstance(source, KafkaSource) or source.schema is None:
+        return source
+    given = pipeline.sink.arguments
+    evolution = EvolutionOptions.of(given.get("schema_evolution"), None, table.properties)
+    declared, has = {*source.table_schema.column_names} - {ROW_KIND}, set(table.schema.column_names)
+    if evolution.is_on and not given.get("rename_columns") and declared < has:
+        return replace(source, schema=None)
+    return source
 
 
 def pipeline_source(

@@ -13,12 +13,15 @@ from typing import Any, Protocol, cast
 
 from pyspark.sql import SparkSession
 
+from streamlake.catalog.open import open_table
 from streamlake.checkpoint.spark_directory import SparkDirectory
 from streamlake.checkpoint.spark_logs import local_home, remove_torn
 from streamlake.checkpoint.table_note import Calls
-from streamlake.commit.findings import of_many, other_table, table_gone, torn_log
+from streamlake.commit.findings import another_pipelines, of_many, other_table, table_gone, torn_log
 from streamlake.commit.lineage import CatalogOption, Finding, RecoverCommand, lineage_error
-from streamlake.errors import InvalidOptionError, MissingFileError, TableNotFoundError
+from streamlake.commit.marker import properties_of_job
+from streamlake.commit.unnamed import is_unnamed
+from streamlake.errors import InvalidOptionError, MissingFileError, StreamlakeError, TableNotFoundError
 from streamlake.pipeline.kafka.offset_log import OffsetLog
 from streamlake.pipeline.runs.lineage.lineage_check import lineage_findings
 from streamlake.pipeline.sinks.bound_tables import BoundTables
@@ -151,9 +154,36 @@ def own_findings(
             return (), command
         if not sink.create:
             raise
-        return (other_table(named, done, directory.other_tables(named, sink.branch)),), command
+        foreign = _of_another(directory, sink, named, own)
+        other = other_table(named, done, directory.other_tables(named, sink.branch))
+        return (foreign or other,), command
     found = lineage_findings(table, sink.branch, own, directory, noted, named=named, calls=calls)
+    if found and calls is Calls.EVERY:
+        foreign = _of_another(directory, sink, named, own)
+        found = found if foreign is None else (foreign,)
     return found, command
+
+
+def _of_another(directory: SparkDirectory, sink: BoundSink, named: str, own: str) -> Finding | None:
+    """The finding for a directory that other named pipelines have written their tables from, and this one
+    nothing; None where that is not certain, as after a table of the same pipeline was renamed.
+    """
+    subjects = directory.noted_tables()
+    if sink.pipeline is None or (named, sink.branch) in subjects:
+        return None
+    others = []
+    for table, branch in subjects:
+        try:
+            recorded = properties_of_job(open_table(table, sink.catalog).metadata, directory.job_id)
+        except StreamlakeError:
+            return None
+        names = {each.pipeline for each in recorded if each.branch == branch}
+        noted = directory.note(table, branch)
+        renamed = own if noted is None else noted.pipelines.get(own, own)
+        if not names or renamed in names or any(is_unnamed(name, directory.job_id) for name in names):
+            return None
+        others += [(name, table) for name in sorted(names)]
+    return another_pipelines(directory.location, named, own, others) if others else None
 
 
 class _HadoopReads:

@@ -23,6 +23,8 @@ from streamlake.pipeline.sinks.arguments.property_names import require_definitio
 from streamlake.pipeline.spark.outage_retry import OutageRetry
 from streamlake.spec.metadata.snapshot import MAIN_BRANCH
 from streamlake.spec.types.schema import Schema
+from streamlake.storage.arrow_fs import ARROW_SCHEMES
+from streamlake.storage.file_io import scheme_of
 from streamlake.table.table import Table
 from streamlake.tables import table_schema
 from streamlake.write.target.job_options import AS_THE_TABLE, JobOptions
@@ -143,6 +145,13 @@ class SinkSettings:
                 f"max_continuous_empty_commits is {self.max_continuous_empty_commits}; it must be at least 1"
             )
         self.pending_limit({})
+        if self.catalog is None and scheme_of(self.table) in ARROW_SCHEMES:
+            scheme = scheme_of(self.table)
+            raise InvalidOptionError(
+                f"{self.table}: a table on {scheme}:// needs a catalog service, because {scheme}:// cannot "
+                "decide between two commits: give catalog='...' (sink.catalog in a pipeline file), and the "
+                "table's name in it"
+            )
 
     def argument(self, name: str) -> Any:
         """The argument of IcebergSink of this name, as a query uses it. Raises AttributeError."""

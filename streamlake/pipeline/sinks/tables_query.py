@@ -21,7 +21,6 @@ from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.checkpoint.table_note import NO_CHECKPOINT, Calls
 from streamlake.commit.receipt import CommitReceipt
 from streamlake.errors import InvalidOptionError, StreamlakeError
-from streamlake.options import suggestion
 from streamlake.pipeline.kafka.checkpoint_step import Step
 from streamlake.pipeline.kafka.direct_offsets import DirectOffsets
 from streamlake.pipeline.runs.direct_tables import DirectTable, write_direct
@@ -43,7 +42,7 @@ from streamlake.source.kafka_source import KafkaSource
 from streamlake.spec.metadata.snapshot import MAIN_BRANCH
 from streamlake.storage.locations import noted_table
 from streamlake.tasks.row_names import RouteFunction, RowRoute
-from streamlake.tasks.table_names import TableNames
+from streamlake.tasks.table_names import TableNames, unused_settings
 from streamlake.tasks.task_errors import FINAL_ERRORS
 
 _LOG = logging.getLogger(__name__)
@@ -93,9 +92,7 @@ class TablesSettings:
         """Where all tables are known, settings for any other one are a mistake. Raises InvalidOptionError."""
         for name in self.own:
             if name not in known:
-                near = suggestion(name, known)
-                hint = f"did you mean '{near}'?" if near else f"the tables are {', '.join(known)}"
-                raise InvalidOptionError(f"tables has '{name}', which is the table of no topic; {hint}")
+                raise InvalidOptionError(unused_settings(name, known))
 
 
 class TablesQuery:

@@ -273,3 +273,13 @@ def test_the_difference_names_every_kind_of_change(tmp_path: Path) -> None:
     assert pinned["main"] == snapshot.snapshot_id
     with pytest.raises(FeatureUnsupportedError, match="location"):
         updates(base, replace(base, location="/elsewhere"))
+
+
+def test_a_name_that_no_configuration_knows_is_told_where_it_could_be() -> None:
+    with pytest.raises(InvalidOptionError) as refused:
+        open_table("db.t", "prod")
+    assert str(refused.value) == (
+        "catalog 'prod' is neither in .pyiceberg.yaml (looked for in PYICEBERG_HOME, the home directory and the current "
+        "one) nor in environment variables PYICEBERG_CATALOG__PROD__...: configure it there, or give its properties in "
+        "place of the name"
+    )

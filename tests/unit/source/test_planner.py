@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from kafka.errors import KafkaTimeoutError
 
 from streamlake.errors import DataLossError, SourceError
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.source.offset_cursor import OffsetCursor
 from streamlake.source.offsets import OffsetRange, SourceOffsets
 from streamlake.source.planner import OffsetPlanner
+from streamlake.wording import named_error
 from tests.helpers.fake_cluster import FakeCluster
 
 
@@ -211,3 +213,30 @@ def test_a_range_that_is_gone_as_a_whole():
     with pytest.raises(DataLossError, match="offsets 10 to 29"):
         planner(cluster).ranges(KNOWN, end)
     assert planner(cluster, fail_on_data_loss=False).ranges(KNOWN, end) == []
+
+
+def test_a_directory_that_has_read_other_topics_only_is_taken_for_another_streams():
+    cluster = FakeCluster({("t", 0): (0, 10)})
+    known = SourceOffsets({("accounts", 0): 13})
+    with pytest.raises(DataLossError) as refused:
+        planner(cluster).latest(known)
+    assert str(refused.value) == (
+        "the checkpoint directory has read accounts, and none of the topics that this stream reads (t): it is the "
+        "directory of another stream, or the topics have other names now. Correct the location of the checkpoint "
+        "directory (`checkpoint:` in a pipeline file), or the topics"
+    )
+    end = planner(cluster, fail_on_data_loss=False).latest(known)
+    assert end.positions == {("accounts", 0): 13, ("t", 0): 10}
+
+
+def test_the_topic_nearest_to_a_missing_one_is_suggested():
+    cluster = FakeCluster({("orders", 0): (0, 10), ("accounts", 0): (0, 10)})
+    plan = planner(cluster)
+    cluster.wanted = ("ordres", "zzz")
+    with pytest.raises(SourceError, match=r"create it or correct the name; did you mean 'orders'\?$"):
+        plan.initial()
+
+
+def test_the_kind_of_a_librarys_error_is_named_once():
+    assert named_error(KafkaTimeoutError("no answer")) == "KafkaTimeoutError: no answer"
+    assert named_error(OSError("no answer")) == "OSError: no answer"

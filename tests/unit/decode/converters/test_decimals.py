@@ -24,9 +24,10 @@ from streamlake.decode.json import template_columns
 from streamlake.decode.json.json_columns import JsonColumns
 from streamlake.decode.json.json_decoder import JsonDecoder
 from streamlake.decode.json.json_options import JsonOptions
-from streamlake.decode.json.json_values import parse_object, row
+from streamlake.decode.json.json_values import FieldError, parse_object, row
 from streamlake.decode.values.text_columns import NotBulkError
 from streamlake.formats.arrow.arrow_schema import arrow_type
+from streamlake.spec.types.data_types import DecimalType
 from streamlake.spec.types.ddl import parse_ddl
 from tests.unit.decode.raw_records import raw_batch
 
@@ -247,3 +248,12 @@ def test_doubles_of_change_events_in_avro(number):
     except NotBulkError:
         return
     assert found == Decimal(str(number))
+
+
+def test_numbers_as_text_are_told_the_option_that_reads_them():
+    with pytest.raises(FieldError) as refused:
+        Unscaled(DecimalType(10, 2), 2).value("0.00", "after.amount")
+    assert str(refused.value) == (
+        "'after.amount' is decimal(10, 2), but found text \"0.00\": bytes are written in base64 with padding; if the "
+        "connector sends numbers as text, set debezium.decimal-handling-mode=string"
+    )

@@ -160,3 +160,10 @@ def test_numbers_of_postgres(unscaled, scale, type_):
                 column.arrow(pa.array(texts))
         else:
             assert column.arrow(pa.array(texts))[:1].to_pylist() == [wanted]
+
+
+def test_too_many_digits_after_the_point_are_called_that():
+    column = parse_ddl("price decimal(10, 2)").find("price")
+    with pytest.raises(NotConvertibleError) as refused:
+        converted(pa.array([Decimal("1.50"), Decimal("1.234")]), column.type, "price")
+    assert "it has more digits after the point than the 2 of the column" in refused.value.message

@@ -125,6 +125,10 @@ def test_a_pipeline_that_can_be_started(world: World) -> None:
     assert sorted(path for path in world.home.rglob("*") if path != world.file) == before
 
 
+def test_a_misspelt_topic_is_told_the_nearest(world: World) -> None:
+    assert "did you mean 'orders'?" in world.found(topics="ordres")["kafka"].message
+
+
 def test_a_running_pipeline_is_right_too(world: World) -> None:
     table = world.make_table()
     job = world.start_query({("orders", 0): 2, ("orders", 1): 0})
@@ -406,6 +410,14 @@ class TestManyTables:
         sink = f"partition-by: 'bucket(4, id)', tables: {{'{world.home}/returns': {{partition-by: nope}}}}"
         [(about, told)] = self.errors(world, sink)
         assert (about, "returns cannot be created" in told, "nope" in told) == ("table", True, True)
+
+    def test_settings_of_a_table_that_no_topic_leads_to(self, world: World) -> None:
+        world.cluster.logs[("returns", 0)] = (0, 3)
+        [(about, told)] = self.errors(world, "tables: {retruns: {partition-by: id}}")
+        assert about == "table"
+        assert told == (
+            f"sink.tables has 'retruns', which is the table of no topic; did you mean '{world.home}/returns'?"
+        )
 
 
 class TestOtherSources:

@@ -11,6 +11,7 @@ import pytest
 from streamlake.catalog.open import open_table
 from streamlake.checkpoint.store import CommittableStore
 from streamlake.checkpoint.table_note import Calls
+from streamlake.cli.main import main
 from streamlake.errors import InvalidOptionError, LineageError, StorageError
 from streamlake.operate.check.check_points import Points
 from streamlake.operate.check.directory_check import check_lineage
@@ -167,3 +168,74 @@ def test_a_note_that_a_command_makes_does_not_overrule_the_sink(tmp_path: Path, 
     strict = uncovered(other, None, replace(known, calls=Calls.FUNCTION))
     assert strict is not None
     assert "may_join=True" in strict.by_hand
+
+
+def test_a_directory_of_another_pipeline_is_named_and_no_way_out_binds_it(tmp_path: Path) -> None:
+    """Whether or not the table is there, and has been written by its own pipeline."""
+    accounts = LocalStream(tmp_path, RECORDS, pipeline="accounts", location=str(tmp_path / "accounts")).start(
+        2
+    )
+    orders = LocalStream(
+        tmp_path, RECORDS, pipeline="orders", location=str(tmp_path / "orders"), directory="own"
+    )
+    told = (
+        f"{accounts.path} is the checkpoint directory of pipeline 'accounts' (table {accounts.location}), not of "
+        f"'orders'. Continuing would go on in {orders.location} where 'accounts' has stopped in its own source. To go "
+        "on, correct the location of the checkpoint directory (`checkpoint:` in a pipeline file): each pipeline has "
+        "one of its own, and a new pipeline a new one"
+    )
+    for create in (True, False):
+        plan = SinkPlan.of(orders.location, {"create": create}, orders.pipeline)
+        with pytest.raises(LineageError) as refused:
+            require_own_table(accounts.directory, plan, lambda: open_table(orders.location))
+        assert str(refused.value) == told
+        if create:
+            orders.start(1)
+    points = Points()
+    check_lineage(plan, open_table(orders.location), accounts.directory, str(accounts.path), points)
+    assert [point.message for point in points.found] == [told]
+
+
+def test_a_directory_whose_table_was_renamed_is_no_other_pipelines(tmp_path: Path) -> None:
+    stream = LocalStream(tmp_path, RECORDS, pipeline="orders", location=str(tmp_path / "orders")).start(2)
+    plan = SinkPlan.of(str(tmp_path / "renamed"), {"create": True}, stream.pipeline)
+    with pytest.raises(LineageError, match="--adopt"):
+        require_own_table(stream.directory, plan, lambda: open_table(plan.table))
+
+
+def test_recover_of_a_pipeline_that_the_table_does_not_know_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stream = LocalStream(tmp_path, RECORDS, pipeline="orders").start(2)
+    where = f"branch 'main' of {stream.location}"
+    own = f"{stream.path} is the directory of pipeline 'orders' in {where}, not of"
+    unnamed = f"{stream.location}:{stream.directory.job_id}"
+
+    def told(directory: Path, *options: str) -> tuple[int, str]:
+        arguments = ("recover", stream.location, "--checkpoint-location", str(directory), *options)
+        with pytest.raises(SystemExit) as ended:
+            main(list(arguments))
+        return int(ended.value.code or 0), "".join(capsys.readouterr()).strip()
+
+    assert told(stream.path, "--pipeline", "orders")[0] == 0
+    code, text = told(stream.path, "--pipeline", "ordres")
+    assert code == 1
+    assert f"{own} pipeline 'ordres'; give --pipeline orders" in text
+    code, text = told(stream.path)
+    assert code == 1
+    assert f"{own} pipeline '{unnamed}'; give --pipeline orders" in text
+
+
+def test_recover_of_a_directory_that_the_table_does_not_know_asks_for_its_pipeline(tmp_path: Path) -> None:
+    stream = LocalStream(tmp_path, RECORDS, pipeline="orders").start(2)
+    other = LocalStream(tmp_path, [], directory="other")
+    other.start(1)
+    where = f"branch 'main' of {stream.location}"
+    for pipeline, told in (
+        ("ordres", f"{where} knows no pipeline 'ordres'; did you mean 'orders'?"),
+        ("x", f"{where} knows no pipeline 'x'; it knows pipeline 'orders'"),
+        (None, f"--pipeline is missing: {where} has rows of pipeline 'orders'"),
+    ):
+        asked = Recovery(open_table(stream.location), "main", pipeline, other.directory, stream.location)
+        with pytest.raises(InvalidOptionError, match=re.escape(told)):
+            asked.require_known_pipeline()

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from streamlake import IcebergSink, KafkaSource, create_table
+from streamlake import IcebergSink, IcebergTables, KafkaSource, create_table
 from streamlake.checkpoint.table_note import Calls
+from streamlake.errors import FeatureUnsupportedError, InvalidOptionError
 from streamlake.pipeline.sinks.prepared_source import prepared_source
 from streamlake.records import ROW_KIND, ROW_SEQUENCE
 
@@ -50,3 +51,18 @@ def test_the_arguments_are_there_to_be_read_and_not_to_be_changed() -> None:
         sink.settings.table = "/u"  # type: ignore[misc]
     with pytest.raises(AttributeError, match="no attribute 'modus'"):
         sink.modus  # noqa: B018
+
+
+@pytest.mark.parametrize("scheme", ["s3", "gs", "abfss", "hdfs"])
+def test_a_table_on_a_storage_that_cannot_decide_between_commits_needs_a_catalog(scheme: str) -> None:
+    told = (
+        f"{scheme}://b/t: a table on {scheme}:// needs a catalog service, because {scheme}:// cannot decide between two "
+        "commits: give catalog='...'"
+    )
+    with pytest.raises(InvalidOptionError, match=told):
+        IcebergSink(f"{scheme}://b/t", create=True)
+    with pytest.raises(InvalidOptionError, match=r"b/\{topic\}: a table on"):
+        IcebergTables(f"{scheme}://b/{{topic}}")
+    with pytest.raises(FeatureUnsupportedError, match=told):
+        create_table(f"{scheme}://b/t", "id long")
+    IcebergSink("db.t", {"type": "rest", "uri": "http://127.0.0.1:1"})
