@@ -6,10 +6,20 @@ what it uses.
 
 from __future__ import annotations
 
+import warnings
 from importlib import import_module
 from typing import Any
 
 __version__ = "0.1.0"
+
+# Every mapInArrow would say so, and no pandas is involved there. Where pandas is (toPandas, pandas UDFs with
+# type hints), PySpark still warns.
+warnings.filterwarnings(
+    "ignore",
+    message="PySpark does not yet fully support pandas",
+    category=FutureWarning,
+    module=r"pyspark\.sql\.(connect\.utils|pandas\.functions)$",
+)
 
 _PUBLIC = {
     "IcebergSink": "streamlake.pipeline.sinks.sink",

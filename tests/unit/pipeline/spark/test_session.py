@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -81,3 +83,16 @@ def _fake_java(home: Path, answer: str) -> None:
     java.parent.mkdir()
     java.write_text(f"#!/bin/sh\necho '{answer}' >&2\n")
     java.chmod(0o755)
+
+
+def test_pysparks_warning_about_pandas_is_left_out_where_no_pandas_is_used() -> None:
+    modules = ("connect.utils", "pandas.functions", "pandas.conversion")
+    script = (
+        "import warnings, streamlake\n"
+        "for each in " + repr(modules) + ":\n"
+        "    text = 'PySpark does not yet fully support pandas >= 3.0.0. Some features may not work correctly.'\n"
+        "    warnings.warn_explicit(text, FutureWarning, each, 1, module=f'pyspark.sql.{each}')\n"
+        "warnings.warn_explicit('something else', FutureWarning, 'other', 1, module='pyspark.sql.pandas.functions')\n"
+    )
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stderr
+    assert [line.partition(":")[0] for line in told.splitlines()] == ["pandas.conversion", "other"]
