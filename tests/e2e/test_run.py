@@ -157,7 +157,7 @@ def test_mistakes_that_need_no_spark() -> None:
     PipelineRun(good)
     for old, new, message in (
         ("table: /x/table", "table: /x/table\n  mode: apend", "mode 'apend' is not known"),
-        ("create: true", "create: false", "pass create=True"),
+        ("create: true", "create: false", "pass create: true"),
     ):
         with pytest.raises(InvalidOptionError, match=message):
             PipelineRun(parse_pipeline(FILES.format(home="/x").replace(old, new), "p.yaml"))
@@ -363,7 +363,7 @@ def test_mistakes_in_upserts_need_no_spark() -> None:
         (
             "mode: upsert",
             "mode: append",
-            "key, sequence_by, row_kind, delete_mode belongs to the modes upsert",
+            "key, sequence-by, row-kind, delete-mode belongs to the modes upsert",
         ),
         (
             "mode: upsert",
@@ -406,6 +406,6 @@ def test_usage_errors_need_no_spark(tmp_path: Path) -> None:
     done = streamlake("run", "p.yaml", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        "error: p.yaml: unknown option 'checkpiont'; did you mean 'checkpoint'? "
+        "error: p.yaml: unknown option 'checkpiont'; did you mean 'checkpoint'? (line 11) "
         "[InvalidOptionError: docs/operating/errors/invalid-option-error.md]\n"
     )
