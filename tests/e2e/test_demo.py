@@ -93,7 +93,8 @@ def test_picture_beside_an_earlier_run(tmp_path: Path) -> None:
         "✓ all 1 orders are what the changes lead to",
         "what a reader pays",
         "orders per partition",
-        f"streamlake index status {location}",
+        f"T={location}",
+        'streamlake index status "$T"',
     ):
         assert expected in done.stdout
     left = {path.name for path in tmp_path.iterdir()}
