@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import takewhile
 
 from streamlake.checkpoint.committable import Committable
 from streamlake.checkpoint.identity import CheckpointIdentity
@@ -336,12 +337,9 @@ class Recovery:
 
     def _above(self, target: Snapshot | None) -> list[Snapshot]:
         """The snapshots that moving the branch undoes, newest first."""
-        above: list[Snapshot] = []
-        for snapshot in self._at.ancestry() if target is not None else ():
-            if target is not None and snapshot.snapshot_id == target.snapshot_id:
-                break
-            above.append(snapshot)
-        return above
+        if target is None:
+            return []
+        return list(takewhile(lambda each: each.snapshot_id != target.snapshot_id, self._at.ancestry()))
 
     def _left_behind(self) -> tuple[str, ...]:
         if not any(finding.kind is Kind.OTHER_JOB for finding in self.findings):

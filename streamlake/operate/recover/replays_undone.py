@@ -15,15 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamlake import ids
-from streamlake.checkpoint.committable import Committable
-from streamlake.checkpoint.delta_manifests import write_delta_manifests
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.checkpoint.table_note import NO_CHECKPOINT
 from streamlake.commit.committer import Committer
 from streamlake.commit.marker import JOB_ID, OFFSETS_DIGEST, REPLAY_JOB_PREFIX
 from streamlake.operate.recover.recovery_plan import Step
 from streamlake.operate.recover.rejects_rewinding import is_read_again
-from streamlake.operate.replay.rejects_settling import written_rejects
+from streamlake.operate.replay.rejects_settling import next_checkpoint, staged_rejects
 from streamlake.operate.replay.replay_plan import places
 from streamlake.read.scan import TableScan
 from streamlake.source.offsets import PartitionOffsets
@@ -105,20 +103,5 @@ def _put_back(rejects: Table, rows: pa.Table, at: CheckpointIdentity) -> None:
     own = CheckpointIdentity(
         f"{at.pipeline}:undone", f"{at.job_id}:undone", NO_CHECKPOINT, end_offsets=(ids.new_uuid(),)
     )
-    marker = committer.marker(own)
-    number = (NO_CHECKPOINT if marker is None else marker.checkpoint_id) + 1
-    identity = CheckpointIdentity(own.pipeline, own.job_id, number, end_offsets=own.end_offsets)
-    files = written_rejects(rejects, identity, [due])
-    committable = Committable(
-        identity=identity,
-        table_uuid=rejects.uuid,
-        branch=MAIN_BRANCH,
-        mode="append",
-        manifests=write_delta_manifests(
-            rejects.io, rejects.locations, rejects.metadata, files, ids.new_uuid()
-        ),
-        rows=due.num_rows,
-        data_files=len(files),
-        bytes=sum(file.file_size_in_bytes for file in files),
-    )
+    committable, files = staged_rejects(rejects, next_checkpoint(committer, own), [due], "append")
     committer.commit(committable, files=files)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -59,10 +60,7 @@ def rewrite(rejects: Table, given: CheckpointIdentity, change: Change, advice: s
     deadline = clock.monotonic() + retry.total_timeout_ms / 1000
     committer = Committer(rejects, MAIN_BRANCH)
     while True:
-        marker = committer.marker(given)
-        next_id = (NO_CHECKPOINT if marker is None else marker.checkpoint_id) + 1
-        identity = CheckpointIdentity(given.pipeline, given.job_id, next_id, end_offsets=given.end_offsets)
-        committable, files = _staged(rejects, change, identity)
+        committable, files = _staged(rejects, change, next_checkpoint(committer, given))
         if committable is None:
             return
         try:
@@ -76,6 +74,33 @@ def rewrite(rejects: Table, given: CheckpointIdentity, change: Change, advice: s
                 raise CommitConflictError(
                     f"{moved}. Other writers committed first for {retry.total_timeout_ms} ms; {advice}"
                 ) from moved
+
+
+def next_checkpoint(committer: Committer, given: CheckpointIdentity) -> CheckpointIdentity:
+    """The checkpoint after the last one of the pipeline of `given`, with its end offsets."""
+    marker = committer.marker(given)
+    next_id = (NO_CHECKPOINT if marker is None else marker.checkpoint_id) + 1
+    return replace(given, checkpoint_id=next_id, start_offsets=())
+
+
+def staged_rejects(
+    rejects: Table, identity: CheckpointIdentity, rows: Sequence[pa.Table], mode: str
+) -> tuple[Committable, tuple[DataFile, ...]]:
+    """New data files with rows of a rejects table, and the Committable that adds them."""
+    files = _written(rejects, identity, rows)
+    committable = Committable(
+        identity=identity,
+        table_uuid=rejects.uuid,
+        branch=MAIN_BRANCH,
+        mode=mode,
+        manifests=write_delta_manifests(
+            rejects.io, rejects.locations, rejects.metadata, files, ids.new_uuid()
+        ),
+        rows=sum(file.record_count for file in files),
+        data_files=len(files),
+        bytes=sum(file.file_size_in_bytes for file in files),
+    )
+    return committable, files
 
 
 def _settled(plan: ReplayPlan, rows: pa.Table, at: pa.Array) -> pa.Table | None:
@@ -101,22 +126,9 @@ def _staged(
             kept.append(changed)
     if not removed:
         return None, ()
-    files = written_rejects(rejects, identity, kept)
-    committable = Committable(
-        identity=identity,
-        table_uuid=rejects.uuid,
-        branch=MAIN_BRANCH,
-        mode=_MODE,
-        manifests=write_delta_manifests(
-            rejects.io, rejects.locations, rejects.metadata, files, ids.new_uuid()
-        ),
-        rows=sum(file.record_count for file in files),
-        data_files=len(files),
-        bytes=sum(file.file_size_in_bytes for file in files),
-        removed=tuple(removed),
-        base_snapshot_id=None if snapshot is None else snapshot.snapshot_id,
-    )
-    return committable, files
+    committable, files = staged_rejects(rejects, identity, kept, _MODE)
+    base = None if snapshot is None else snapshot.snapshot_id
+    return replace(committable, removed=tuple(removed), base_snapshot_id=base), files
 
 
 def _by_file(rows: pa.Table) -> list[tuple[str, pa.Table]]:
@@ -146,10 +158,7 @@ def _with_new_errors(rows: pa.Table, at: pa.Array, failed: Mapping[str, tuple[st
     return rows if changed else None
 
 
-def written_rejects(
-    rejects: Table, identity: CheckpointIdentity, kept: Sequence[pa.Table]
-) -> tuple[DataFile, ...]:
-    """New data files with rows of a rejects table."""
+def _written(rejects: Table, identity: CheckpointIdentity, kept: Sequence[pa.Table]) -> tuple[DataFile, ...]:
     target = WriteTarget.for_table(
         rejects.metadata,
         io=rejects.io,
