@@ -10,7 +10,13 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from streamlake.catalog.new_tables import TableDefinition, initial_metadata
-from streamlake.catalog.open import CatalogOption, is_catalog_name, open_catalog, open_table
+from streamlake.catalog.open import (
+    CatalogOption,
+    is_catalog_name,
+    is_storage_only,
+    open_catalog,
+    open_table,
+)
 from streamlake.errors import InvalidOptionError, StreamlakeError, TableNotFoundError
 from streamlake.operate.check.check_points import Points
 from streamlake.operate.check.column_fit import KEY, check_columns, columns_text, warn_of_null_keys
@@ -80,7 +86,7 @@ class SinkPlan:
 def found_table(plan: SinkPlan, points: Points) -> tuple[Table | None, bool]:
     """The table (None: there is none), and whether it could be looked for at all."""
     try:
-        if plan.catalog is not None:
+        if not is_storage_only(plan.catalog):
             open_catalog(plan.catalog)
     except StreamlakeError as error:
         points.error(CATALOG, str(error))
@@ -88,7 +94,7 @@ def found_table(plan: SinkPlan, points: Points) -> tuple[Table | None, bool]:
     try:
         table = open_table(plan.table, plan.catalog)
     except TableNotFoundError as error:
-        if plan.catalog is not None:
+        if not is_storage_only(plan.catalog):
             points.right(CATALOG, "the catalog answers")
         elif is_catalog_name(plan.table):
             points.error(TABLE, str(error))
@@ -99,7 +105,7 @@ def found_table(plan: SinkPlan, points: Points) -> tuple[Table | None, bool]:
     except StreamlakeError as error:
         points.error(TABLE, str(error))
         return None, False
-    if plan.catalog is not None:
+    if not is_storage_only(plan.catalog):
         points.right(CATALOG, "the catalog answers")
     return table, True
 
