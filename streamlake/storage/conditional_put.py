@@ -1,7 +1,7 @@
 """Whether an object store honours conditional puts, on which commits to a table without a catalog depend.
 
-A store that ignores `If-None-Match` accepts both of two racing commits, and one of them is lost. So it is tried
-once per process and bucket, before the first commit there.
+A store that ignores `If-None-Match` accepts both of two racing commits, and one of them is lost. So it is
+tried once per process and bucket, before the first commit there.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _known: set[str] = set()
 
 
 def require_conditional_put(io: FileIO, directory: str) -> None:
-    """Raises FeatureUnsupportedError where the store of `directory` creates an object twice, StorageError where
-    nothing can be written. Does nothing for other storage, and for a bucket that was tried before.
+    """Raises FeatureUnsupportedError where the store of `directory` creates an object twice, StorageError
+    where nothing can be written. Does nothing for other storage, and for a bucket that was tried before.
     """
     if scheme_of(directory) not in OBJECT_SCHEMES:
         return

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta, timezone
 from functools import lru_cache
+from importlib import import_module
 from typing import Any
 
 from obstore.store import AzureStore, GCSStore, S3Store
@@ -111,14 +112,14 @@ def _aws_provider(settings: StoreSettings) -> Callable[[], dict[str, Any]] | Non
 
 def _aws_session(settings: StoreSettings) -> Any:
     try:
-        import boto3
+        session = import_module("boto3.session")
     except ImportError:
         raise InvalidOptionError(
             "a role to assume (client.role-arn) and a profile (client.profile-name) need boto3: "
             "pip install boto3"
         ) from None
     config = settings.config
-    return boto3.session.Session(
+    return session.Session(
         aws_access_key_id=config.get("access_key_id"),
         aws_secret_access_key=config.get("secret_access_key"),
         aws_session_token=config.get("session_token"),

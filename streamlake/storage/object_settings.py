@@ -1,4 +1,4 @@
-"""The settings of object stores: Iceberg's and PyIceberg's property names as the arguments of obstore's clients.
+"""The settings of object stores: property names of Iceberg and PyIceberg as arguments of obstore's clients.
 
 Keys and secrets that are not given are those of the environment or of the machine (instance, container and
 workload credentials), as the client finds them. Invariant: a property of a known prefix that nothing here

@@ -11,7 +11,7 @@ import pytest
 
 import streamlake
 from streamlake.catalog import hadoop_operations
-from streamlake.catalog.open import create, is_storage_only, open_table
+from streamlake.catalog.open import create, open_table, service_of
 from streamlake.errors import (
     InvalidOptionError,
     StorageError,
@@ -20,8 +20,8 @@ from streamlake.errors import (
 )
 from streamlake.spec.types.ddl import parse_ddl
 from streamlake.storage.object_store import ObjectFileIO
-from tests.helpers.object_store import S3Server, s3_server
 from tests.helpers.batch_write import append
+from tests.helpers.object_store import S3Server, s3_server
 
 SCHEMA = parse_ddl("id long not null, name string")
 
@@ -96,7 +96,8 @@ def test_a_missing_bucket_and_wrong_settings(server: S3Server) -> None:
 
 
 def test_settings_of_storage_are_no_catalog() -> None:
-    assert is_storage_only(None)
-    assert is_storage_only({"s3.endpoint": "http://h", "client.region": "x"})
-    assert not is_storage_only({"type": "sql", "s3.endpoint": "http://h"})
-    assert not is_storage_only("prod")
+    assert service_of(None) is None
+    assert service_of({"s3.endpoint": "http://h", "client.region": "x"}) is None
+    named = {"type": "sql", "s3.endpoint": "http://h"}
+    assert service_of(named) == named
+    assert service_of("prod") == "prod"

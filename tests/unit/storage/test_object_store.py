@@ -97,9 +97,14 @@ def test_an_output_is_there_when_it_is_closed(store: ObjectFileIO) -> None:
         assert stream.tell() == len(data)
         assert not store.exists(path)
     assert store.read_bytes(path) == data
-    with pytest.raises(RuntimeError), store.open_output("s3://lake/outputs/half") as stream:
-        stream.write(data)
-        raise RuntimeError
+
+    def fail_in_the_middle() -> None:
+        with store.open_output("s3://lake/outputs/half") as stream:
+            stream.write(data)
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail_in_the_middle()
     stream = store.open_output("s3://lake/outputs/given-up")
     stream.write(b"x")
     del stream
