@@ -71,7 +71,8 @@ def test_a_table_by_its_path(
         stream.location, catalog=settings, bootstrap_servers=kafka_broker.bootstrap_servers
     ) as reader:
         [table] = reader.read().tables
-    assert table.live_rows == len(names)
+    # Equality deletes hide how many rows live.
+    assert table.live_rows == (None if name == "equality" else len(names))
 
 
 def _of(given: dict[str, Any]) -> dict[str, Any]:
