@@ -50,7 +50,7 @@ def test_a_table_by_its_path(
     for round_ in range(3):
         # Later rounds replace rows of the ones before; an append has them beside each other.
         first = 0 if given else round_ * 60
-        written = {number: f"r{round_}" for number in range(first + round_ * 10, first + 60)}
+        written = dict.fromkeys(range(first + round_ * 10, first + 60), f"r{round_}")
         for number, text in written.items():
             record = f'{{"id": {number}, "name": "{text}"}}'.encode()
             kafka_broker.produce(stream.topic, [(str(number).encode(), record)], partition=number % 2)
