@@ -2,16 +2,19 @@
 
 Implements `TableOperations` for HadoopTables' layout. The swap is the exclusive create of `v{N+1}`: of all
 writers that saw version N, exactly one succeeds. After an own commit the metadata stays in memory, and a
-refresh that finds nothing new reads nothing but names. Invariant: `version-hint.text` is advice; the version
+refresh that finds nothing new reads nothing but names. On an object store, where each look is a request, a
+version that was the newest a moment ago is looked at again by its successor's name alone, and a commit builds
+on it without another look: the swap decides. Invariant: `version-hint.text` is advice; the version
 files are the truth.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
+from streamlake import clock
 from streamlake.catalog.commit_turn import commit_turn
 from streamlake.catalog.metadata_versions import MetadataVersions
 from streamlake.errors import (
@@ -37,6 +40,10 @@ from streamlake.table.options import MetadataOptions
 from streamlake.table.updates.metadata_changes import changed
 
 _READ_ATTEMPTS = 5
+_FRESH_SECONDS = 30.0
+_KEPT_WHILE_FRESH = 20
+"""So long a version on an object store is taken to exist, where writers delete it after so many newer ones at
+the earliest. A commit looks again: see `_require_successor`."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +65,9 @@ class HadoopTableOperations:
         self._name = name or self._location
         self._versions = MetadataVersions(io, self._location)
         self._current: _Version | None = None
+        self._is_remote = scheme_of(self._location) in OBJECT_SCHEMES
+        self._newest_at: float | None = None
+        self._in_turn = False
 
     @property
     def name(self) -> str:
@@ -96,10 +106,23 @@ class HadoopTableOperations:
         has replaced this one in the directory.
         """
         seen = self._current
+        if seen is not None and self._is_fresh():
+            options = MetadataOptions.parse(seen.metadata.properties)
+            if self._in_turn or not self._versions.follows(seen.number, gzip=options.gzip):
+                return seen.metadata
         if seen is not None and self._versions.fingerprint(seen.path) != seen.fingerprint:
             # Removed by delete-after-commit, or the table was dropped: start again from the files that exist.
             return self._read_newest(None)
         return self._read_newest(None if seen is None else seen.number)
+
+    def _is_fresh(self) -> bool:
+        """Whether the current version, on an object store, was the newest one a moment ago."""
+        if not self._is_remote or self._newest_at is None or self._current is None:
+            return False
+        options = MetadataOptions.parse(self._current.metadata.properties)
+        if options.delete_after_commit and options.previous_versions_max < _KEPT_WHILE_FRESH:
+            return False
+        return clock.monotonic() - self._newest_at < _FRESH_SECONDS
 
     def _read_newest(self, known: int | None) -> TableMetadata:
         for _ in range(_READ_ATTEMPTS):
@@ -113,6 +136,7 @@ class HadoopTableOperations:
             seen = self._current
             fingerprint = self._versions.fingerprint(path)
             if seen is not None and seen.path == path and seen.fingerprint == fingerprint:
+                self._newest_at = clock.monotonic()
                 return seen.metadata
             try:
                 version = _Version(number, path, fingerprint, read_metadata(self._io, path))
@@ -141,6 +165,7 @@ class HadoopTableOperations:
     def _use(self, version: _Version) -> None:
         """Make the version the current one; its properties say how files are written."""
         self._current = version
+        self._newest_at = clock.monotonic()
         self._write_as(version.metadata)
 
     def _write_as(self, metadata: TableMetadata) -> None:
@@ -180,8 +205,9 @@ class HadoopTableOperations:
         kept = (*base.metadata_log, MetadataLogEntry(base.last_updated_ms, seen.path))
         new = changed(new, metadata_log=kept[-options.previous_versions_max :])
         taken = f"{self._name}: another writer committed version {seen.number + 1} first"
-        if self._versions.existing_path(seen.number + 1) is not None:
+        if not self._is_remote and self._versions.existing_path(seen.number + 1) is not None:
             raise CommitConflictError(taken)
+        self._newest_at = None
         try:
             version = self._created(seen.number + 1, path, new)
         except FileExistsError:
@@ -210,7 +236,16 @@ class HadoopTableOperations:
         """A lock on the metadata directory if the file system is local."""
         if scheme_of(self._location) in ("", "file"):
             return commit_turn(local_path(self._versions.directory))
-        return nullcontext()
+        return self._building() if self._is_remote else nullcontext()
+
+    @contextmanager
+    def _building(self) -> Iterator[None]:
+        """What is read in here is only built upon."""
+        self._in_turn = True
+        try:
+            yield
+        finally:
+            self._in_turn = False
 
     def _created(self, number: int, path: str, metadata: TableMetadata) -> _Version:
         data = metadata_bytes(metadata, gzip=path.endswith(".gz.metadata.json"))
@@ -218,9 +253,10 @@ class HadoopTableOperations:
             self._io.create_exclusive(path, data)
         except FileExistsError:
             # A put whose answer was lost is sent again by the store's client, and then finds itself.
-            if scheme_of(path) not in OBJECT_SCHEMES or self._io.read_bytes(path) != data:
+            if not self._is_remote or self._io.read_bytes(path) != data:
                 raise
-        return _Version(number, path, self._versions.fingerprint(path), metadata)
+        fingerprint = (len(data),) if self._is_remote else self._versions.fingerprint(path)
+        return _Version(number, path, fingerprint, metadata)
 
     def _require_successor(self, seen: _Version, created: _Version) -> None:
         """Check that the created version follows the version that the writer saw.

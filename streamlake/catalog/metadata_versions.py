@@ -52,6 +52,12 @@ class MetadataVersions:
         except StorageError:
             return
 
+    def follows(self, known: int, *, gzip: bool) -> bool:
+        """Whether there is a version after a known one, under the name that its writers give it: `gzip` says
+        whether the known one asks for compression.
+        """
+        return self._io.exists(self.path(known + 1, gzip=gzip))
+
     def newest(self, known: int | None = None) -> tuple[int, str] | None:
         """The newest version and its file; None when there is no table. `known` is a version that exists."""
         start = known if known is not None else self.hint()
