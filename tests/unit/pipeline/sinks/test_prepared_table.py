@@ -51,7 +51,7 @@ def of_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     """An enumerator whose rows are changes."""
 
     class Stub:
-        def __init__(self, *_: object) -> None: ...
+        def __init__(self, *_: object, **__: object) -> None: ...
 
         def columns(self) -> Schema:
             return Schema(CHANGES.fields, identifier_field_ids=(CHANGES.fields[0].field_id,))
