@@ -33,6 +33,7 @@ from streamlake.pipeline.runs import commit_queue, evolution, upsert_options
 from streamlake.pipeline.sinks.sink import IcebergSink
 from streamlake.pipeline.sinks.tables_sink import IcebergTables
 from streamlake.source import client_options, source_options
+from streamlake.source.iceberg import iceberg_options
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.storage import durability, locations
 from streamlake.table import options as table_options
@@ -54,6 +55,7 @@ PROPERTY_GROUPS: Mapping[str, tuple[ModuleType, ...]] = {
 _MEMBERS = {
     "IcebergSink": ("start",),
     "IcebergTables": ("start", "sinks", "quarantine"),
+    "IcebergSource": (),
     "KafkaSource": (),
     "PostgresTable": (),
 }
@@ -64,7 +66,7 @@ _RETURNED = (
     "streamlake.read.scan.TableScan",
     "streamlake.read.incremental.IncrementalAppendScan",
     "streamlake.read.changes.change_scan.ChangeScan",
-    "streamlake.pipeline.kafka.direct_query.DirectQuery",
+    "streamlake.pipeline.direct.direct_query.DirectQuery",
     "streamlake.commit.receipt.CommitReceipt",
     "streamlake.operate.verify.verification.Verification",
     "streamlake.operate.doctor.diagnosis.Diagnosis",
@@ -137,6 +139,14 @@ def _source_arguments() -> str:
 
 def _source_options() -> str:
     return _options_table(source_options._NAMES)
+
+
+def _table_source_options() -> str:
+    rows = [
+        (f"`{each.name}`", _property_default(each.default), _escaped(each.meaning))
+        for each in iceberg_options.PROPERTIES
+    ]
+    return _table(("option", "default", "meaning"), rows)
 
 
 def _decoder_options(prefix: str) -> Callable[[], str]:
@@ -451,6 +461,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "tables-arguments": _tables_arguments,
     "write-options": _write_options,
     "source-arguments": _source_arguments,
+    "table-source-options": _table_source_options,
     "source-options": _source_options,
     "json-options": _decoder_options("json."),
     "record-options": _decoder_options("record."),
