@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from streamlake.pipeline.iceberg.snapshot_enumerator import SnapshotEnumerator
-from streamlake.read.splits.scan_split import ScanSplit
+from streamlake.read.splits.split_reader import Split
 from streamlake.source.iceberg.iceberg_options import ReadLimits
 from streamlake.source.iceberg.table_offset import TableOffset
 
@@ -43,7 +43,7 @@ class TableCursor:
             self._known = self._enumerator.next(self._known, target=self._target, limits=limits)
         return self._known
 
-    def splits(self, start: TableOffset | None, end: TableOffset) -> list[ScanSplit]:
+    def splits(self, start: TableOffset | None, end: TableOffset) -> list[Split]:
         """The splits that the micro-batch between two offsets reads. Raises as
         `SnapshotEnumerator.splits`.
         """

@@ -1,14 +1,14 @@
-"""Reads change splits as Arrow batches: everything that a task has to know about the table, frozen and picklable.
+"""Reads change splits as Arrow batches: all that a task has to know about the table, frozen and picklable.
 
     pieces of a split -> rows of their files -> paired where both kinds are there -> record batches
 
-The counterpart of `splits.split_scan` for changes; it needs no table and no catalog either. Invariant: reading
-a split again gives the same changes, whatever was committed meanwhile, as long as its files exist.
+The counterpart of `splits.split_scan` for changes; it needs no table and no catalog either. Invariant:
+reading a split again gives the same changes, whatever was committed meanwhile, as long as its files exist.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import groupby
@@ -32,7 +32,7 @@ from streamlake.storage.file_io import FileIO
 
 @dataclass(frozen=True)
 class ChangeSplitScan:
-    """Reads change splits with one schema and one selection of columns; `readers` files are read at a time."""
+    """Reads change splits with one schema and one selection of columns, `readers` files at a time."""
 
     columns: ChangeColumns
     reading: ChangeReading

@@ -1,8 +1,8 @@
-"""Change splits: what one task reads of the changes of snapshots, cut where rows that belong together are not parted.
+"""Change splits: what one task reads of changes, with rows that belong together in one piece.
 
-The pieces of a snapshot that only adds rows, or only removes some, are files and parts of files. The pieces of
-any other are all of its rows, or a part of them by key, each of which reads the same files. Pieces stay in the
-order of the snapshots, and so do the splits that they are combined in. All values are frozen and pickle.
+The pieces of a snapshot that only adds rows, or only removes some, are files and parts of files. The pieces
+of any other are all of its rows, or a part of them by key, each of which reads the same files. Pieces stay in
+the order of the snapshots, and so do the splits that they are combined in. All values are frozen and pickle.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ChangedFile:
     @property
     def size(self) -> int:
         """About how many bytes of the data file are read."""
-        return _size(self.task)
+        return self.task.size_expected
 
     @property
     def weight(self) -> tuple[int, int]:
@@ -78,7 +78,7 @@ class PairedChanges:
     @property
     def size(self) -> int:
         """About how many bytes of data files are read for them; parts read the same ones."""
-        return sum(_size(task) for each in self.changes for task in each.tasks) // self.parts
+        return sum(task.size_expected for each in self.changes for task in each.tasks) // self.parts
 
     @property
     def weight(self) -> tuple[int, int]:
@@ -119,9 +119,7 @@ def pieces_of(changes: SnapshotChanges, rows_in_memory: int | None) -> Iterator[
         yield from netted_pieces([changes], rows_in_memory)
 
 
-def netted_pieces(
-    changes: Sequence[SnapshotChanges], rows_in_memory: int | None
-) -> Iterator[PairedChanges]:
+def netted_pieces(changes: Sequence[SnapshotChanges], rows_in_memory: int | None) -> Iterator[PairedChanges]:
     """The pieces of snapshots whose changes are netted together; `rows_in_memory` as for `pieces_of`."""
     found = tuple(each for each in changes if each.tasks)
     if not found:
@@ -158,13 +156,7 @@ def combined_in_order(
         yield ChangeSplit(tuple(taken))
 
 
-def _size(task: RowsTask) -> int:
-    """The bytes of a data file that are read for a task: the more of its rows, the more of it."""
-    file = task.rows.data_file
-    return file.file_size_in_bytes * min(task.rows_expected, file.record_count) // max(file.record_count, 1)
-
-
 def _weight(task: RowsTask) -> tuple[int, int]:
     causes = () if task.deleted_by is None else task.deleted_by.delete_files
     deletes = {file.identity: content_size(file) for file in (*task.rows.delete_files, *causes)}
-    return _size(task) + sum(deletes.values()), 1 + len(deletes)
+    return task.size_expected + sum(deletes.values()), 1 + len(deletes)

@@ -115,13 +115,14 @@ PROPERTIES = (
     Property(
         "identifier-columns",
         "",
-        "Of read-mode=changes: the columns by which the old and the new values of a row are paired, with commas "
-        "between them (default: the table's identifier fields, else the row ids that tables of version 3 have).",
+        "Of read-mode=changes: the columns by which the old and the new values of a row are paired, with "
+        "commas between them (default: the table's identifier fields, else the row ids that tables of "
+        "version 3 have).",
     ),
     Property(
         "compute-updates",
         "true",
-        "Of read-mode=changes: pair the old and the new values of a row, as `-U` and `+U`. With false they are "
+        "Of read-mode=changes: the old and the new values of a row are `-U` and `+U`. With false they are "
         "`-D` and `+I`.",
     ),
     Property(
@@ -326,8 +327,8 @@ def _check_mode(given: Mapping[str, str], read_mode: str) -> None:
     for name in _CHANGES_ONLY:
         if name in given and read_mode != "changes":
             raise InvalidOptionError(
-                f"{_WHERE}: {name} belongs to read-mode=changes, and read-mode is {read_mode}; leave it out, or "
-                "read changes"
+                f"{_WHERE}: {name} belongs to read-mode=changes, and read-mode is {read_mode}; leave it out, "
+                "or read changes"
             )
 
 

@@ -6,6 +6,8 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
+
 from streamlake.pipeline.iceberg.snapshot_enumerator import SnapshotEnumerator
 from streamlake.pipeline.iceberg.table_cursor import TableCursor, offset_from_json, offset_to_json
 from streamlake.source.iceberg.iceberg_source import IcebergSource
@@ -78,12 +80,31 @@ class Stream:
             row
             for split in enumerator.splits(start, end)
             for rows in scan.read(split)
-            for row in rows.column(0).to_pylist()
+            for row in self.values(rows)
         ]
+
+    def values(self, rows: pa.RecordBatch) -> list[Any]:
+        """What is kept of the rows that are read."""
+        return rows.column(0).to_pylist()
 
     def all(self) -> list[Any]:
         """The ids that were read, sorted."""
         return sorted(each for batch in self.batches for each in batch)
+
+
+class ChangeStream(Stream):
+    """A query that reads changes; they are kept as dictionaries."""
+
+    def __init__(self, table: LoadedTable, **arguments: Any) -> None:
+        super().__init__(table, read_mode="changes", **arguments)
+
+    def values(self, rows: pa.RecordBatch) -> list[Any]:
+        assert rows.num_rows
+        return rows.to_pylist()
+
+    def kinds(self) -> list[list[tuple[Any, ...]]]:
+        """Row kind and id of the changes of each micro-batch."""
+        return [[(row["_row_kind"], row["id"]) for row in batch] for batch in self.batches]
 
 
 def add(table: LoadedTable, *ids: int, branch: str = "main", **properties: str) -> int:
