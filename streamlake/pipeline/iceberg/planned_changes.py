@@ -76,9 +76,9 @@ class PlannedChanges:
     def _planner_of(self, planning: SplitPlanning) -> ChangePlanner:
         """The planner, which goes on from snapshot to snapshot as long as the table's specs are the same."""
         table = self._table.table
-        key = (planning.schema_id, planning.filter_digest, frozenset(table.specs))
+        schema = self._table.schema(planning)
+        key = (schema, planning.filter_digest, frozenset(table.specs))
         if self._planner is None or self._planner[0] != key:
-            schema = table.metadata.schema_by_id(planning.schema_id)
             planner = ChangePlanner(table.io, table.specs, schema, self._table.filter(planning))
             self._planner = (key, planner)
             self._planned.clear()

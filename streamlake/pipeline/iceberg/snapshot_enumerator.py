@@ -20,12 +20,13 @@ from streamlake.pipeline.iceberg.batch_budget import BatchBudget
 from streamlake.pipeline.iceberg.lineage_path import Gap
 from streamlake.pipeline.iceberg.planned_changes import PlannedChanges
 from streamlake.pipeline.iceberg.planned_parts import PlannedParts, SnapshotShare
+from streamlake.pipeline.iceberg.source_columns import rows_schema
 from streamlake.pipeline.iceberg.source_table import SourceTable
 from streamlake.pipeline.iceberg.stream_lag import StreamLag, lag_of
 from streamlake.read.changes.change_range import UNCHANGED
 from streamlake.read.changes.change_splits import combined_in_order
 from streamlake.read.splits.scan_split import combined
-from streamlake.read.splits.split_reader import Split, SplitReader
+from streamlake.read.splits.split_protocols import TaskScan, TaskSplit
 from streamlake.source.iceberg.iceberg_options import ReadLimits
 from streamlake.source.iceberg.iceberg_source import IcebergSource
 from streamlake.source.iceberg.table_offset import (
@@ -35,6 +36,7 @@ from streamlake.source.iceberg.table_offset import (
     TableOffset,
 )
 from streamlake.spec.metadata.snapshot import Snapshot
+from streamlake.spec.types.schema import Schema
 from streamlake.table.table import Table
 
 _LOG = logging.getLogger(__name__)
@@ -89,12 +91,14 @@ class SnapshotEnumerator:
         end = self._advanced(known, target, limits or self._source.settings.limits)
         return end if end.lost or end.position != known.position else known
 
-    def splits(self, start: TableOffset | None, end: TableOffset) -> list[Split]:
+    def splits(
+        self, start: TableOffset | None, end: TableOffset, *, in_order: bool = False
+    ) -> list[TaskSplit]:
         """The splits of the micro-batch after `start` (None: the first one) up to `end`.
 
-        Always the same for the same offsets; of changes, in the order of their snapshots. Raises LineageError
-        when a snapshot of the micro-batch is gone, or when the source has another filter or another read mode
-        than the micro-batch was planned with.
+        Always the same for the same offsets. `in_order`: each split follows in planning order on the one
+        before it; those of changes always do. Raises LineageError when a snapshot of the micro-batch is gone,
+        or when the source has another filter or another read mode than the micro-batch was planned with.
         """
         begin = end.start if start is None else start.position
         if begin is None:
@@ -116,12 +120,31 @@ class SnapshotEnumerator:
             pieces = self._changes.pieces(shares, planning, 0 if start is None else start.ordinal)
             return list(combined_in_order(pieces, planning.split_size, planning.split_file_open_cost))
         parts = (part for share in shares for part in self._parts.within(share, planning))
-        sizes = (planning.split_size, planning.split_lookback, planning.split_file_open_cost)
-        return list(combined(parts, *sizes))
+        lookback = 0 if in_order else planning.split_lookback
+        return list(combined(parts, planning.split_size, lookback, planning.split_file_open_cost))
 
-    def split_scan(self, end: TableOffset) -> SplitReader:
+    def split_scan(self, end: TableOffset) -> TaskScan:
         """What reads the splits of the micro-batch that ends at `end`."""
         return self._table.split_scan(end.planning)
+
+    def selected(self, end: TableOffset) -> Schema:
+        """The table's columns in the micro-batch that ends at `end`."""
+        return self._table.selected(end.planning)
+
+    def columns(self) -> Schema:
+        """The columns that rows have by now. Raises InvalidOptionError where the options do not fit."""
+        planning = self._table.planning(self._schema_id)
+        self._check_fits(planning)
+        rows = self._table.split_scan(planning).arrow_schema
+        return rows_schema(self._table.schema(planning), self._table.selected(planning), rows)
+
+    def require_fit(self) -> None:
+        """Raises InvalidOptionError where columns, filter or watermark column do not fit the schema."""
+        self._check_fits(self._table.planning(self._schema_id))
+
+    def ask_at_once(self) -> None:
+        """Ask the table for news at the next call, however short ago that was done. For any thread."""
+        self._table.ask_at_once()
 
     def head(self) -> int | None:
         """The id of the branch's newest snapshot, as far as is known; None: it has none."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from streamlake.pipeline.iceberg.snapshot_enumerator import SnapshotEnumerator
-from streamlake.read.splits.split_reader import Split
+from streamlake.read.splits.split_protocols import TaskSplit
 from streamlake.source.iceberg.iceberg_options import ReadLimits
 from streamlake.source.iceberg.table_offset import TableOffset
 
@@ -43,13 +43,13 @@ class TableCursor:
             self._known = self._enumerator.next(self._known, target=self._target, limits=limits)
         return self._known
 
-    def splits(self, start: TableOffset | None, end: TableOffset) -> list[Split]:
-        """The splits that the micro-batch between two offsets reads. Raises as
-        `SnapshotEnumerator.splits`.
-        """
+    def splits(
+        self, start: TableOffset | None, end: TableOffset, *, in_order: bool = False
+    ) -> list[TaskSplit]:
+        """The splits that the micro-batch between two offsets reads; see `SnapshotEnumerator.splits`."""
         if self._known is None:
             self._known = end
-        return self._enumerator.splits(start, end)
+        return self._enumerator.splits(start, end, in_order=in_order)
 
     @property
     def is_done(self) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from streamlake.read.changes.change_tasks import ChangedSnapshot, RowsTask, SnapshotChanges
+from streamlake.read.splits.bin_packing import packed
 from streamlake.read.splits.data_file_parts import FilePart
 from streamlake.read.splits.scan_split import content_size
 
@@ -138,22 +139,26 @@ def combined_in_order(
     Their order is kept, so that reading the splits one after the other gives the changes in the order of the
     snapshots.
     """
-    taken: list[ChangePiece] = []
-    weight = 0
-    for piece in pieces:
+
+    def weight(piece: ChangePiece) -> int:
         size, files = piece.weight
-        more = max(size, files * open_file_cost)
-        if taken and weight + more > split_size:
-            yield ChangeSplit(tuple(taken))
-            taken, weight = [], 0
-        last = taken[-1] if taken else None
+        return max(size, files * open_file_cost)
+
+    for found in packed(pieces, split_size, 0, weight):
+        yield ChangeSplit(tuple(_joined(found)))
+
+
+def _joined(pieces: Iterable[ChangePiece]) -> Iterator[ChangePiece]:
+    last: ChangePiece | None = None
+    for piece in pieces:
         if isinstance(last, AddedPart) and isinstance(piece, AddedPart) and last.part.joins(piece.part):
-            taken[-1] = AddedPart(last.snapshot, last.part.with_next(piece.part))
-        else:
-            taken.append(piece)
-        weight += more
-    if taken:
-        yield ChangeSplit(tuple(taken))
+            last = AddedPart(last.snapshot, last.part.with_next(piece.part))
+            continue
+        if last is not None:
+            yield last
+        last = piece
+    if last is not None:
+        yield last
 
 
 def _weight(task: RowsTask) -> tuple[int, int]:

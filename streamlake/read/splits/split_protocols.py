@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 
-class Split(Protocol):
+class TaskSplit(Protocol):
     """What one task reads. Frozen and picklable."""
 
     @property
@@ -22,7 +22,7 @@ class Split(Protocol):
         ...
 
 
-class SplitReader(Protocol):
+class TaskScan(Protocol):
     """Reads splits of one kind as Arrow batches. Frozen and picklable; it needs no table and no catalog."""
 
     @property
@@ -31,5 +31,5 @@ class SplitReader(Protocol):
         ...
 
     def read(self, split: Any) -> Iterator[pa.RecordBatch]:
-        """The rows of a split of the reader's kind, in batches none of which is empty."""
+        """The rows of a split of the scan's own kind, in batches none of which is empty."""
         ...
