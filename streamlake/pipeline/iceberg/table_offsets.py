@@ -29,6 +29,7 @@ from streamlake.source.iceberg.iceberg_source import IcebergSource
 from streamlake.source.iceberg.table_offset import TableOffset
 from streamlake.spec.metadata.snapshot import Snapshot
 from streamlake.table.table import Table
+from streamlake.tasks.split_tasks import SplitRows
 
 TABLE_OFFSETS = OffsetForm(
     "its source table",
@@ -40,11 +41,14 @@ TABLE_OFFSETS = OffsetForm(
 
 @dataclass(frozen=True)
 class Pieces:
-    """What one micro-batch reads: splits, what reads them, and the columns of the rows."""
+    """What one micro-batch reads: splits, what reads them, and the columns of the rows. `first_ordinal` is
+    the number of its first snapshot where rows are changes.
+    """
 
-    scan: Any
+    scan: SplitRows
     splits: Sequence[Any]
     columns: SourceColumns
+    first_ordinal: int = 0
 
 
 def opened_source(source: IcebergSource) -> Table:
@@ -100,7 +104,7 @@ class TableOffsets(PlannedOffsets[TableOffset]):
             scan = self._enumerator.split_scan(end)
             selected = self._enumerator.selected(end)
             columns = source_columns(self._table.metadata, start, end, selected, scan.arrow_schema)
-            return Pieces(scan, splits, columns)
+            return Pieces(scan, splits, columns, getattr(start, "ordinal", 0))
 
         found = self._retry.through(planned)
         failpoint("splits-planned")

@@ -25,7 +25,8 @@ from streamlake.table.table import Table
 from streamlake.tasks.watermarks import is_time, require_watermark_column
 
 CHANGE_KIND = "_row_kind"
-CHANGE_COLUMNS = frozenset({CHANGE_KIND, "_snapshot_id", "_sequence_number", "_ordinal", "_row_id"})
+CHANGE_ORDER = "_ordinal"
+CHANGE_COLUMNS = frozenset({CHANGE_KIND, "_snapshot_id", "_sequence_number", CHANGE_ORDER, "_row_id"})
 """The columns that rows have beside the table's own with read-mode=changes."""
 _SINCE_V3 = (TimestampNsType, TimestamptzNsType)
 
@@ -61,6 +62,8 @@ def prepared_table(stream: TableStream, source: IcebergSource) -> PreparedTable:
     given = settings.evolution
     properties = settings.properties if target is None else target.properties
     evolution = EvolutionOptions.of(given.schema_evolution, given.rename_columns, properties)
+    if changes.is_keyed and changes.row_kind == CHANGE_KIND:
+        _require_free(target)
     hidden = CHANGE_COLUMNS if source.settings.read_mode == "changes" and changes.is_keyed else frozenset()
     shown = tuple(part for part in rows.fields if part.name not in hidden or part.name == changes.row_kind)
     created = _for_new(replace(settings, changes=changes), rows)
@@ -71,6 +74,7 @@ def prepared_table(stream: TableStream, source: IcebergSource) -> PreparedTable:
             replace(rows, fields=shown),
             FittedColumns(table.name, hidden),
             _watermark_column(source, rows),
+            CHANGE_ORDER if hidden and not changes.sequence_by and changes.row_kind == CHANGE_KIND else None,
         ),
         evolution.is_on,
     )
@@ -115,6 +119,15 @@ def _require_another(
         raise InvalidOptionError(
             f"the stream reads branch {settings.branch} of {table.name} and writes it too: each of its "
             "commits would be read again, without end; write another table, or another branch"
+        )
+
+
+def _require_free(target: Table | None) -> None:
+    """Raises InvalidOptionError where the target has a column of the name that row kinds have."""
+    if target is not None and CHANGE_KIND in target.schema.column_names:
+        raise InvalidOptionError(
+            f"{target.location} has a column '{CHANGE_KIND}', which the modes upsert and changelog cannot "
+            "keep: rename it, or keep all changes with mode 'append'"
         )
 
 
