@@ -56,20 +56,21 @@ def test_the_copy_of_an_upserted_table_is_equal(
     spark: SparkSession, tmp_path: Path, delete_mode: str, version: int, mode: str
 ) -> None:
     chain = Chain(tmp_path, delete_mode, version)
+    kind = {"row_kind": "_row_kind"} if mode == "changelog" else {}
     chain.upsert(4)
-    chain.run(IcebergSink(chain.location, create=True, mode=mode))
+    chain.run(IcebergSink(chain.location, create=True, mode=mode, **kind))
     assert chain.is_equal()
     assert load_table(chain.location).schema.column_names == ["id", "name"]
     chain.upsert(4)
     # A query that ends in the middle, and one that goes on from there.
-    sink = IcebergSink(chain.location, create=True, mode=mode)
+    sink = IcebergSink(chain.location, create=True, mode=mode, **kind)
     query, _ = chain.start(CONTINUOUSLY, sink, max_planning_snapshot_count=1)
     try:
         wait_until(lambda: len(sink.receipts) >= 1, 60, "a commit")
     finally:
         query.stop()
     chain.upsert(2)
-    chain.run(IcebergSink(chain.location, create=True, mode=mode))
+    chain.run(IcebergSink(chain.location, create=True, mode=mode, **kind))
     assert chain.is_equal()
     check_table(open_table(chain.location), files_exist=True)
 

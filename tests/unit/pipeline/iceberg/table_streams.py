@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,8 @@ from streamlake.table.producers.overwrite_files import OverwriteFiles
 from streamlake.table.updates.manage_refs import ManageRefs
 from streamlake.tables import LoadedTable, load_table
 from tests.unit.read.written_tables import append, data_files
+
+CHANGE_COLUMNS = ("_row_kind", "_snapshot_id", "_sequence_number", "_ordinal", "_row_id")
 
 
 def source_of(table: LoadedTable, **arguments: Any) -> IcebergSource:
@@ -102,9 +105,29 @@ class ChangeStream(Stream):
         assert rows.num_rows
         return rows.to_pylist()
 
+    def found(self) -> list[dict[str, Any]]:
+        """All changes that were read."""
+        return [row for batch in self.batches for row in batch]
+
+    def applied(self) -> Counter[str]:
+        """The rows of a table that was empty before all the changes, which have to fit, in this order."""
+        state: Counter[str] = Counter()
+        for row in self.found():
+            text = values_of(row)
+            state[text] += 1 if row["_row_kind"] in ("+I", "+U") else -1
+            if not state[text]:
+                del state[text]
+        assert all(count > 0 for count in state.values())
+        return state
+
     def kinds(self) -> list[list[tuple[Any, ...]]]:
         """Row kind and id of the changes of each micro-batch."""
         return [[(row["_row_kind"], row["id"]) for row in batch] for batch in self.batches]
+
+
+def values_of(row: dict[str, Any]) -> str:
+    """The values of a row or a change, without what tells where it comes from."""
+    return repr(tuple(value for name, value in row.items() if name not in CHANGE_COLUMNS))
 
 
 def add(table: LoadedTable, *ids: int, branch: str = "main", **properties: str) -> int:
