@@ -40,14 +40,10 @@ class PlannedChanges:
         return self._planner_of(planning).only_appends(_changed(snapshot, 0), manifests)
 
     def of(self, snapshot: Snapshot, planning: SplitPlanning) -> SnapshotChanges:
-        """What a snapshot changed."""
-        planner = self._planner_of(planning)
-        found = self._planned.get(snapshot.snapshot_id)
-        if found is None:
-            found = planner.of(_changed(snapshot, 0), self._table.table.manifests(snapshot))
-            self._planned[snapshot.snapshot_id] = found
-            while len(self._planned) > _KEPT_SNAPSHOTS:
-                del self._planned[next(iter(self._planned))]
+        """What a snapshot changed; it is kept until its pieces are taken."""
+        found = self._planned[snapshot.snapshot_id] = self._taken(_changed(snapshot, 0), snapshot, planning)
+        while len(self._planned) > _KEPT_SNAPSHOTS:
+            del self._planned[next(iter(self._planned))]
         return found
 
     def pieces(
@@ -62,7 +58,7 @@ class PlannedChanges:
                 for part in self._parts.within(share, planning):
                     yield AddedPart(snapshot, part)
                 continue
-            changes = replace(self.of(share.snapshot, planning), snapshot=snapshot)
+            changes = self._taken(snapshot, share.snapshot, planning)
             if planning.pairing.is_net:
                 netted.append(changes)
             else:
@@ -72,6 +68,15 @@ class PlannedChanges:
     def clear(self) -> None:
         """Drop what is kept of snapshots."""
         self._planned.clear()
+
+    def _taken(
+        self, changed: ChangedSnapshot, snapshot: Snapshot, planning: SplitPlanning
+    ) -> SnapshotChanges:
+        planner = self._planner_of(planning)
+        found = self._planned.pop(snapshot.snapshot_id, None)
+        if found is not None:
+            return replace(found, snapshot=changed)
+        return planner.of(changed, self._table.table.manifests(snapshot))
 
     def _planner_of(self, planning: SplitPlanning) -> ChangePlanner:
         """The planner, which goes on from snapshot to snapshot as long as the table's specs are the same."""

@@ -36,6 +36,8 @@ class World:
         types = draw(st.lists(st.sampled_from(TYPES), min_size=1, max_size=2))
         self.history = ChangeHistory(f"{folder}/t", draw, draw(st.sampled_from([2, 3])), types)
         for _ in range(draw(st.integers(0, 3))):
+            if not draw(st.integers(0, 3)):
+                self.history.evolve()
             self.history.commit()
         self.keyed = draw(st.booleans())
         self.filter = draw(st.sampled_from([None, None, "category = 'a'"]))
@@ -76,7 +78,8 @@ class World:
         start, end = (None if last == 0 else self.stream.offset(last - 1)), self.stream.offset(last)
         assert end is not None
         assert fresh.splits(start, end) == self.stream.enumerator.splits(start, end)
-        assert self.stream.read(last, fresh) == self.stream.batches[last]
+        # NaN differs from itself.
+        assert repr(self.stream.read(last, fresh)) == repr(self.stream.batches[last])
 
 
 @settings(
