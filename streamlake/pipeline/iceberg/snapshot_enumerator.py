@@ -24,7 +24,7 @@ from streamlake.pipeline.iceberg.source_columns import rows_schema
 from streamlake.pipeline.iceberg.source_table import SourceTable
 from streamlake.pipeline.iceberg.stream_lag import StreamLag, lag_of
 from streamlake.read.changes.change_range import UNCHANGED
-from streamlake.read.changes.change_splits import combined_in_order
+from streamlake.read.changes.change_splits import combined_in_order, gathered_pieces
 from streamlake.read.splits.scan_split import combined
 from streamlake.read.splits.split_protocols import TaskScan, TaskSplit
 from streamlake.source.iceberg.iceberg_options import ReadLimits
@@ -117,7 +117,8 @@ class SnapshotEnumerator:
         planning = end.planning
         shares = self._shares(begin, end.position, planning)
         if planning.read_mode == "changes":
-            pieces = self._changes.pieces(shares, planning, 0 if start is None else start.ordinal)
+            ordinal = 0 if start is None else start.ordinal
+            pieces = gathered_pieces(self._changes.pieces(shares, planning, ordinal))
             return list(combined_in_order(pieces, planning.split_size, planning.split_file_open_cost))
         parts = (part for share in shares for part in self._parts.within(share, planning))
         lookback = 0 if in_order else planning.split_lookback

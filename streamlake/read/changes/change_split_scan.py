@@ -8,7 +8,7 @@ reading a split again gives the same changes, whatever was committed meanwhile, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import groupby
@@ -20,7 +20,7 @@ from streamlake.ahead import in_order
 from streamlake.formats.columns.name_mapping import NAME_MAPPING_PROPERTY, NameMapping
 from streamlake.read.changes.change_columns import ChangeColumns
 from streamlake.read.changes.change_splits import AddedPart, ChangedFile, ChangeSplit, PairedChanges
-from streamlake.read.changes.change_tasks import RowsTask
+from streamlake.read.changes.change_tasks import RowsTask, SnapshotChanges
 from streamlake.read.changes.changed_rows import ChangedRows, ChangeReading
 from streamlake.read.changes.pairing import TaskRows, paired_changes
 from streamlake.read.splits.split_scan import DEFAULT_BATCH_ROWS
@@ -28,6 +28,10 @@ from streamlake.records import RowKind
 from streamlake.spec.metadata.table_metadata import TableMetadata
 from streamlake.spec.types.schema import Schema
 from streamlake.storage.file_io import FileIO
+
+_Place = tuple[int, int]
+"""Number of the snapshot, and of the task within it."""
+_PlacedTask = tuple[_Place, RowsTask]
 
 
 @dataclass(frozen=True)
@@ -79,21 +83,34 @@ class ChangeSplitScan:
             yield self.columns.one_sided(batch, kind, piece.snapshot)
 
     def _paired(self, piece: PairedChanges) -> Iterator[pa.RecordBatch]:
-        tasks = [(at, task) for at, each in enumerate(piece.changes) for task in each.tasks]
-        read = partial(self._part, part=piece.part, parts=piece.parts)
-        found = list(in_order(tasks, read, workers=self.readers))
-        finished = paired_changes(self.columns, [each.snapshot for each in piece.changes], found)
+        read = partial(self._placed_rows, piece=piece)
+        found = list(in_order(_read_at_once(piece.changes), read, workers=self.readers))
+        found.sort(key=lambda each: each[0])
+        together: list[list[TaskRows]] = [[] for _ in range(1 if piece.is_net else len(piece.changes))]
+        for (snapshot, _), rows in found:
+            together[0 if piece.is_net else snapshot].append(rows)
         del found
-        batches = finished.to_batches(max_chunksize=self.reading.batch_size)
-        yield from (batch for batch in batches if batch.num_rows)
+        snapshots = [each.snapshot for each in piece.changes]
+        for at in range(len(together)):
+            rows_of, together[at] = together[at], []
+            finished = paired_changes(self.columns, snapshots, rows_of)
+            del rows_of
+            batches = finished.to_batches(max_chunksize=self.reading.batch_size)
+            yield from (batch for batch in batches if batch.num_rows)
 
-    def _part(self, numbered: tuple[int, RowsTask], *, part: int, parts: int) -> Iterator[TaskRows]:
-        """The rows of a task that belong to one part of all rows."""
-        snapshot, task = numbered
-        for batch in self._rows.read(task):
-            if parts > 1:
-                batch = batch.filter(pa.array(self.columns.parts(batch, parts) == part))
-            yield TaskRows(snapshot, task.is_added, batch)
+    def _placed_rows(
+        self, tasks: Sequence[_PlacedTask], *, piece: PairedChanges
+    ) -> Iterator[tuple[_Place, TaskRows]]:
+        """The rows of tasks of one data file that belong to the piece, each with the place of its task."""
+        if len(tasks) == 1:
+            read: Iterator[tuple[int, pa.RecordBatch]] = ((0, rows) for rows in self._rows.read(tasks[0][1]))
+        else:
+            read = self._rows.read_together([task for _, task in tasks])
+        for index, batch in read:
+            place, task = tasks[index]
+            if piece.parts > 1:
+                batch = batch.filter(pa.array(self.columns.parts(batch, piece.parts) == piece.part))
+            yield place, TaskRows(place[0], task.is_added, batch)
 
     @cached_property
     def _rows(self) -> ChangedRows:
@@ -102,3 +119,19 @@ class ChangeSplitScan:
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
+def _read_at_once(changes: Sequence[SnapshotChanges]) -> list[list[_PlacedTask]]:
+    """All tasks, those together for which a file is read once."""
+    found: list[list[_PlacedTask]] = []
+    by_file: dict[str, list[_PlacedTask]] = {}
+    for number, each in enumerate(changes):
+        for at, task in enumerate(each.tasks):
+            path = task.rows.data_file.file_path
+            if task.is_by_position and path in by_file:
+                by_file[path].append(((number, at), task))
+                continue
+            found.append([((number, at), task)])
+            if task.is_by_position:
+                by_file[path] = found[-1]
+    return found

@@ -8,12 +8,14 @@ the order of the snapshots, and so do the splits that they are combined in. All 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from streamlake.read.changes.change_tasks import ChangedSnapshot, RowsTask, SnapshotChanges
 from streamlake.read.splits.bin_packing import packed
 from streamlake.read.splits.data_file_parts import FilePart
 from streamlake.read.splits.scan_split import content_size
+
+_ROWS_READ_TOGETHER = 2_000_000
 
 
 @dataclass(frozen=True)
@@ -65,11 +67,14 @@ class ChangedFile:
 
 @dataclass(frozen=True)
 class PairedChanges:
-    """Part `part` of `parts` of all rows that snapshots changed, which are paired and netted together."""
+    """Part `part` of `parts` of all rows that snapshots changed, which are paired: those of each snapshot, or
+    with `is_net` those of all of them together.
+    """
 
     changes: tuple[SnapshotChanges, ...]
     part: int = 0
     parts: int = 1
+    is_net: bool = False
 
     @property
     def rows(self) -> int:
@@ -117,11 +122,38 @@ def pieces_of(changes: SnapshotChanges, rows_in_memory: int | None) -> Iterator[
         for task in changes.tasks:
             yield ChangedFile(changes.snapshot, task)
     else:
-        yield from netted_pieces([changes], rows_in_memory)
+        yield from _parted([changes], rows_in_memory)
+
+
+def gathered_pieces(pieces: Iterable[ChangePiece]) -> Iterator[ChangePiece]:
+    """The pieces, with paired ones of successive snapshots in one, as long as they have few rows together.
+
+    The old rows of updates lie in the same files, snapshot for snapshot; so each is read once for all.
+    """
+    last: PairedChanges | None = None
+    for piece in pieces:
+        if not isinstance(piece, PairedChanges) or piece.parts > 1:
+            if last is not None:
+                yield last
+            yield piece
+            last = None
+        elif last is not None and last.rows + piece.rows <= _ROWS_READ_TOGETHER:
+            last = replace(last, changes=last.changes + piece.changes)
+        else:
+            if last is not None:
+                yield last
+            last = piece
+    if last is not None:
+        yield last
 
 
 def netted_pieces(changes: Sequence[SnapshotChanges], rows_in_memory: int | None) -> Iterator[PairedChanges]:
     """The pieces of snapshots whose changes are netted together; `rows_in_memory` as for `pieces_of`."""
+    for piece in _parted(changes, rows_in_memory):
+        yield replace(piece, is_net=True)
+
+
+def _parted(changes: Sequence[SnapshotChanges], rows_in_memory: int | None) -> Iterator[PairedChanges]:
     found = tuple(each for each in changes if each.tasks)
     if not found:
         return

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from streamlake.read.planning import FileScanTask
+from streamlake.spec.expressions.expressions import TRUE
 from streamlake.spec.metadata.data_file import DataFile, FileContent
 
 
@@ -44,6 +45,13 @@ class RowsTask:
         """The equality delete files that make the difference."""
         files = () if self.deleted_by is None else self.deleted_by.delete_files
         return tuple(file for file in files if file.content == FileContent.EQUALITY_DELETES)
+
+    @property
+    def is_by_position(self) -> bool:
+        """Whether the rows are known by position alone, before any is read."""
+        if self.deleted_by is None or self.rows.residual != TRUE:
+            return False
+        return not (self.rows.equality_deletes or self.deleted_by.equality_deletes)
 
     @property
     def rows_expected(self) -> int:

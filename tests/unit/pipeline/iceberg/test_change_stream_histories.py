@@ -77,8 +77,8 @@ class World:
         fresh = enumerator_of(self.history.table, **self.stream.arguments)
         start, end = (None if last == 0 else self.stream.offset(last - 1)), self.stream.offset(last)
         assert end is not None
-        assert fresh.splits(start, end) == self.stream.enumerator.splits(start, end)
-        # NaN differs from itself.
+        # Groups of equality deletes are compared by identity, and NaN differs from itself.
+        assert repr(fresh.splits(start, end)) == repr(self.stream.enumerator.splits(start, end))
         assert repr(self.stream.read(last, fresh)) == repr(self.stream.batches[last])
 
 
