@@ -201,6 +201,14 @@ def _write_options() -> str:
     return _table(("option", "takes the place of the table property", "meaning"), rows)
 
 
+def _table_source_options() -> str:
+    rows = [
+        (f"`{each.name}`", _property_default(each.default), _escaped(each.meaning))
+        for each in iceberg_options.PROPERTIES
+    ]
+    return _table(("option", "default", "meaning"), rows)
+
+
 def _properties() -> str:
     parts = []
     for heading, modules in PROPERTY_GROUPS.items():
@@ -463,6 +471,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "source-arguments": _source_arguments,
     "table-source-options": _table_source_options,
     "source-options": _source_options,
+    "table-source-options": _table_source_options,
     "json-options": _decoder_options("json."),
     "record-options": _decoder_options("record."),
     "avro-options": _decoder_options("avro."),

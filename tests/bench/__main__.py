@@ -203,6 +203,33 @@ def bench_delete_scan(work: Path, repeat: int) -> tuple[list[Figure], dict[str, 
     return [figure], {"delete_scan": result}
 
 
+def bench_table_changes(work: Path, repeat: int) -> tuple[list[Figure], dict[str, Any]]:
+    """One table, whose changes are read by a stream; the run's figures are medians of its rounds."""
+    result = run("table_changes_run.py", work / "table-changes", repeat, timeout_seconds=3_600)
+    speed = Figure(
+        "changes of an upserted table",
+        "changes/s",
+        result["changes_per_second"],
+        None,
+        "goal",
+        "higher",
+        300_000,
+    )
+    cpu = Figure(
+        "changes of an upserted table, per CPU second",
+        "changes/s",
+        result["changes_per_cpu_second"],
+        None,
+        "",
+        "higher",
+        None,
+    )
+    memory = Figure(
+        "changes of an upserted table, peak memory", "MB", result["peak_megabytes"], None, "", "lower", None
+    )
+    return [speed, cpu, memory], {"table_changes": result}
+
+
 def bench_demo(work: Path) -> tuple[list[Figure], dict[str, Any]]:
     started = time.time()
     command = [
@@ -274,6 +301,7 @@ def main() -> None:
                 Sizes().scaled(options.scale),
             ),
             "delete-scan": lambda: bench_delete_scan(work, options.repeat),
+            "table-changes": lambda: bench_table_changes(work, options.repeat),
             "kafka": lambda: bench_kafka(work, options.repeat, options.messages or 2_000_000),
             "kafka-peers": lambda: bench_kafka_peers(
                 work / "kafka-peers",

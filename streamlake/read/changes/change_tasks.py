@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from streamlake.read.planning import FileScanTask
+from streamlake.spec.expressions.expressions import TRUE
 from streamlake.spec.metadata.data_file import DataFile, FileContent
 
 
@@ -46,6 +47,13 @@ class RowsTask:
         return tuple(file for file in files if file.content == FileContent.EQUALITY_DELETES)
 
     @property
+    def is_by_position(self) -> bool:
+        """Whether the rows are known by position alone, before any is read."""
+        if self.deleted_by is None or self.rows.residual != TRUE:
+            return False
+        return not (self.rows.equality_deletes or self.deleted_by.equality_deletes)
+
+    @property
     def rows_expected(self) -> int:
         """About how many rows there are, from metadata: those that the deletes can hit at most, as a rule."""
         file = self.rows.data_file
@@ -57,6 +65,12 @@ class RowsTask:
         vectors = [each for each in self.rows.delete_files if each.is_deletion_vector]
         hit = sum(each.record_count for each in self.deleted_by.delete_files)
         return min(file.record_count, max(hit - sum(each.record_count for each in vectors), 0))
+
+    @property
+    def size_expected(self) -> int:
+        """About how many bytes of the data file are read: the more of its rows, the more of it."""
+        file = self.rows.data_file
+        return file.file_size_in_bytes * self.rows_expected // max(file.record_count, 1)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ deleted again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,6 +17,7 @@ import pyarrow as pa
 from streamlake.formats.columns.file_batches import RowGroupFilter
 from streamlake.formats.columns.lineage_columns import ROW_POSITION
 from streamlake.formats.columns.name_mapping import NameMapping
+from streamlake.formats.deletes.position_deletes import merged_positions
 from streamlake.read.changes.change_tasks import RowsTask
 from streamlake.read.changes.key_overlap import KeyOverlap
 from streamlake.read.column_selection import ColumnSelection
@@ -60,6 +61,32 @@ class ChangedRows:
             return self.files.read(task.rows)
         return self._deleted(task.rows, task.deleted_by)
 
+    def read_together(self, tasks: Sequence[RowsTask]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The rows of tasks of one data file that all know them by position, in file order for each task.
+
+        Each batch comes with the index of its task. The file is read once.
+        """
+        wanted = [self._positions(task) for task in tasks]
+        everything = merged_positions(wanted)
+        if not len(everything):
+            return
+        at = 0
+        for batch in self.files.chosen(tasks[0].rows, _AtPositions(everything), None):
+            read = everything[at : at + batch.num_rows]
+            at += len(read)
+            for index, positions in enumerate(wanted):
+                low, high = np.searchsorted(positions, (read[0], read[-1] + 1))
+                if low < high:
+                    mine = np.searchsorted(read, positions[low:high])
+                    yield index, batch if len(mine) == len(read) else batch.take(pa.array(mine))
+
+    def _positions(self, task: RowsTask) -> Array:
+        """The positions of a task's rows, ascending."""
+        assert task.deleted_by is not None
+        deletes = self.files.deletes
+        before, hit = deletes.deleted_positions(task.rows), deletes.deleted_positions(task.deleted_by)
+        return _without(hit, before)
+
     def _deleted(self, rows: FileScanTask, cause: FileScanTask) -> Iterator[pa.RecordBatch]:
         deletes = self.files.deletes
         before, hit = deletes.deleted_rows(rows), deletes.deleted_rows(cause)
@@ -88,6 +115,29 @@ class ChangedRows:
 
 
 @dataclass(frozen=True)
+class _AtPositions:
+    """The rows of a file at some positions, which are ascending."""
+
+    positions: Array
+
+    @property
+    def keys(self) -> tuple[RowTest, ...]:
+        """There are none."""
+        return ()
+
+    def live_positions(self, first: int, rows: int) -> Array:
+        """(rows,) bool: which rows are chosen."""
+        chosen: Array = np.zeros(rows, dtype=bool)
+        low, high = np.searchsorted(self.positions, (first, first + rows))
+        chosen[self.positions[low:high] - first] = True
+        return chosen
+
+    def live(self, batch: pa.RecordBatch, positions: pa.Array) -> Array:
+        """(n,) bool: which rows of a batch are chosen."""
+        return np.isin(positions.to_numpy(zero_copy_only=False), self.positions, assume_unique=True)
+
+
+@dataclass(frozen=True)
 class _NewlyDeleted:
     """The rows of a file that are live before a change of its deletes, and that the change hits."""
 
@@ -98,12 +148,7 @@ class _NewlyDeleted:
     def is_empty(self) -> bool:
         """Whether no row is hit, as far as it is known before reading any."""
         hit, before = self.hit.positions, self.before.positions
-        if self.hit.keys or len(hit) > len(before):
-            return False
-        if not len(hit):
-            return True
-        found = np.minimum(np.searchsorted(before, hit), len(before) - 1)
-        return bool((before[found] == hit).all())
+        return not (self.hit.keys or len(hit) > len(before) or len(_without(hit, before)))
 
     @property
     def keys(self) -> tuple[RowTest, ...]:
@@ -132,3 +177,12 @@ class _Missed:
     def deleted(self, batch: pa.RecordBatch) -> Array:
         """(n,) bool: which rows it leaves alone."""
         return self.hit.live(batch, batch.column(ROW_POSITION.name))
+
+
+def _without(positions: Array, others: Array) -> Array:
+    """The positions that are not among others; both are ascending."""
+    if not len(others):
+        return positions
+    found = np.minimum(np.searchsorted(others, positions), len(others) - 1)
+    left: Array = positions[others[found] != positions]
+    return left
