@@ -1,0 +1,180 @@
+"""Checks the table that a pipeline reads: whether it is there, its columns, and what is read of it next.
+
+Place in the flow: what topics are for the check of a Kafka source. It resolves the options with the stream's
+own enumerator, which plans as little as a first micro-batch does, and reads no data file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from streamlake.catalog.open import open_table
+from streamlake.errors import StreamlakeError
+from streamlake.operate.check.check_points import Points
+from streamlake.operate.check.directory_check import LoggedPosition
+from streamlake.operate.check.sink_check import SCHEMA, SinkPlan
+from streamlake.pipeline.iceberg import source_findings
+from streamlake.pipeline.iceberg.snapshot_enumerator import SnapshotEnumerator
+from streamlake.pipeline.iceberg.stream_lag import StreamLag
+from streamlake.pipeline.runs.upsert_options import identifier_columns
+from streamlake.read.column_selection import select_columns
+from streamlake.records import ROW_KIND
+from streamlake.source.iceberg.iceberg_source import IcebergSource
+from streamlake.source.iceberg.table_offset import FilePosition, SnapshotPosition, TableOffset
+from streamlake.spec.metadata.snapshot import Snapshot
+from streamlake.spec.types.schema import Schema
+from streamlake.storage.locations import table_location
+from streamlake.table.table import Table
+from streamlake.wording import counted
+
+SOURCE = "source"
+OFFSETS = "offsets"
+MODE = "mode"
+_NO_DELETES = ("append", "replace")
+
+
+@dataclass
+class TableSourceCheck:
+    """The check of one table as a source; `table` is None where it could not be opened."""
+
+    source: IcebergSource
+    table: Table | None
+    points: Points
+
+    @staticmethod
+    def opened(source: IcebergSource, points: Points) -> TableSourceCheck:
+        """Open the table, and check that there is what the options name."""
+        try:
+            table = open_table(str(source.location), source.catalog)
+        except StreamlakeError as error:
+            points.error(SOURCE, str(error))
+            return TableSourceCheck(source, None, points)
+        head = table.metadata.head(source.settings.branch)
+        upto = "and is empty" if head is None else f"up to snapshot {head.snapshot_id}"
+        points.right(
+            SOURCE,
+            f"{table.location} is there: format version {table.format_version}, "
+            f"{counted(len(table.snapshots), 'snapshot')} {upto}",
+        )
+        return TableSourceCheck(source, table, points)
+
+    def columns(self, plan: SinkPlan) -> tuple[Schema | None, SinkPlan]:
+        """The columns of the stream (None: they could not be found), and the plan with what the source says
+        of key and row kinds.
+        """
+        if self.table is None:
+            return None, plan
+        changes = self.source.settings.read_mode == "changes"
+        if changes and not plan.is_keyed:
+            self.points.error(
+                MODE,
+                f"read-mode=changes brings updates and deletes, which mode '{plan.mode}' cannot carry out; "
+                "set sink.mode: upsert",
+            )
+        if changes:
+            key = tuple(plan.key) or identifier_columns(self.table)
+            plan = replace(plan, row_kind=plan.row_kind or ROW_KIND, key=key)
+        schema = self.table.schema
+        try:
+            stream = select_columns(schema, self.source.columns_for(schema)).output
+        except StreamlakeError as error:
+            self.points.error(SCHEMA, str(error))
+            return None, plan
+        return stream, plan
+
+    def other_than(self, sink: Table | None, branch: str) -> None:
+        """Check that the stream does not read what it writes."""
+        own = self.table
+        if own is None or sink is None or own.uuid != sink.uuid:
+            return
+        is_same = table_location(own.location) == table_location(sink.location)
+        if is_same and branch == self.source.settings.branch:
+            self.points.error(
+                SOURCE,
+                f"{own.location} is the table that the sink writes, on the same branch ({branch}): each "
+                "commit would be read again, without an end. Write another table, or another branch "
+                "(sink.branch)",
+            )
+
+    def position(self, logged: LoggedPosition) -> None:
+        """Check that there is a way from where the stream is, or begins, to the newest snapshot."""
+        if self.table is None:
+            return
+        try:
+            enumerator = SnapshotEnumerator(self.table, self.source)
+            if logged.end is None:
+                first = enumerator.first()
+                known = first if first.start is None else replace(first, position=first.start)
+            else:
+                if logged.is_due:
+                    enumerator.splits(logged.before, logged.end)
+                known = self._past_expired(enumerator, logged.end)
+            due, lag = enumerator.due(known), enumerator.lag(known)
+        except StreamlakeError as error:
+            self.points.error(OFFSETS, str(error))
+            return
+        begins = "a new stream begins" if logged.end is None else "the checkpoint directory goes on"
+        self.points.right(
+            OFFSETS, f"{begins} {_place(known.position)}; {_shown(lag)} before the end of the table"
+        )
+        if self.source.settings.read_mode == "append":
+            self._check_deletes(self.table, known.position, due)
+
+    def _past_expired(self, enumerator: SnapshotEnumerator, known: TableOffset) -> TableOffset:
+        if self.source.settings.fail_on_data_loss:
+            return known
+        after = enumerator.next(known)
+        if not after.lost:
+            return known
+        self.points.warning(
+            OFFSETS,
+            f"{counted(after.lost, 'snapshot')} or more after {known.position.snapshot_id} have expired "
+            "before they were read, and are left out, because fail-on-data-loss is false",
+        )
+        return after
+
+    def _check_deletes(self, table: Table, at: SnapshotPosition, due: Sequence[Snapshot]) -> None:
+        """Check what a stream of appended rows meets that is no append."""
+        met = [
+            each for each in due if each.operation not in _NO_DELETES and each.snapshot_id != at.snapshot_id
+        ]
+        if met and not self.source.settings.skips_deletes:
+            self.points.error(OFFSETS, str(source_findings.undone(table.name, met[0])))
+        elif met:
+            added = sum(int(each.summary.get("added-records", "0")) for each in met)
+            self.points.warning(
+                OFFSETS,
+                f"{counted(len(met), 'snapshot')} that delete or overwrite are passed over, with "
+                f"{counted(added, 'row')} that they add, because on-delete is skip; "
+                "read-mode=changes reads them",
+            )
+        elif not self.source.settings.skips_deletes:
+            self._warn_of_history(table)
+
+    def _warn_of_history(self, table: Table) -> None:
+        head = table.metadata.head(self.source.settings.branch)
+        history = table.metadata.ancestors(None if head is None else head.snapshot_id)
+        last = next((each for each in history if each.operation not in _NO_DELETES), None)
+        if last is not None:
+            self.points.warning(
+                OFFSETS,
+                f"the history of {table.location} has deletes (snapshot {last.snapshot_id} is the last that "
+                f"is '{last.operation}'), and the stream stops at the next one: read them as changes "
+                "(read-mode=changes, into sink.mode: upsert), or pass over such snapshots with all that they "
+                "add (on-delete=skip)",
+            )
+
+
+def _place(position: SnapshotPosition) -> str:
+    if position.snapshot_id is None:
+        return "with the table's first snapshot"
+    if position.is_scan and position.within == FilePosition():
+        return f"with all rows of snapshot {position.snapshot_id}"
+    if position.within is not None:
+        return f"in the middle of snapshot {position.snapshot_id}"
+    return f"after snapshot {position.snapshot_id}"
+
+
+def _shown(lag: StreamLag) -> str:
+    return f"{counted(lag.snapshots, 'snapshot')} ({counted(lag.rows, 'row')})"
