@@ -14,14 +14,13 @@ from streamlake.errors import StreamlakeError
 from streamlake.operate.check.check_points import Points
 from streamlake.operate.check.directory_check import LoggedPosition
 from streamlake.operate.check.sink_check import SCHEMA, SinkPlan
+from streamlake.operate.read_position import NO_DELETES, lost_snapshots, place_in_words, read_position
 from streamlake.pipeline.iceberg import source_findings
-from streamlake.pipeline.iceberg.snapshot_enumerator import SnapshotEnumerator
 from streamlake.pipeline.iceberg.stream_lag import StreamLag
 from streamlake.pipeline.runs.upsert_options import identifier_columns
 from streamlake.read.column_selection import select_columns
 from streamlake.records import ROW_KIND
 from streamlake.source.iceberg.iceberg_source import IcebergSource
-from streamlake.source.iceberg.table_offset import FilePosition, SnapshotPosition, TableOffset
 from streamlake.spec.metadata.snapshot import Snapshot
 from streamlake.spec.types.schema import Schema
 from streamlake.storage.locations import table_location
@@ -31,7 +30,6 @@ from streamlake.wording import counted
 SOURCE = "source"
 OFFSETS = "offsets"
 MODE = "mode"
-_NO_DELETES = ("append", "replace")
 
 
 @dataclass
@@ -102,43 +100,25 @@ class TableSourceCheck:
         if self.table is None:
             return
         try:
-            enumerator = SnapshotEnumerator(self.table, self.source)
-            if logged.end is None:
-                first = enumerator.first()
-                known = first if first.start is None else replace(first, position=first.start)
-            else:
-                if logged.is_due:
-                    enumerator.splits(logged.before, logged.end)
-                known = self._past_expired(enumerator, logged.end)
-            due, lag = enumerator.due(known), enumerator.lag(known)
+            found = read_position(self.table, self.source, logged.end)
+            if logged.is_due and logged.end is not None:
+                found.enumerator.splits(logged.before, logged.end)
+            known = found.offset
+            stopping, lag = found.stopping(), found.enumerator.lag(known)
         except StreamlakeError as error:
             self.points.error(OFFSETS, str(error))
             return
+        if found.lost:
+            self.points.warning(OFFSETS, f"{lost_snapshots(found.lost)}, because fail-on-data-loss is false")
         begins = "a new stream begins" if logged.end is None else "the checkpoint directory goes on"
         self.points.right(
-            OFFSETS, f"{begins} {_place(known.position)}; {_shown(lag)} before the end of the table"
+            OFFSETS, f"{begins} {place_in_words(known.position)}; {_shown(lag)} before the end of the table"
         )
         if self.source.settings.read_mode == "append":
-            self._check_deletes(self.table, known.position, due)
+            self._check_deletes(self.table, stopping)
 
-    def _past_expired(self, enumerator: SnapshotEnumerator, known: TableOffset) -> TableOffset:
-        if self.source.settings.fail_on_data_loss:
-            return known
-        after = enumerator.next(known)
-        if not after.lost:
-            return known
-        self.points.warning(
-            OFFSETS,
-            f"{counted(after.lost, 'snapshot')} or more after {known.position.snapshot_id} have expired "
-            "before they were read, and are left out, because fail-on-data-loss is false",
-        )
-        return after
-
-    def _check_deletes(self, table: Table, at: SnapshotPosition, due: Sequence[Snapshot]) -> None:
+    def _check_deletes(self, table: Table, met: Sequence[Snapshot]) -> None:
         """Check what a stream of appended rows meets that is no append."""
-        met = [
-            each for each in due if each.operation not in _NO_DELETES and each.snapshot_id != at.snapshot_id
-        ]
         if met and not self.source.settings.skips_deletes:
             self.points.error(OFFSETS, str(source_findings.undone(table.name, met[0])))
         elif met:
@@ -155,7 +135,7 @@ class TableSourceCheck:
     def _warn_of_history(self, table: Table) -> None:
         head = table.metadata.head(self.source.settings.branch)
         history = table.metadata.ancestors(None if head is None else head.snapshot_id)
-        last = next((each for each in history if each.operation not in _NO_DELETES), None)
+        last = next((each for each in history if each.operation not in NO_DELETES), None)
         if last is not None:
             self.points.warning(
                 OFFSETS,
@@ -164,16 +144,6 @@ class TableSourceCheck:
                 "(read-mode=changes, into sink.mode: upsert), or pass over such snapshots with all that they "
                 "add (on-delete=skip)",
             )
-
-
-def _place(position: SnapshotPosition) -> str:
-    if position.snapshot_id is None:
-        return "with the table's first snapshot"
-    if position.is_scan and position.within == FilePosition():
-        return f"with all rows of snapshot {position.snapshot_id}"
-    if position.within is not None:
-        return f"in the middle of snapshot {position.snapshot_id}"
-    return f"after snapshot {position.snapshot_id}"
 
 
 def _shown(lag: StreamLag) -> str:

@@ -141,6 +141,8 @@ class SnapshotEnumerator:
         position, path = known.position, self.due(known)
         metadata = self._table.table.metadata
         before = path[0].parent_snapshot_id if path and position.within is not None else position.snapshot_id
+        if path and position.is_scan:
+            before = None  # no snapshot has been read in full
         return lag_of(position, None if before is None else metadata.snapshot(before), path)
 
     def is_finished(self, known: TableOffset) -> bool:

@@ -205,7 +205,7 @@ def test_what_came_next_has_expired(pipeline: TablePipeline, source: LoadedTable
     expire(source, second)
     assert "has expired" in wrong(pipeline)["offsets"]
     warnings = wrong(pipeline, Verdict.WARNING, fail_on_data_loss=False)
-    assert "1 snapshot or more after" in warnings["offsets"]
+    assert "1 snapshot or more have expired" in warnings["offsets"]
 
 
 def test_a_table_that_was_replaced_or_rolled_back(pipeline: TablePipeline, source: LoadedTable) -> None:
