@@ -64,7 +64,7 @@ _RETURNED = (
     "streamlake.read.scan.TableScan",
     "streamlake.read.incremental.IncrementalAppendScan",
     "streamlake.read.changes.change_scan.ChangeScan",
-    "streamlake.pipeline.kafka.direct_query.DirectQuery",
+    "streamlake.pipeline.direct.direct_query.DirectQuery",
     "streamlake.commit.receipt.CommitReceipt",
     "streamlake.operate.verify.verification.Verification",
     "streamlake.operate.doctor.diagnosis.Diagnosis",

@@ -23,6 +23,7 @@ warnings.filterwarnings(
 
 _PUBLIC = {
     "IcebergSink": "streamlake.pipeline.sinks.sink",
+    "IcebergSource": "streamlake.source.iceberg.iceberg_source",
     "IcebergTables": "streamlake.pipeline.sinks.tables_sink",
     "KafkaSource": "streamlake.source.kafka_source",
     "ManageRefs": "streamlake.table.updates.manage_refs",
@@ -37,6 +38,7 @@ _PUBLIC = {
 
 __all__ = [
     "IcebergSink",
+    "IcebergSource",
     "IcebergTables",
     "KafkaSource",
     "ManageRefs",

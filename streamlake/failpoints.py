@@ -35,6 +35,15 @@ SETTINGS = ("nth", "once")
 DRIVER, EXECUTOR, BOTH = "driver", "executor", "both"
 
 REGISTERED: dict[str, tuple[str, str]] = {
+    "offsets-planned": (
+        DRIVER,
+        "direct path: the end of a micro-batch is decided, the offset log lacks it",
+    ),
+    "offsets-logged": (DRIVER, "direct path: the offset log has it, nothing of the micro-batch is read"),
+    "splits-planned": (
+        DRIVER,
+        "a table as source: the splits of a micro-batch are planned, nothing is read",
+    ),
     "table-created": (DRIVER, "a stream's first micro-batch has created the table"),
     "checkpoint-noted": (DRIVER, "the checkpoint directory has noted which table it writes"),
     "pending-read": (DRIVER, "recovery: what a predecessor has staged is read"),

@@ -60,7 +60,7 @@ MODULES_OF_CONTRACTS = """
     decode/converters/readings decode/registry/schema_registry decode/cdc/envelopes write/target/options write/rows/sort
     write/files/rolling write/deletes/deletion_vectors write/task write/task_writer write/upsert/upsert_task
     checkpoint/staging commit/committer maintain/compact tables tasks/intake pipeline/definition/running pipeline/sinks/sink
-    pipeline/runs/micro_batch pipeline/key_index/table_index pipeline/kafka/offset_log pipeline/iceberg/table_cursor
+    pipeline/runs/micro_batch pipeline/key_index/table_index pipeline/direct/offset_log pipeline/kafka/direct_offsets pipeline/iceberg/table_cursor
     pipeline/spark/session
     operate/verify/verification demo/demo_driver cli/main
 """
@@ -92,7 +92,7 @@ BROKEN_IMPORTS = {
     "a table as a source knows Kafka's": (
         "Inside pipeline imports go down only",
         "pipeline/iceberg/table_cursor",
-        "streamlake.pipeline.kafka.offset_log",
+        "streamlake.pipeline.kafka.direct_offsets",
     ),
     "the JSON decoder knows change events": (
         "Inside decode imports go down only",

@@ -75,6 +75,26 @@ def source_offsets(texts: Sequence[str]) -> SourceOffsets | None:
         return None
 
 
+def table_offset(texts: Sequence[str]) -> TableOffset | None:
+    """How far a query on an Iceberg table has read it, from the offset log's texts; None for any other."""
+    if len(texts) != 1:
+        return None
+    try:
+        return TableOffset.from_json(json.loads(texts[0]))
+    except (ValueError, SourceError):
+        return None
+
+
+def committed_table_offset(summary: Mapping[str, str]) -> TableOffset | None:
+    """How far a query on an Iceberg table had read it with a snapshot; None where its summary does not record
+    it.
+    """
+    try:
+        return table_offset(json.loads(summary.get(END_OFFSETS, "[]")))
+    except (ValueError, TypeError):
+        return None
+
+
 def committed_offsets(summary: Mapping[str, str]) -> PartitionOffsets | None:
     """The next offset of every partition after a snapshot; None where its summary does not record it."""
     try:

@@ -2,7 +2,8 @@
 
 An unnamed pipeline is identified by its checkpoint directory alone, so a new directory is a new stream, which
 reads its source from the beginning. The check runs once, at the first micro-batch of a new directory. It only
-compares offsets that can be compared: those of Kafka, and those of one directory of files. Invariant: streams
+compares offsets that can be compared: those of Kafka, of one Iceberg table with one filter, and of one
+directory of files. Invariant: streams
 whose offsets cannot be compared never count as the same stream.
 """
 
@@ -16,8 +17,15 @@ from typing import Any
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.commit.history import marker_of
 from streamlake.commit.marker import PROPERTY_PREFIX, PipelineProperty, parsed_property
-from streamlake.commit.offset_summary import END_OFFSETS, committed_offsets, source_offsets
+from streamlake.commit.offset_summary import (
+    END_OFFSETS,
+    committed_offsets,
+    committed_table_offset,
+    source_offsets,
+    table_offset,
+)
 from streamlake.errors import DataInvalidError, LineageError
+from streamlake.source.iceberg.table_offset import SnapshotPosition, TableOffset
 from streamlake.source.offsets import Partition, flatten
 from streamlake.spec.metadata.snapshot import Snapshot
 from streamlake.spec.metadata.table_metadata import TableMetadata
@@ -91,6 +99,9 @@ def _read_twice(
     theirs = committed_offsets(newest)
     if ours is not None and theirs is not None:
         return _shown(part for part, first in ours.first.items() if first < theirs.get(part, 0))
+    our_table, their_table = table_offset(identity.end_offsets), committed_table_offset(newest)
+    if our_table is not None and their_table is not None:
+        return _snapshots_read_twice(our_table, their_table)
     their_texts = _texts(newest)
     if len(their_texts) != len(identity.end_offsets):
         return None
@@ -104,6 +115,30 @@ def _read_twice(
         return f"files of {', '.join(both[:_SHOWN])}"
     same = any(_texts(each.summary) == list(identity.end_offsets) for each in snapshots)
     return "the same files" if same and any(_is_of_files(text) for text in identity.end_offsets) else None
+
+
+def _snapshots_read_twice(ours: TableOffset, theirs: TableOffset) -> str | None:
+    """What a new stream is about to read of a table that another one has read before."""
+    start, reached = ours.start, theirs.position
+    is_same = (ours.table_uuid, ours.planning.filter_digest) == (
+        theirs.table_uuid,
+        theirs.planning.filter_digest,
+    )
+    if not is_same or start is None or reached.snapshot_id is None:
+        return None
+    if start.is_scan or _is_before(start, reached, ours.position):
+        return f"rows of the table with uuid {theirs.table_uuid} up to snapshot {reached.snapshot_id}"
+    return None
+
+
+def _is_before(start: SnapshotPosition, reached: SnapshotPosition, end: SnapshotPosition) -> bool:
+    """Whether the way from `start` to `end` has snapshots that were read when `reached` was come to."""
+    if start.snapshot_id == reached.snapshot_id:
+        return reached.within is not None and start.within is not None
+    if not reached.sequence_number:
+        # Tables of format version 1 have no sequence numbers.
+        return end.snapshot_id == reached.snapshot_id or start.snapshot_id is None
+    return (start.sequence_number or 0) < reached.sequence_number
 
 
 def _shown(parts: Iterator[Partition] | Any) -> str | None:

@@ -25,7 +25,8 @@ from streamlake.write.task import TaskContext
 
 ShuffleBlocks = Generator[pa.RecordBatch, None, int]
 
-_ORDER_BITS = 33
+ORDER_BITS = 33
+"""How many bits of a place count the rows of one task; those above are the task's number."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class ShuffleBlockTask:
         """The shuffle blocks of the ranges in `batches`."""
         keep_archive_directories()
         keep_freed_memory()
-        order = self.context()[0] << _ORDER_BITS
+        order = self.context()[0] << ORDER_BITS
         partings: dict[int, _Parted] = {}
         for batch in batches:
             for piece in batch.to_pylist():

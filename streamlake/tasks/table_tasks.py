@@ -150,7 +150,7 @@ def _outcomes(
 ) -> Iterator[pa.RecordBatch]:
     """The outcome of a table, and that of the rejects that `write` collects."""
     try:
-        yield from _outcome(table, write, times.taken)
+        yield from outcome_of(table, write, times.taken)
     except BaseException:
         rejects.abort()
         raise
@@ -191,7 +191,7 @@ class ChangeTask:
                 write = partial(write_changes, target, rows, bucket, task_id, attempt)
             else:
                 write = partial(write_rows, target, rows, bucket, task_id, attempt)
-            yield from _outcome(table, write, partial(together, newest))
+            yield from outcome_of(table, write, partial(together, newest))
 
 
 def _rows(shuffle_blocks: Iterator[ShuffleBlock], newest: list[bytes | None]) -> Iterator[pa.RecordBatch]:
@@ -201,7 +201,7 @@ def _rows(shuffle_blocks: Iterator[ShuffleBlock], newest: list[bytes | None]) ->
         yield from shuffle_block.batches()
 
 
-def _outcome(
+def outcome_of(
     table: int, write: Callable[[], WriteResult], newest: Callable[[], bytes | None]
 ) -> Iterator[pa.RecordBatch]:
     """The outcome of `write`; `newest` is called when everything has been written."""

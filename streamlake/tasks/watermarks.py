@@ -23,6 +23,7 @@ from streamlake.errors import InvalidOptionError
 from streamlake.source.offsets import OffsetRange
 from streamlake.spec.types.data_types import (
     DateType,
+    IcebergType,
     TimestampNsType,
     TimestampType,
     TimestamptzNsType,
@@ -83,9 +84,16 @@ class Watermarks:
             times = decoded.rows.column(self._column)
         else:
             return
+        self._take(f"{piece.topic}-{piece.partition}", times)
+
+    def see_rows(self, part: str, rows: pa.RecordBatch) -> None:
+        """Take in rows of a source that has no partitions, under its name."""
+        if self._column is not None:
+            self._take(part, rows.column(self._column))
+
+    def _take(self, part: str, times: Any) -> None:
         newest = pc.max(times)
         if newest.is_valid:
-            part = f"{piece.topic}-{piece.partition}"
             self._found[part] = max(self._found.get(part, _milliseconds(newest)), _milliseconds(newest))
 
     def taken(self) -> bytes | None:
@@ -119,6 +127,11 @@ def watermark_summary(newest: Newest) -> dict[str, str]:
     return {WATERMARK: str(min(newest.values()))} if newest else {}
 
 
+def is_time(type_: IcebergType) -> bool:
+    """Whether values of a type are times."""
+    return isinstance(type_, _TIMES)
+
+
 def require_watermark_column(column: str | None, schema: Schema) -> None:
     """Raise InvalidOptionError where the rows have no such column, or it holds no time."""
     if column is None:
@@ -129,7 +142,7 @@ def require_watermark_column(column: str | None, schema: Schema) -> None:
             f"{WATERMARK_COLUMN} is '{column}', which is no column of the stream; it has "
             f"{', '.join(schema.column_names)}"
         )
-    if not isinstance(found.type, _TIMES):
+    if not is_time(found.type):
         raise InvalidOptionError(
             f"{WATERMARK_COLUMN} is '{column}', which is {found.type}; it takes a column of dates or "
             "timestamps"

@@ -13,7 +13,8 @@ from streamlake import load_table
 from streamlake.checkpoint.spark_directory import SparkDirectory
 from streamlake.commit.offset_summary import kafka_offsets
 from streamlake.errors import DataLossError, FencedError, SourceError
-from streamlake.pipeline.kafka.offset_log import OffsetLog
+from streamlake.pipeline.direct.offset_log import OffsetLog
+from streamlake.pipeline.kafka.direct_offsets import KAFKA_OFFSETS
 from streamlake.source.offsets import SourceOffsets
 from tests.helpers.kafka_stream import CONTINUOUSLY, RUN_SECONDS, KafkaStream
 
@@ -37,7 +38,7 @@ def test_an_entry_is_never_written_over_and_is_forgotten_after_sparks(spark: Spa
     kept = spark.conf.get(name)
     spark.conf.set(name, "2")
     try:
-        log = OffsetLog(spark, str(tmp_path))
+        log = OffsetLog(spark, str(tmp_path), KAFKA_OFFSETS)
     finally:
         spark.conf.set(name, kept)
     ends = [SourceOffsets({("t", 0): number}) for number in range(30)]
@@ -193,7 +194,9 @@ def test_a_directory_of_another_kind_of_query_is_refused(spark: SparkSession, st
         assert done.wait(RUN_SECONDS)
     finally:
         query.stop()
-    with pytest.raises(SourceError, match="not the offset log of a query that reads Kafka directly"):
+    with pytest.raises(
+        SourceError, match="not the offset log of a query that reads Kafka or a table directly"
+    ):
         stream.run()
 
 

@@ -20,7 +20,7 @@ from streamlake.errors import SourceError, StreamlakeError, TableNotFoundError
 from streamlake.operate.check.check_points import Points
 from streamlake.operate.check.sink_check import SinkPlan
 from streamlake.operate.checkpoint_directory import checkpoint_properties, started_directory
-from streamlake.pipeline.kafka.offset_log import require_tick
+from streamlake.pipeline.direct.offset_log import require_tick
 from streamlake.pipeline.sinks.bound_directory import own_findings
 from streamlake.pipeline.sinks.bound_tables import BoundTables, tables_finding, template_command
 from streamlake.source.iceberg.table_offset import TableOffset

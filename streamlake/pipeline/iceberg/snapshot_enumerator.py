@@ -19,6 +19,7 @@ from streamlake.pipeline.iceberg import source_findings
 from streamlake.pipeline.iceberg.batch_budget import BatchBudget
 from streamlake.pipeline.iceberg.lineage_path import Gap
 from streamlake.pipeline.iceberg.snapshot_parts import SnapshotParts
+from streamlake.pipeline.iceberg.source_columns import rows_schema
 from streamlake.pipeline.iceberg.source_table import SourceTable
 from streamlake.pipeline.iceberg.stream_lag import StreamLag, lag_of
 from streamlake.read.splits.data_file_parts import FilePart
@@ -34,6 +35,7 @@ from streamlake.source.iceberg.table_offset import (
     TableOffset,
 )
 from streamlake.spec.metadata.snapshot import Snapshot
+from streamlake.spec.types.schema import Schema
 from streamlake.table.table import Table
 
 _LOG = logging.getLogger(__name__)
@@ -93,10 +95,13 @@ class SnapshotEnumerator:
         end = self._advanced(known, target, limits or self._source.settings.limits)
         return end if end.lost or end.position != known.position else known
 
-    def splits(self, start: TableOffset | None, end: TableOffset) -> list[ScanSplit]:
+    def splits(
+        self, start: TableOffset | None, end: TableOffset, *, in_order: bool = False
+    ) -> list[ScanSplit]:
         """The splits of the micro-batch after `start` (None: the first one) up to `end`.
 
-        Always the same for the same offsets. Raises LineageError when a snapshot of the micro-batch is gone,
+        Always the same for the same offsets. `in_order`: each split follows in planning order on the one
+        before it. Raises LineageError when a snapshot of the micro-batch is gone,
         or when the source has another filter than the micro-batch was planned with.
         """
         begin = end.start if start is None else start.position
@@ -114,12 +119,31 @@ class SnapshotEnumerator:
         self._table.refresh_for(end.position.snapshot_id)
         planning = end.planning
         parts = self._parts_between(begin, end.position, planning)
-        found = combined(parts, planning.split_size, planning.split_lookback, planning.split_file_open_cost)
-        return list(found)
+        lookback = 0 if in_order else planning.split_lookback
+        return list(combined(parts, planning.split_size, lookback, planning.split_file_open_cost))
 
     def split_scan(self, end: TableOffset) -> SplitScan:
         """What reads the splits of the micro-batch that ends at `end`."""
         return self._table.split_scan(end.planning)
+
+    def selected(self, end: TableOffset) -> Schema:
+        """The table's columns in the micro-batch that ends at `end`."""
+        return self._table.selected(end.planning)
+
+    def columns(self) -> Schema:
+        """The columns that rows have by now. Raises InvalidOptionError where the options do not fit."""
+        planning = self._table.planning(self._schema_id)
+        self._check_fits(planning)
+        rows = self._table.split_scan(planning).arrow_schema
+        return rows_schema(self._table.schema(planning), self._table.selected(planning), rows)
+
+    def require_fit(self) -> None:
+        """Raises InvalidOptionError where columns, filter or watermark column do not fit the schema."""
+        self._check_fits(self._table.planning(self._schema_id))
+
+    def ask_at_once(self) -> None:
+        """Ask the table for news at the next call, however short ago that was done. For any thread."""
+        self._table.ask_at_once()
 
     def head(self) -> int | None:
         """The id of the branch's newest snapshot, as far as is known; None: it has none."""

@@ -9,7 +9,9 @@ from streamlake import clock
 from streamlake.errors import InvalidOptionError
 from streamlake.options import int_property
 from streamlake.pipeline.iceberg.lineage_path import Lineage
+from streamlake.pipeline.iceberg.source_columns import with_types_of
 from streamlake.pipeline.iceberg.starting_position import Bounds
+from streamlake.read.column_selection import select_columns
 from streamlake.read.splits.split_scan import SplitScan
 from streamlake.source.iceberg.iceberg_source import IcebergSource
 from streamlake.source.iceberg.table_offset import SplitPlanning
@@ -103,18 +105,37 @@ class SourceTable:
             read_mode=settings.read_mode,
         )
 
+    def ask_at_once(self) -> None:
+        """Let the next `refresh` ask the table, however short ago that was done. For any thread."""
+        self._asked_at = None
+
+    def schema(self, planning: SplitPlanning) -> Schema:
+        """The schema that a micro-batch is read with: its columns, with the types that they have by now."""
+        metadata = self.table.metadata
+        schema = metadata.schema_by_id(planning.schema_id)
+        return (
+            schema
+            if schema.schema_id == metadata.schema.schema_id
+            else with_types_of(schema, metadata.schema)
+        )
+
+    def selected(self, planning: SplitPlanning) -> Schema:
+        """The columns of a micro-batch. Raises InvalidOptionError for a column that there is not."""
+        schema = self.schema(planning)
+        return select_columns(schema, self.source.columns_for(schema)).output
+
     def filter(self, planning: SplitPlanning) -> Expression:
         """The filter, bound to the schema of a micro-batch. Raises InvalidOptionError where it does not
         fit.
         """
-        schema = self.table.metadata.schema_by_id(planning.schema_id)
+        schema = self.schema(planning)
         return bind(self.source.filter_for(schema), schema)
 
     def split_scan(self, planning: SplitPlanning) -> SplitScan:
         """What reads the splits of a micro-batch. Raises InvalidOptionError for a column that there is
         not.
         """
-        schema = self.table.metadata.schema_by_id(planning.schema_id)
+        schema = self.schema(planning)
         columns = self.source.columns_for(schema)
         return SplitScan.of_table(self.table.metadata, self.table.io, schema, columns)
 

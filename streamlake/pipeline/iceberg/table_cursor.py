@@ -43,13 +43,13 @@ class TableCursor:
             self._known = self._enumerator.next(self._known, target=self._target, limits=limits)
         return self._known
 
-    def splits(self, start: TableOffset | None, end: TableOffset) -> list[ScanSplit]:
-        """The splits that the micro-batch between two offsets reads. Raises as
-        `SnapshotEnumerator.splits`.
-        """
+    def splits(
+        self, start: TableOffset | None, end: TableOffset, *, in_order: bool = False
+    ) -> list[ScanSplit]:
+        """The splits that the micro-batch between two offsets reads; see `SnapshotEnumerator.splits`."""
         if self._known is None:
             self._known = end
-        return self._enumerator.splits(start, end)
+        return self._enumerator.splits(start, end, in_order=in_order)
 
     @property
     def is_done(self) -> bool:

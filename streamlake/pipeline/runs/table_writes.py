@@ -226,7 +226,7 @@ class _Job:
         target = aim.target
         self.aims[number] = aim
         route = self._route(number, aim, write)
-        beside = () if route is None else _needed(route, target)
+        beside = () if route is None else needed_columns(route, target)
         if write.part is None:
             check_columns(write.reader.schema.names, write.run.table, beside=beside)
         if number in self.owned:
@@ -272,16 +272,7 @@ class _Job:
             self.owned[number] = target
         else:
             self.slots += [(number, bucket) for bucket in range(target.buckets)]
-        return KeyRoute(
-            first,
-            target.buckets,
-            target.key.columns,
-            target.key.codec,
-            kind,
-            kind is not None and kind in target.table.schema.column_names,
-            f"{target.table.location}: column '{kind}'",
-            target.message_key,
-        )
+        return key_route(target, kind, first)
 
     def run(self) -> Outcomes:
         found: dict[int, tuple[list[WriteResult], list[StreamlakeError]]] = {
@@ -334,12 +325,12 @@ class _Job:
         }
         intakes.update(parted)
         shuffle_blocks = self.frame.tasks(ShuffleBlockTask(intakes, task_ids), SHUFFLE_BLOCKS_DDL)
-        routed = _by_slot(shuffle_blocks, len(self.slots))
+        routed = by_slot(shuffle_blocks, len(self.slots))
         task = ChangeTask(tuple(self.slots), {**self.upserts, **self.rejects}, task_ids)
         return collected(routed.mapInArrow(task.__call__, OUTCOMES_DDL))
 
 
-def _by_slot(shuffle_blocks: DataFrame, slots: int) -> DataFrame:
+def by_slot(shuffle_blocks: DataFrame, slots: int) -> DataFrame:
     """The shuffle blocks, each slot in one partition, slot after slot, each in the order of the source."""
     most = _most_tasks(shuffle_blocks.sparkSession)
     if slots <= most:
@@ -354,6 +345,21 @@ def _most_tasks(session: SparkSession) -> int:
     return max(cores, 1) * _TASKS_PER_CORE
 
 
-def _needed(route: KeyRoute, target: WriteTarget | UpsertTarget) -> tuple[str, ...]:
+def key_route(target: UpsertTarget, kind: str | None, first_slot: int = 0) -> KeyRoute:
+    """Where the changes of a table go; `kind` is the stream's column with row kinds."""
+    return KeyRoute(
+        first_slot,
+        target.buckets,
+        target.key.columns,
+        target.key.codec,
+        kind,
+        kind is not None and kind in target.table.schema.column_names,
+        f"{target.table.location}: column '{kind}'",
+        target.message_key,
+    )
+
+
+def needed_columns(route: KeyRoute, target: WriteTarget | UpsertTarget) -> tuple[str, ...]:
+    """The columns that changes need beside those of the table."""
     keys = target.key.stored_columns if isinstance(target, UpsertTarget) else ()
     return tuple(dict.fromkeys((*keys, *([] if route.row_kind is None else [route.row_kind]))))

@@ -22,7 +22,7 @@ from streamlake.commit.lineage import CatalogOption, Finding, RecoverCommand, li
 from streamlake.commit.marker import properties_of_job
 from streamlake.commit.unnamed import is_unnamed
 from streamlake.errors import InvalidOptionError, MissingFileError, StreamlakeError, TableNotFoundError
-from streamlake.pipeline.kafka.offset_log import OffsetLog
+from streamlake.pipeline.direct.offset_log import OffsetForm, OffsetLog
 from streamlake.pipeline.runs.lineage.lineage_check import lineage_findings
 from streamlake.pipeline.sinks.bound_tables import BoundTables
 from streamlake.pipeline.spark.checkpoint_file import HadoopFiles
@@ -83,14 +83,16 @@ def pipeline_name(sink: BoundSink, job_id: str) -> str:
     return sink.pipeline or f"{sink.table}:{job_id}"
 
 
-def directory_at(session: SparkSession, location: str, *, is_direct: bool = False) -> SparkDirectory | None:
+def directory_at(
+    session: SparkSession, location: str, form: OffsetForm[Any] | None = None
+) -> SparkDirectory | None:
     """The checkpoint directory of a query that is to start, without the log entries that a power loss
     damaged; None when no query has been started there.
 
     Raises InvalidOptionError where no location is given, and LineageError where entries that stop Spark are
-    not on a local disk. For a query that reads Kafka directly (`is_direct`), raises SourceError when the
-    directory belongs to a query of another kind, or lacks the offsets that it must have: without them nothing
-    can be compared.
+    not on a local disk. For a query that reads its source directly, with offsets of a `form`, raises
+    SourceError when the directory belongs to a query of another kind, or lacks the offsets that it must have:
+    without them nothing can be compared.
     """
     if not location or location == str(None):
         raise InvalidOptionError(
@@ -110,8 +112,8 @@ def directory_at(session: SparkSession, location: str, *, is_direct: bool = Fals
     if torn:
         command = RecoverCommand("TABLE", "TABLE:", checkpoint_location=full)
         raise lineage_error(torn_log(full, torn), command)
-    if is_direct:
-        OffsetLog(session, location).last()
+    if form is not None:
+        OffsetLog(session, location, form).last()
     return directory
 
 

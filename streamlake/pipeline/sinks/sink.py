@@ -13,20 +13,27 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.checkpoint.table_note import Calls
 from streamlake.commit.receipt import CommitReceipt
 from streamlake.errors import StreamlakeError
 from streamlake.options import named_arguments
-from streamlake.pipeline.kafka.direct_offsets import DirectOffsets
-from streamlake.pipeline.kafka.direct_query import DirectQuery, direct_stream
+from streamlake.pipeline.direct.direct_query import DirectQuery, DirectStream, direct_stream
+from streamlake.pipeline.direct.offset_log import OffsetForm
+from streamlake.pipeline.direct.planned_offsets import PlannedOffsets
+from streamlake.pipeline.iceberg.table_offsets import TABLE_OFFSETS, table_offsets
+from streamlake.pipeline.kafka.direct_offsets import KAFKA_OFFSETS, kafka_offsets
 from streamlake.pipeline.runs.direct_tables import DirectTable, write_direct
 from streamlake.pipeline.runs.micro_batch import run_micro_batch
+from streamlake.pipeline.runs.parallel import Ending
 from streamlake.pipeline.runs.rejects import FAIL
+from streamlake.pipeline.runs.split.split_job import write_split_batch
 from streamlake.pipeline.runs.turns import turn
 from streamlake.pipeline.sinks.arguments.frame_check import require_rows
 from streamlake.pipeline.sinks.before_start import commit_before_start
 from streamlake.pipeline.sinks.bound_directory import directory_at, require_own_table
 from streamlake.pipeline.sinks.prepared_source import prepared_source
+from streamlake.pipeline.sinks.prepared_table import prepared_table
 from streamlake.pipeline.sinks.query_runs import QueryRuns
 from streamlake.pipeline.sinks.shown_sinks import SHOWN, shown_sink
 from streamlake.pipeline.sinks.sink_settings import (
@@ -37,10 +44,11 @@ from streamlake.pipeline.sinks.sink_settings import (
     SinkSettings,
 )
 from streamlake.pipeline.sinks.table_stream import TableStream
-from streamlake.pipeline.sinks.while_idle import WhileIdle
+from streamlake.pipeline.sinks.while_idle import IdleTable, WhileIdle
 from streamlake.pipeline.spark.query_identity import checkpoint_identity
-from streamlake.pipeline.spark.start import start_query
+from streamlake.pipeline.spark.start import ProcessBatch, start_query
 from streamlake.pipeline.spark.worker_python import usable_session
+from streamlake.source.iceberg.iceberg_source import IcebergSource
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.spec.metadata.snapshot import MAIN_BRANCH
 from streamlake.write.target.job_options import JobOptions
@@ -148,7 +156,7 @@ class IcebergSink:
     @named_arguments
     def start(
         self,
-        source: DataFrame | KafkaSource,
+        source: DataFrame | KafkaSource | IcebergSource,
         *,
         checkpoint_location: str,
         trigger: Mapping[str, Any] | None = None,
@@ -157,25 +165,31 @@ class IcebergSink:
     ) -> Any:
         """Start the query and return it (the StreamingQuery interface).
 
-        `source` is a streaming DataFrame, or a KafkaSource for the direct path. `trigger` takes the arguments
-        of `DataStreamWriter.trigger`, for example `{"availableNow": True}` or `{"processingTime": "10
-        seconds"}`.
+        `source` is a streaming DataFrame, or a KafkaSource or an IcebergSource for the direct path. `trigger`
+        takes the arguments of `DataStreamWriter.trigger`, for example `{"availableNow": True}` or
+        `{"processingTime": "10 seconds"}`.
         """
         runs, stream = self._runs, self.stream(Calls.EVERY)
         settings = stream.settings
         runs.error = None
         with runs.keeping_errors():
             given = (
-                SparkSession.builder.getOrCreate() if isinstance(source, KafkaSource) else source.sparkSession
+                SparkSession.builder.getOrCreate()
+                if isinstance(source, (KafkaSource, IcebergSource))
+                else source.sparkSession
             )
             session = usable_session(given)
-            directory = directory_at(session, checkpoint_location, is_direct=isinstance(source, KafkaSource))
+            directory = directory_at(session, checkpoint_location, _form(source))
             require_own_table(directory, settings, settings.opened_table)
-            if not isinstance(source, KafkaSource):
+            if not isinstance(source, (KafkaSource, IcebergSource)):
                 require_rows(source.columns, settings.errors.on_error)
                 commit_before_start(session, str(checkpoint_location), directory, stream)
+        location = str(checkpoint_location)
         if isinstance(source, KafkaSource):
-            return _start_direct(stream, source, checkpoint_location, trigger, query_name)
+            return _start_kafka(stream, source, location, trigger, query_name)
+        if isinstance(source, IcebergSource):
+            with runs.keeping_errors():
+                return _start_table(stream, source, location, trigger, query_name)
         return start_query(
             partial(_write, stream),
             source,
@@ -199,36 +213,85 @@ def _write(stream: TableStream, frame: DataFrame, checkpoint_id: int) -> None:
         stream.runs.deliver(receipt)
 
 
-def _start_direct(
+def _form(source: DataFrame | KafkaSource | IcebergSource) -> OffsetForm[Any] | None:
+    """The form of the offsets in the log of a query on a source; None where Spark's own log has them."""
+    if isinstance(source, KafkaSource):
+        return KAFKA_OFFSETS
+    return TABLE_OFFSETS if isinstance(source, IcebergSource) else None
+
+
+def _start_kafka(
     stream: TableStream,
     source: KafkaSource,
     checkpoint_location: str,
     trigger: Mapping[str, Any] | None,
     name: str | None,
 ) -> DirectQuery:
+    session = SparkSession.builder.getOrCreate()
     settings, known = prepared_source(stream.settings, source)
     table = DirectTable(stream.resolved(settings), known)
-    direct = direct_stream(SparkSession.builder.getOrCreate(), known, str(checkpoint_location), trigger)
+    direct = direct_stream(session, kafka_offsets(session, known, checkpoint_location), trigger)
+
+    def write(frame: DataFrame, identity: CheckpointIdentity) -> Ending:
+        return write_direct([table], frame, identity, direct.offsets)[0]
+
+    process = partial(_write_direct, stream.runs, table, direct.offsets, write)
+    return _started(stream.runs, direct, process, checkpoint_location, name)
+
+
+def _start_table(
+    stream: TableStream,
+    source: IcebergSource,
+    checkpoint_location: str,
+    trigger: Mapping[str, Any] | None,
+    name: str | None,
+) -> DirectQuery:
+    session = SparkSession.builder.getOrCreate()
+    prepared = prepared_table(stream, source)
+    table = prepared.target
+    offsets_of = table_offsets(session, prepared.table, source, checkpoint_location, follows=prepared.follows)
+    direct = direct_stream(session, offsets_of, trigger)
+
+    def write(frame: DataFrame, identity: CheckpointIdentity) -> Ending:
+        return write_split_batch(table, frame, identity, direct.offsets)
+
+    process = partial(_write_direct, stream.runs, table, direct.offsets, write)
+    return _started(stream.runs, direct, process, checkpoint_location, name)
+
+
+def _started(
+    runs: QueryRuns,
+    direct: DirectStream[Any],
+    process: ProcessBatch,
+    checkpoint_location: str,
+    name: str | None,
+) -> DirectQuery:
     query = start_query(
-        partial(_write_direct, stream.runs, table, direct.offsets),
+        process,
         direct.frame,
         checkpoint_location=checkpoint_location,
         trigger=direct.trigger,
         query_name=name,
         output_mode="append",
-        sink=stream.runs,
+        sink=runs,
     )
     return DirectQuery(query, direct.offsets)
 
 
 def _write_direct(
-    runs: QueryRuns, table: DirectTable, offsets: DirectOffsets, frame: DataFrame, checkpoint_id: int
+    runs: QueryRuns,
+    table: IdleTable,
+    offsets: PlannedOffsets[Any],
+    write: Callable[[DataFrame, CheckpointIdentity], Ending],
+    frame: DataFrame,
+    checkpoint_id: int,
 ) -> None:
+    """Write one micro-batch of a query that reads its source directly."""
     with runs.keeping_errors():
         offsets.plan(frame, checkpoint_id, WhileIdle(lambda: [table], frame, checkpoint_id))
         identity = checkpoint_identity(frame, checkpoint_id)
         offsets.confirm(identity)
-        ending = write_direct([table], frame, identity, offsets)[0]
+        ending = write(frame, identity)
         if isinstance(ending, StreamlakeError):
             raise ending
     if ending is not None:

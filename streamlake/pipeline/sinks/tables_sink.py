@@ -18,7 +18,8 @@ from streamlake.commit.lineage import lineage_error
 from streamlake.commit.receipt import CommitReceipt
 from streamlake.errors import InvalidOptionError
 from streamlake.options import named_arguments, require_arguments
-from streamlake.pipeline.kafka.direct_query import DirectQuery, direct_stream
+from streamlake.pipeline.direct.direct_query import DirectQuery, direct_stream
+from streamlake.pipeline.kafka.direct_offsets import KAFKA_OFFSETS, kafka_offsets
 from streamlake.pipeline.runs.upsert_options import unknown_value
 from streamlake.pipeline.sinks.bound_directory import directory_at
 from streamlake.pipeline.sinks.bound_tables import tables_finding, template_command
@@ -161,7 +162,8 @@ class IcebergTables:
         session = usable_session(SparkSession.builder.getOrCreate())
         _require_own_tables(settings, str(checkpoint_location), tables.names)
         self._query = tables
-        stream = direct_stream(session, source, str(checkpoint_location), trigger)
+        offsets_of = kafka_offsets(session, source, str(checkpoint_location))
+        stream = direct_stream(session, offsets_of, trigger)
         query = start_query(
             partial(tables.write, stream.offsets),
             stream.frame,
@@ -181,7 +183,7 @@ class IcebergTables:
 
 def _require_own_tables(settings: TablesSettings, location: str, names: TableNames) -> None:
     """Raises LineageError where the directory has read records for other tables."""
-    directory = directory_at(SparkSession.builder.getOrCreate(), location, is_direct=True)
+    directory = directory_at(SparkSession.builder.getOrCreate(), location, KAFKA_OFFSETS)
     bound, catalog = settings.bound, settings.catalog
     found = None if directory is None else tables_finding(directory, bound, names, catalog)
     if found is not None and directory is not None:

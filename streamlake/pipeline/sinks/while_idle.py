@@ -9,16 +9,33 @@ the next micro-batch would do first.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from pyspark.sql import DataFrame
 
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.errors import StreamlakeError
-from streamlake.pipeline.runs.direct_tables import DirectTable
+from streamlake.pipeline.runs.direct_tables import OpenedTable
 from streamlake.pipeline.runs.micro_batch import commit_staged
 from streamlake.pipeline.runs.parallel import in_parallel
 from streamlake.pipeline.runs.sink_run import SinkRun
 from streamlake.pipeline.spark.query_identity import checkpoint_identity
+from streamlake.spec.types.schema import Schema
+
+
+class IdleTable(Protocol):
+    """A table that may have something staged. `schema` is that of its rows."""
+
+    @property
+    def stream(self) -> OpenedTable:
+        """How it is opened."""
+        ...
+
+    @property
+    def schema(self) -> Schema:
+        """The schema of its rows."""
+        ...
+
 
 Passes = Callable[[StreamlakeError], bool]
 
@@ -37,7 +54,7 @@ class WhileIdle:
 
     def __init__(
         self,
-        tables: Callable[[], Sequence[DirectTable]],
+        tables: Callable[[], Sequence[IdleTable]],
         frame: DataFrame,
         checkpoint_id: int,
         passes: Passes = _none,
@@ -68,7 +85,7 @@ class WhileIdle:
                 raise error
         return [run for run in found if isinstance(run, SinkRun)]
 
-    def _worked(self, table: DirectTable, identity: CheckpointIdentity) -> SinkRun:
+    def _worked(self, table: IdleTable, identity: CheckpointIdentity) -> SinkRun:
         run, own = table.stream.opened(self._frame, identity, table.schema)
         commit_staged(run, own)
         return run

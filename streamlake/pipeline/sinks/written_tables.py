@@ -22,7 +22,7 @@ from streamlake.checkpoint.table_log import (
     table_log_to_bytes,
 )
 from streamlake.checkpoint.table_note import NO_CHECKPOINT
-from streamlake.pipeline.kafka.offset_log import kept_entries
+from streamlake.pipeline.direct.offset_log import kept_entries
 from streamlake.pipeline.spark.checkpoint_file import HadoopFiles
 from streamlake.pipeline.spark.query_identity import job_of, query_run
 

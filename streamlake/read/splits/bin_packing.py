@@ -20,8 +20,12 @@ def packed(
     """The items in bins of at most `target`, except for a heavier item, which has a bin of its own.
 
     An item goes into the first open bin that has room. At most `lookback` bins are open; when another one is
-    needed, the heaviest is closed. What is left at the end comes in the order in which bins were opened.
+    needed, the heaviest is closed. What is left at the end comes in the order in which bins were opened. With
+    a `lookback` of 0 the only open bin is closed for the next one, so that all items keep their order.
     """
+    if lookback == 0:
+        yield from _in_order(items, target, weight)
+        return
     bins: list[_Bin[Item]] = []
     for item in items:
         size = weight(item)
@@ -36,3 +40,16 @@ def packed(
             yield bins.pop(max(range(len(bins)), key=lambda at: (bins[at].weight, -at))).items
     for each in bins:
         yield each.items
+
+
+def _in_order(items: Iterable[Item], target: int, weight: Callable[[Item], int]) -> Iterator[list[Item]]:
+    last: _Bin[Item] = _Bin()
+    for item in items:
+        size = weight(item)
+        if last.items and last.weight + size > target:
+            yield last.items
+            last = _Bin()
+        last.items.append(item)
+        last.weight += size
+    if last.items:
+        yield last.items

@@ -18,7 +18,7 @@ from streamlake.checkpoint.committable import Committable, committable_from_byte
 from streamlake.errors import FeatureUnsupportedError, InvalidOptionError, TableNotFoundError
 from streamlake.operate.doctor.diagnosis import Diagnosis, diagnose
 from streamlake.operate.doctor.finding import Finding, Findings, Severity
-from streamlake.pipeline.kafka.offset_log import require_tick
+from streamlake.pipeline.direct.offset_log import require_tick
 from streamlake.spec.metadata.data_file import DataFile
 from streamlake.spec.metadata.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile
 from streamlake.spec.metadata.snapshot import SnapshotLogEntry, SnapshotRef

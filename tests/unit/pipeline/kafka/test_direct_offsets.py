@@ -6,9 +6,10 @@ import pytest
 
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.errors import FencedError, InvalidOptionError, SourceError
+from streamlake.pipeline.direct import planned_offsets
+from streamlake.pipeline.direct.offset_log import OffsetLog
 from streamlake.pipeline.kafka import direct_offsets
-from streamlake.pipeline.kafka.direct_offsets import DirectOffsets
-from streamlake.pipeline.kafka.offset_log import OffsetLog
+from streamlake.pipeline.kafka.direct_offsets import KAFKA_OFFSETS, DirectOffsets
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.source.offsets import SourceOffsets
 from tests.helpers.fake_cluster import FakeCluster
@@ -19,13 +20,14 @@ class _Path:
         return "checkpoint"
 
 
-class Log(OffsetLog):
+class Log(OffsetLog[SourceOffsets]):
     """`newest`: the last of Spark's log."""
 
     def __init__(self, ends: dict[int, int], newest: int) -> None:
         self.ends = {number: at(end) for number, end in ends.items()}
         self.newest = newest
         self._location = _Path()
+        self._form = KAFKA_OFFSETS
 
     def last(self) -> SourceOffsets | None:
         return self.ends.get(self.newest)
@@ -49,7 +51,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     cluster.wanted = ("t",)
     monkeypatch.setattr(direct_offsets, "KafkaCluster", lambda source: cluster)
     # Nobody waits: there is always more to read.
-    monkeypatch.setattr(direct_offsets, "_Wait", lambda frame, interval_ms: None)
+    monkeypatch.setattr(planned_offsets, "_Wait", lambda frame, interval_ms: None)
     return cluster
 
 

@@ -1,4 +1,4 @@
-"""The log of Kafka offsets of a direct query, in its checkpoint directory; see `checkpoint.offset_entries`.
+"""The log of a direct query's offsets, in its checkpoint directory; see `checkpoint.offset_entries`.
 
 Place in the flow: written on the driver, once per micro-batch, between Spark's entry in its own log and the
 first read. Invariant: an existing entry is never overwritten: of two drivers that plan the same checkpoint,
@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
 
 from pyspark.sql import SparkSession
 
@@ -23,7 +25,6 @@ from streamlake.checkpoint.offset_entries import (
 from streamlake.errors import FeatureUnsupportedError, FencedError, SourceError
 from streamlake.ids import new_uuid
 from streamlake.pipeline.spark.checkpoint_file import HadoopFiles
-from streamlake.source.offsets import SourceOffsets
 from streamlake.storage.local import LocalFileIO
 
 _SPARK_LOG, _SPARK_DONE = "offsets", "commits"
@@ -33,17 +34,49 @@ _KEPT_LONGER = 20
 """Spark removes its entries after a micro-batch, in the background; ours outlive them."""
 
 
-class OffsetLog:
-    """The log below the checkpoint directory `location`."""
+class LoggedOffset(Protocol):
+    """An offset of a source of one kind. Equal offsets have equal texts."""
 
-    def __init__(self, session: SparkSession, location: str) -> None:
+    def to_text(self) -> str:
+        """The offset as JSON text."""
+        ...
+
+
+Offset = TypeVar("Offset", bound=LoggedOffset)
+
+
+@dataclass(frozen=True)
+class OffsetForm(Generic[Offset]):
+    """How the offsets of one kind of source are read back. `source` names it in messages; `anew` says how a
+    new checkpoint directory goes on where a lost one was.
+    """
+
+    source: str
+    from_json: Callable[[Any], Offset]
+    anew: str
+
+    def of_texts(self, texts: Sequence[str]) -> Offset | None:
+        """The offset in the texts of a checkpoint's identity; None for those of another kind of query."""
+        if len(texts) != 1:
+            return None
+        try:
+            return self.from_json(json.loads(texts[0]))
+        except (ValueError, SourceError):
+            return None
+
+
+class OffsetLog(Generic[Offset]):
+    """The log below the checkpoint directory `location`, with offsets of one form."""
+
+    def __init__(self, session: SparkSession, location: str, form: OffsetForm[Offset]) -> None:
         jvm: Any = session._jvm
+        self._form = form
         self._location = jvm.org.apache.hadoop.fs.Path(location)
         self._files = HadoopFiles(session, self._location)
         self._system = self._files.system
         self._kept = kept_entries(session)
 
-    def last(self) -> SourceOffsets | None:
+    def last(self) -> Offset | None:
         """Where the newest checkpoint that has an entry ends; None where there is none.
 
         Raises SourceError when the directory belongs to a query of another kind, or lacks an entry that it
@@ -54,7 +87,7 @@ class OffsetLog:
             return None
         path = f"{_SPARK_LOG}/{newest}"
         require_tick(self._read(path) or "", f"{self._location.toString()}/{path}")
-        # The newest tick has no entry while its query waits for records.
+        # The newest tick has no entry while its query waits for something new.
         if self._system.exists(self._path(f"{_SPARK_DONE}/{newest}")):
             return self.required(newest)
         found = self.read(newest)
@@ -62,29 +95,26 @@ class OffsetLog:
             return found
         return self.required(newest - 1) if newest else None
 
-    def required(self, checkpoint_id: int) -> SourceOffsets:
+    def required(self, checkpoint_id: int) -> Offset:
         """Where a checkpoint that Spark has finished ends. Raises SourceError when its entry is missing."""
         found = self.read(checkpoint_id)
         if found is None:
             raise SourceError(
                 f"{self._location.toString()}/{entry_path(checkpoint_id)} is missing, so it is not known how "
-                "far this query has read Kafka; restore the whole checkpoint directory from a copy, or "
-                "start with a new one and starting-offsets from the table's last commit (`streamlake "
-                "status` shows them)"
+                f"far this query has read {self._form.source}; restore the whole checkpoint directory from a "
+                f"copy, or start with a new one and {self._form.anew}"
             )
         return found
 
-    def read(self, checkpoint_id: int) -> SourceOffsets | None:
+    def read(self, checkpoint_id: int) -> Offset | None:
         """Where a checkpoint ends; None when it has no entry."""
         path = entry_path(checkpoint_id)
         text = self._read(path)
         if text is None:
             return None
-        return SourceOffsets.from_json(
-            json.loads(entry_from_text(text, f"{self._location.toString()}/{path}"))
-        )
+        return self._form.from_json(json.loads(entry_from_text(text, f"{self._location.toString()}/{path}")))
 
-    def add(self, checkpoint_id: int, end: SourceOffsets) -> None:
+    def add(self, checkpoint_id: int, end: Offset) -> None:
         """Write an entry, and remove one that Spark has removed. Raises FencedError where there is one."""
         path = self._path(entry_path(checkpoint_id))
         draft = self._path(f"{DIRECTORY}/.{checkpoint_id}.{new_uuid()}.tmp")
@@ -153,7 +183,8 @@ def require_tick(text: str, path: str) -> None:
         )
     if len(lines) != 3 or tick_of(lines[2]) is None:
         raise SourceError(
-            f"{path} is not the offset log of a query that reads Kafka directly; use a checkpoint location "
+            f"{path} is not the offset log of a query that reads Kafka or a table directly; use a checkpoint "
+            "location "
             "of its own for each query, and start one that was started with another source (the DataFrame of "
             "streamlake-kafka too) with that source. A directory of a version before 0.1 cannot be taken on: "
             "give a new one, starting-offsets as `streamlake status` shows them, and let `streamlake recover "

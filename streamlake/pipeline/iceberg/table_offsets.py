@@ -1,0 +1,170 @@
+"""The offsets of a query that reads a table directly, and the splits of its micro-batches; see
+`PlannedOffsets`.
+
+The table is asked for news at most once per monitor interval, however often Spark ticks. Where the target's
+schema does not follow the source's, all rows are read with the columns that the stream began with; see
+`source_columns`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from streamlake.catalog.open import open_table
+from streamlake.checkpoint.identity import CheckpointIdentity
+from streamlake.errors import InvalidOptionError
+from streamlake.failpoints import failpoint
+from streamlake.pipeline.direct.offset_log import OffsetForm, OffsetLog
+from streamlake.pipeline.direct.planned_offsets import PlannedOffsets
+from streamlake.pipeline.iceberg.snapshot_enumerator import SnapshotEnumerator
+from streamlake.pipeline.iceberg.source_columns import SourceColumns, source_columns
+from streamlake.pipeline.iceberg.starting_position import Bounds
+from streamlake.pipeline.iceberg.table_cursor import TableCursor
+from streamlake.pipeline.spark.outage_retry import OutageRetry
+from streamlake.source.iceberg.iceberg_source import IcebergSource
+from streamlake.source.iceberg.table_offset import TableOffset
+from streamlake.spec.metadata.snapshot import Snapshot
+from streamlake.table.table import Table
+
+TABLE_OFFSETS = OffsetForm(
+    "its source table",
+    TableOffset.from_json,
+    "a start after what the target has: start-snapshot-id, or "
+    "starting-strategy=incremental-from-latest-snapshot-exclusive where all of it is there",
+)
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """What one micro-batch reads: splits, what reads them, and the columns of the rows."""
+
+    scan: Any
+    splits: Sequence[Any]
+    columns: SourceColumns
+
+
+def opened_source(source: IcebergSource) -> Table:
+    """The table of a source, through an outage. Raises TableNotFoundError."""
+    return OutageRetry(dict).through(lambda: open_table(str(source.location), source.catalog))
+
+
+class TableOffsets(PlannedOffsets[TableOffset]):
+    """The offsets of one query over `table`.
+
+    `follows`: rows are read with the schema that the table has by then. `is_bounded`: the query ends with
+    what is there now. Raises InvalidOptionError for options that do not fit the table.
+    """
+
+    form = TABLE_OFFSETS
+
+    def __init__(
+        self,
+        table: Table,
+        source: IcebergSource,
+        log: OffsetLog[TableOffset],
+        interval_ms: int,
+        *,
+        is_bounded: bool,
+        follows: bool,
+    ) -> None:
+        super().__init__(log, interval_ms)
+        self._source = source
+        self._table = table
+        self._retry = OutageRetry(lambda: table.properties)
+        self._is_bounded = is_bounded
+        known = log.last()
+        schema_id = None if follows else _schema_id(table, source, known)
+        self._enumerator = SnapshotEnumerator(table, source, schema_id=schema_id)
+        self._target = self._retry.through(self._enumerator.head) if is_bounded else None
+        self._cursor = TableCursor(self._enumerator, known=known, target=self._target)
+
+    @property
+    def has_end(self) -> bool:
+        """See PlannedOffsets."""
+        return self._is_bounded or self._source.settings.has_end
+
+    def pieces(self, identity: CheckpointIdentity, *, in_order: bool) -> Pieces:
+        """What a checkpoint reads; the same each time. `in_order`: each split follows on the one before it.
+
+        Raises InvalidOptionError for a checkpoint of another kind of query, LineageError when its snapshots
+        have expired.
+        """
+        start, end = self.between(identity)
+
+        def planned() -> Pieces:
+            splits = self._cursor.splits(start, end, in_order=in_order)
+            scan = self._enumerator.split_scan(end)
+            selected = self._enumerator.selected(end)
+            columns = source_columns(self._table.metadata, start, end, selected, scan.arrow_schema)
+            return Pieces(scan, splits, columns)
+
+        found = self._retry.through(planned)
+        failpoint("splits-planned")
+        return found
+
+    def now(self) -> Callable[[TableOffset | None], bool]:
+        """See PlannedOffsets; from a table of its own. The query asks the table at once."""
+        table = open_table(str(self._source.location), self._source.catalog)
+        bounds = Bounds(table.name, table.location, table.metadata, self._source.settings)
+        last = bounds.end() or bounds.head()
+        self._enumerator.ask_at_once()
+        return lambda done: done is not None and (last is None or _has_read(done, last))
+
+    def interrupt(self) -> None:
+        """See PlannedOffsets."""
+        self._retry.stop()
+
+    def close(self) -> None:
+        """See PlannedOffsets; there is no connection."""
+
+    def _open(self, known: TableOffset | None) -> None:
+        self._cursor = TableCursor(self._enumerator, known=known, target=self._target)
+
+    def _latest(self) -> TableOffset:
+        return self._retry.through(self._cursor.latest)
+
+    def _is_done(self, offset: TableOffset) -> bool:
+        if self._is_bounded and self._target is None:
+            return offset.position.snapshot_id is None
+        return self._cursor.is_done
+
+
+def table_offsets(
+    session: SparkSession, table: Table, source: IcebergSource, checkpoint_location: str, *, follows: bool
+) -> Callable[[int, bool], TableOffsets]:
+    """What gives the offsets of a query on a checkpoint directory; see `direct_stream`."""
+    return lambda interval_ms, is_bounded: TableOffsets(
+        table,
+        source,
+        OffsetLog(session, checkpoint_location, TABLE_OFFSETS),
+        interval_ms,
+        is_bounded=is_bounded,
+        follows=follows,
+    )
+
+
+def _schema_id(table: Table, source: IcebergSource, known: TableOffset | None) -> int | None:
+    """The schema that the stream began with, as long as it has the columns that the source names now."""
+    if known is None:
+        return table.schema.schema_id
+    metadata = table.metadata
+    if all(each.schema_id != known.planning.schema_id for each in metadata.schemas):
+        return None
+    try:
+        SnapshotEnumerator(table, source, schema_id=known.planning.schema_id).require_fit()
+    except InvalidOptionError:
+        return table.schema.schema_id
+    return known.planning.schema_id
+
+
+def _has_read(done: TableOffset, last: Snapshot) -> bool:
+    position = done.position
+    if position.within is not None or position.snapshot_id is None:
+        return False
+    if position.snapshot_id == last.snapshot_id:
+        return True
+    return bool(last.sequence_number) and (position.sequence_number or 0) >= last.sequence_number

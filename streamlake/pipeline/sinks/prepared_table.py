@@ -1,0 +1,139 @@
+"""An IcebergSource prepared for one table: the columns of its rows, and the key and order of its changes.
+
+Place in the flow: once per query, before the first micro-batch. Invariant: what the user gave is never
+replaced by what the source table says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from streamlake.errors import InvalidOptionError, TableNotFoundError
+from streamlake.pipeline.iceberg.snapshot_enumerator import SnapshotEnumerator
+from streamlake.pipeline.iceberg.table_offsets import opened_source
+from streamlake.pipeline.runs.evolution import EvolutionOptions
+from streamlake.pipeline.runs.rejects import REJECT
+from streamlake.pipeline.runs.split.fitted_columns import FittedColumns
+from streamlake.pipeline.runs.split.split_job import SplitTable
+from streamlake.pipeline.runs.upsert_options import identifier_columns
+from streamlake.pipeline.sinks.sink_settings import ChangeSettings, SinkSettings
+from streamlake.pipeline.sinks.table_stream import TableStream
+from streamlake.source.iceberg.iceberg_source import IcebergSource
+from streamlake.spec.types.data_types import TimestampNsType, TimestamptzNsType
+from streamlake.spec.types.schema import Schema
+from streamlake.table.table import Table
+from streamlake.tasks.watermarks import is_time, require_watermark_column
+
+CHANGE_KIND = "_row_kind"
+CHANGE_COLUMNS = frozenset({CHANGE_KIND, "_snapshot_id", "_sequence_number", "_ordinal", "_row_id"})
+"""The columns that rows have beside the table's own with read-mode=changes."""
+_SINCE_V3 = (TimestampNsType, TimestamptzNsType)
+
+
+@dataclass(frozen=True)
+class PreparedTable:
+    """A source's table, opened, and the table that its rows go into. `follows`: the target's schema follows
+    the source's.
+    """
+
+    table: Table
+    target: SplitTable
+    follows: bool
+
+
+def prepared_table(stream: TableStream, source: IcebergSource) -> PreparedTable:
+    """The source as a stream into a table.
+
+    Raises InvalidOptionError for options that do not fit the source's table or the mode, TableNotFoundError
+    where there is no source table.
+    """
+    settings = stream.settings
+    if settings.errors.on_error == REJECT:
+        raise InvalidOptionError(
+            f"on_error='{REJECT}' keeps records of a KafkaSource; the rows of a table are rows already: "
+            "leave it out"
+        )
+    table = opened_source(source.as_stream())
+    target = _target(settings)
+    _require_another(table, source, settings, target)
+    rows = SnapshotEnumerator(table, source).columns()
+    changes = resolved_changes(settings.changes, source, rows, target)
+    given = settings.evolution
+    properties = settings.properties if target is None else target.properties
+    evolution = EvolutionOptions.of(given.schema_evolution, given.rename_columns, properties)
+    hidden = CHANGE_COLUMNS if source.settings.read_mode == "changes" and changes.is_keyed else frozenset()
+    shown = tuple(part for part in rows.fields if part.name not in hidden or part.name == changes.row_kind)
+    created = _for_new(replace(settings, changes=changes), rows)
+    return PreparedTable(
+        table,
+        SplitTable(
+            stream.resolved(created),
+            replace(rows, fields=shown),
+            FittedColumns(table.name, hidden),
+            _watermark_column(source, rows),
+        ),
+        evolution.is_on,
+    )
+
+
+def resolved_changes(
+    changes: ChangeSettings, source: IcebergSource, rows: Schema, target: Table | None
+) -> ChangeSettings:
+    """The settings of changes with what the source says: the key is that of its identifier fields, unless
+    the target has a key; with read-mode=changes the row kind is that of each row.
+
+    Raises InvalidOptionError where rows have no key and a mode needs one, and for deletes in a mode that
+    cannot carry them out.
+    """
+    if not changes.is_keyed:
+        return changes
+    kind = changes.row_kind
+    if kind is None and source.settings.read_mode == "changes":
+        kind = CHANGE_KIND
+    key = changes.key
+    if not key and (target is None or not identifier_columns(target)):
+        key = tuple(rows.identifier_names)
+        if not key:
+            raise InvalidOptionError(
+                f"IcebergSource: {source.location} has no identifier fields among the columns that are read, "
+                f"and mode '{changes.mode}' needs a key: name its columns in key=[...]"
+            )
+    return replace(changes, key=key, row_kind=kind)
+
+
+def _target(settings: SinkSettings) -> Table | None:
+    try:
+        return settings.opened_table()
+    except TableNotFoundError:
+        return None
+
+
+def _require_another(
+    table: Table, source: IcebergSource, settings: SinkSettings, target: Table | None
+) -> None:
+    if target is not None and target.uuid == table.uuid and settings.branch == source.settings.branch:
+        raise InvalidOptionError(
+            f"the stream reads branch {settings.branch} of {table.name} and writes it too: each of its "
+            "commits would be read again, without end; write another table, or another branch"
+        )
+
+
+def _for_new(settings: SinkSettings, rows: Schema) -> SinkSettings:
+    """The settings with the format version that the types of a table's columns need, where it is created."""
+    new = settings.new_table
+    if new is None or new.format_version is not None or "format-version" in new.properties:
+        return settings
+    if not any(isinstance(part.type, _SINCE_V3) for part in rows.fields_by_id.values()):
+        return settings
+    return replace(settings, new_table=replace(new, format_version=3))
+
+
+def _watermark_column(source: IcebergSource, rows: Schema) -> str | None:
+    name = source.settings.watermark_column
+    if name is None:
+        return None
+    found = rows.find(name, case_sensitive=source.settings.case_sensitive)
+    if found is not None and not is_time(found.type):
+        return None  # it only orders files
+    require_watermark_column(name if found is None else found.name, rows)
+    return None if found is None else found.name
