@@ -105,27 +105,6 @@ def committed_offsets(summary: Mapping[str, str]) -> PartitionOffsets | None:
         return None
 
 
-def table_offset(texts: Sequence[str]) -> TableOffset | None:
-    """How far a table was read, from the offset log's texts of a query on an Iceberg table.
-
-    The query has one source, streamlake's for tables. None for the texts of any other query.
-    """
-    if len(texts) != 1:
-        return None
-    try:
-        return TableOffset.from_json(json.loads(texts[0]))
-    except (ValueError, SourceError):
-        return None
-
-
-def committed_table_offset(summary: Mapping[str, str]) -> TableOffset | None:
-    """How far a table had been read by a snapshot; None where its summary does not record it."""
-    try:
-        return table_offset(json.loads(summary.get(END_OFFSETS, "[]")))
-    except (ValueError, TypeError):
-        return None
-
-
 def _compact(offsets: PartitionOffsets) -> str:
     short: dict[str, Any] = {}
     for topic, numbered in nest(offsets).items():

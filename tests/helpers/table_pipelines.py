@@ -26,6 +26,7 @@ source:
     options: {options}
 sink: {{table: {table}, {sink}}}
 checkpoint: {checkpoint}
+trigger: {trigger}
 """
 
 
@@ -40,7 +41,13 @@ class TablePipeline:
         self.log: list[TableOffset] = []
 
     def write(
-        self, *, sink: str = "create: true", arguments: str = "", table: Any = None, **options: Any
+        self,
+        *,
+        sink: str = "create: true",
+        arguments: str = "",
+        table: Any = None,
+        trigger: str = "{processing-time: 0 seconds}",
+        **options: Any,
     ) -> str:
         """Write the pipeline file; underscores in names of options stand for hyphens."""
         named = {key.replace("_", "-"): value for key, value in options.items()}
@@ -51,6 +58,7 @@ class TablePipeline:
             sink=sink,
             table=self.table if table is None else table,
             checkpoint=self.checkpoint,
+            trigger=trigger,
         )
         self.file.write_text(text)
         return str(self.file)

@@ -233,8 +233,8 @@ def _check_table_to_table(pipeline: Pipeline, source: IcebergSource, points: Poi
     """Check a pipeline that reads a table on the direct path."""
     plan = SinkPlan.of(pipeline.sink.table, pipeline.sink.arguments, pipeline.name)
     own = TableSourceCheck.opened(source, points)
-    stream, plan = own.columns(plan)
     table, is_known = found_table(plan, points)
+    stream, plan = own.columns(plan, table)
     own.other_than(table, plan.branch)
     if table is not None:
         check_table(plan, table, stream, points)

@@ -12,18 +12,18 @@ from dataclasses import dataclass, replace
 from streamlake.catalog.open import open_table
 from streamlake.errors import StreamlakeError
 from streamlake.operate.check.check_points import Points
+from streamlake.operate.check.column_fit import KEY
 from streamlake.operate.check.directory_check import LoggedPosition
 from streamlake.operate.check.sink_check import SCHEMA, SinkPlan
 from streamlake.operate.read_position import NO_DELETES, lost_snapshots, place_in_words, read_position
 from streamlake.pipeline.iceberg import source_findings
+from streamlake.pipeline.iceberg.snapshot_enumerator import SnapshotEnumerator
 from streamlake.pipeline.iceberg.stream_lag import StreamLag
-from streamlake.pipeline.runs.upsert_options import identifier_columns
-from streamlake.read.column_selection import select_columns
-from streamlake.records import ROW_KIND
+from streamlake.pipeline.sinks.prepared_table import CHANGE_COLUMNS, require_another, resolved_changes
+from streamlake.pipeline.sinks.sink_settings import ChangeSettings
 from streamlake.source.iceberg.iceberg_source import IcebergSource
 from streamlake.spec.metadata.snapshot import Snapshot
 from streamlake.spec.types.schema import Schema
-from streamlake.storage.locations import table_location
 from streamlake.table.table import Table
 from streamlake.wording import counted
 
@@ -34,11 +34,15 @@ MODE = "mode"
 
 @dataclass
 class TableSourceCheck:
-    """The check of one table as a source; `table` is None where it could not be opened."""
+    """The check of one table as a source.
+
+    `table` is None where it could not be opened. `fits`: filter and columns are right, as far as is known.
+    """
 
     source: IcebergSource
     table: Table | None
     points: Points
+    fits: bool = True
 
     @staticmethod
     def opened(source: IcebergSource, points: Points) -> TableSourceCheck:
@@ -57,9 +61,9 @@ class TableSourceCheck:
         )
         return TableSourceCheck(source, table, points)
 
-    def columns(self, plan: SinkPlan) -> tuple[Schema | None, SinkPlan]:
-        """The columns of the stream (None: they could not be found), and the plan with what the source says
-        of key and row kinds.
+    def columns(self, plan: SinkPlan, sink: Table | None) -> tuple[Schema | None, SinkPlan]:
+        """The columns of the stream (None: they are not known), and the plan with what the source says of key
+        and row kinds.
         """
         if self.table is None:
             return None, plan
@@ -70,34 +74,29 @@ class TableSourceCheck:
                 f"read-mode=changes brings updates and deletes, which mode '{plan.mode}' cannot carry out; "
                 "set sink.mode: upsert",
             )
-        if changes:
-            key = tuple(plan.key) or identifier_columns(self.table)
-            plan = replace(plan, row_kind=plan.row_kind or ROW_KIND, key=key)
-        schema = self.table.schema
         try:
-            stream = select_columns(schema, self.source.columns_for(schema)).output
+            rows = SnapshotEnumerator(self.table, self.source).columns()
         except StreamlakeError as error:
             self.points.error(SCHEMA, str(error))
+            self.fits = False
             return None, plan
-        return stream, plan
+        with self.points.errors(KEY):
+            given = ChangeSettings(mode=plan.mode, key=tuple(plan.key), row_kind=plan.row_kind)
+            found = resolved_changes(given, self.source, rows, sink)
+            plan = replace(plan, key=found.key, row_kind=found.row_kind)
+        hidden = CHANGE_COLUMNS if changes and plan.is_keyed else frozenset()
+        shown = (part for part in rows.fields if part.name not in hidden or part.name == plan.row_kind)
+        return replace(rows, fields=tuple(shown)), plan
 
     def other_than(self, sink: Table | None, branch: str) -> None:
         """Check that the stream does not read what it writes."""
-        own = self.table
-        if own is None or sink is None or own.uuid != sink.uuid:
-            return
-        is_same = table_location(own.location) == table_location(sink.location)
-        if is_same and branch == self.source.settings.branch:
-            self.points.error(
-                SOURCE,
-                f"{own.location} is the table that the sink writes, on the same branch ({branch}): each "
-                "commit would be read again, without an end. Write another table, or another branch "
-                "(sink.branch)",
-            )
+        if self.table is not None:
+            with self.points.errors(SOURCE):
+                require_another(self.table, self.source, sink, branch)
 
     def position(self, logged: LoggedPosition) -> None:
         """Check that there is a way from where the stream is, or begins, to the newest snapshot."""
-        if self.table is None:
+        if self.table is None or not self.fits:
             return
         try:
             found = read_position(self.table, self.source, logged.end)

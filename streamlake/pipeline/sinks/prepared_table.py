@@ -55,7 +55,7 @@ def prepared_table(stream: TableStream, source: IcebergSource) -> PreparedTable:
         )
     table = opened_source(source.as_stream())
     target = _target(settings)
-    _require_another(table, source, settings, target)
+    require_another(table, source, target, settings.branch)
     rows = SnapshotEnumerator(table, source).columns()
     changes = resolved_changes(settings.changes, source, rows, target)
     given = settings.evolution
@@ -108,12 +108,11 @@ def _target(settings: SinkSettings) -> Table | None:
         return None
 
 
-def _require_another(
-    table: Table, source: IcebergSource, settings: SinkSettings, target: Table | None
-) -> None:
-    if target is not None and target.uuid == table.uuid and settings.branch == source.settings.branch:
+def require_another(table: Table, source: IcebergSource, target: Table | None, branch: str) -> None:
+    """Raise InvalidOptionError where a stream would read from `table` what it writes to `target`."""
+    if target is not None and target.uuid == table.uuid and branch == source.settings.branch:
         raise InvalidOptionError(
-            f"the stream reads branch {settings.branch} of {table.name} and writes it too: each of its "
+            f"the stream reads branch {branch} of {table.name} and writes it too: each of its "
             "commits would be read again, without end; write another table, or another branch"
         )
 

@@ -80,7 +80,6 @@ def test_there_is_no_source(pipeline: TablePipeline) -> None:
         ({"end_snapshot_id": "SIDE"}, "is not of branch main"),
         ({"start_snapshot_id": "LAST", "end_snapshot_id": "FIRST"}, "comes before the start"),
         ({"branch": "sied"}, "no branch 'sied'; did you mean 'side'"),
-        ({"watermark_column": "category"}, "watermark-column 'category'"),
     ],
 )
 def test_bounds_that_the_table_does_not_have(
@@ -100,7 +99,12 @@ def test_bounds_that_the_table_does_not_have(
 def test_a_filter_on_a_column_that_there_is_not(pipeline: TablePipeline, source: LoadedTable) -> None:
     add(source, 1)
     errors = wrong(pipeline, arguments="filter: amuont > 10")
-    assert "amuont" in errors["offsets"]
+    assert "amuont" in errors["schema"]
+
+
+def test_a_watermark_column_that_orders_nothing(pipeline: TablePipeline, source: LoadedTable) -> None:
+    add(source, 1)
+    assert "watermark-column 'category'" in wrong(pipeline, watermark_column="category")["schema"]
 
 
 def test_columns_that_there_are_not(pipeline: TablePipeline, source: LoadedTable) -> None:
@@ -130,7 +134,7 @@ def test_the_columns_fit_the_sinks(pipeline: TablePipeline, source: LoadedTable)
 def test_a_table_that_reads_itself(pipeline: TablePipeline, source: LoadedTable) -> None:
     add(source, 1)
     errors = wrong(pipeline, table=source.location)
-    assert "on the same branch (main): each commit would be read again" in errors["source"]
+    assert "and writes it too: each of its commits would be read again" in errors["source"]
     assert "source" not in wrong(pipeline, table=source.location, sink="branch: side")
 
 
