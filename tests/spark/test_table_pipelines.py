@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from streamlake import create_table, load_table
+from streamlake.cli import main as cli
+from streamlake.cli.commands import verify as verify_command
 from streamlake.errors import StreamlakeError
 from streamlake.operate.check.pipeline_check import check_pipeline
 from streamlake.operate.status.status import PipelineStatus, status_of
@@ -17,6 +20,7 @@ from streamlake.pipeline.definition.running import PipelineRun, run_pipeline
 from streamlake.tables import LoadedTable
 from tests.helpers.table_pipelines import TablePipeline
 from tests.unit.pipeline.iceberg.table_streams import add, compact
+from tests.unit.read.written_tables import append
 
 NOW = {"trigger": "available-now"}
 
@@ -102,3 +106,35 @@ def test_what_check_refuses_the_start_refuses(
             run_pipeline(load_pipeline(path), spark)
         errors = [each.message for each in points.found if each.verdict.value == "error"]
         assert any(error[:60] in str(caught.value) for error in errors), (given, errors, str(caught.value))
+
+
+def verified(pipeline: TablePipeline, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    capsys.readouterr()
+    with pytest.raises(SystemExit):
+        cli.main(["verify", "--pipeline", str(pipeline.file), "--json"])
+    return dict(json.loads(capsys.readouterr().out))
+
+
+def test_the_copy_is_compared_with_what_was_read(
+    pipeline: TablePipeline,
+    source: LoadedTable,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(verify_command, "spark_session", lambda *_, **__: spark)
+    monkeypatch.setattr(spark, "stop", lambda: None)
+    given = {"arguments": "filter: id > 1\n    columns: [id]", "monitor_interval": "0 s"}
+    add(source, 1, 2, 2)
+    run(pipeline, spark, **given)
+    add(source, 3, 4)
+    run(pipeline, spark, **given)
+    compact(source)
+    add(source, 5)
+    found = verified(pipeline, capsys)
+    assert (found["is_equal"], found["source_rows"], found["table_rows"]) == (True, 4, 4)
+    assert found["columns"] == ["id"]
+    append(load_table(str(pipeline.table)), [{"id": 2}, {"id": 70}])
+    found = verified(pipeline, capsys)
+    assert (found["is_equal"], found["missing"], found["extra"], found["duplicates"]) == (False, 0, 1, 1)
+    assert any("not of pipeline 'silver'" in note for note in found["notes"])
