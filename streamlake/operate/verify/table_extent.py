@@ -188,8 +188,8 @@ def _start(
         return SnapshotPosition(None if end is None else end.snapshot_id, is_scan=True)
     raise InvalidOptionError(
         f"where the stream over {table.name} began is no longer recorded: its first commit has expired, and "
-        f"starting-strategy={strategy.value} means another place by now. Compare with a source that begins at "
-        "a snapshot (start-snapshot-id)"
+        f"starting-strategy={strategy.value} means another place by now. Compare with a source that begins "
+        "at a snapshot (start-snapshot-id)"
     )
 
 
