@@ -14,11 +14,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 
+from streamlake.decode.cdc.row_kinds import row_kinds
+from streamlake.records import RowKind
 from streamlake.tasks.intake import Batches, KeyRoute
 from streamlake.tasks.shuffle_block_task import ORDER_BITS
-from streamlake.tasks.shuffle_blocks import noted, packed_error
+from streamlake.tasks.shuffle_blocks import by_bucket, noted, packed_error
 from streamlake.tasks.table_tasks import outcome_of
 from streamlake.tasks.task_errors import FINAL_ERRORS
 from streamlake.tasks.watermarks import Watermarks
@@ -29,6 +32,9 @@ from streamlake.write.task import TaskContext, write_rows
 
 ONLY_TABLE = 0
 """The number of the one table that such a query writes."""
+
+_TASK_BITS, _ROW_BITS = 40, 26
+"""Of the place of a change: how many bits are below its snapshot's number, and below the task's."""
 
 Splits = Iterator[Any]
 SplitTask = Callable[[Splits], Batches]
@@ -87,22 +93,58 @@ class AppendSplits:
 
 
 @dataclass(frozen=True)
+class ChangeOrder:
+    """The order of changes that say themselves which snapshot made them: by its number in the stream, and of
+    one snapshot what it removed before what it added, whichever split that is in.
+
+    `column` has the numbers; it is removed unless `keeps_column`. `first` is the smallest in the micro-batch.
+    """
+
+    column: str
+    first: int
+    keeps_column: bool
+
+    def of(
+        self, rows: pa.RecordBatch, route: KeyRoute, task: int, before: int
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The rows in parts of one place each, with it; the task has read `before` rows before them."""
+        numbers = rows.column(self.column).to_numpy(zero_copy_only=False).astype(np.int64) - self.first
+        kinds = row_kinds(rows.column(route.row_kind), route.where).to_numpy()
+        adds = (kinds == RowKind.INSERT) | (kinds == RowKind.UPDATE_AFTER)
+        if not self.keeps_column:
+            rows = rows.drop_columns([self.column])
+        # Rows of one number and kind are in no order among each other that could matter.
+        low = ((task << _ROW_BITS) + before) & ((1 << _TASK_BITS) - 1)
+        for number, part in by_bucket(rows, numbers * 2 + adds):
+            yield (number << _TASK_BITS) + low, part
+
+
+@dataclass(frozen=True)
 class SplitBlocks:
-    """A SplitTask that turns the rows of its splits into shuffle blocks of changes."""
+    """A SplitTask that turns the rows of its splits into shuffle blocks of changes. `order` None: they are in
+    the order in which they are read.
+    """
 
     reader: SplitReader
     route: KeyRoute
     context: TaskContext
+    order: ChangeOrder | None = None
 
     def __call__(self, splits: Splits) -> Batches:
         """The shuffle blocks; an error takes the place of the rows after it."""
         keep_archive_directories()
         keep_freed_memory()
-        order = self.context()[0] << ORDER_BITS
+        task, count = self.context()[0], 0
         times = Watermarks(self.reader.watermark_column)
         try:
             for rows in self.reader.rows(splits, times):
-                yield from noted(self.route.shuffle_blocks(rows, order), times.taken())
-                order += rows.num_rows
+                for place, part in self._placed(rows, task, count):
+                    yield from noted(self.route.shuffle_blocks(part, place), times.taken())
+                count += rows.num_rows
         except FINAL_ERRORS as error:
-            yield packed_error(self.route.first_slot, order, error)
+            yield packed_error(self.route.first_slot, (task << ORDER_BITS) + count, error)
+
+    def _placed(self, rows: pa.RecordBatch, task: int, count: int) -> Iterable[tuple[int, pa.RecordBatch]]:
+        if self.order is None:
+            return [((task << ORDER_BITS) + count, rows)]
+        return self.order.of(rows, self.route, task, count)

@@ -179,6 +179,7 @@ def test_an_unnamed_stream_from_the_beginning_is_refused_twice(copy: TableCopy, 
     with pytest.raises(LineageError, match="would write these rows again"):
         copy.run()
     assert copy.ids() == list(range(5))
+    copy.checkpoint = str(tmp_path / "a third")
     copy.run(starting_strategy="incremental-from-latest-snapshot")
     assert copy.is_equal()
 

@@ -33,7 +33,7 @@ from streamlake.pipeline.spark.task_outcome import collected, task_ids
 from streamlake.spec.types.schema import Schema
 from streamlake.tasks.intake import KeyRoute
 from streamlake.tasks.shuffle_blocks import SHUFFLE_BLOCKS_DDL
-from streamlake.tasks.split_tasks import ONLY_TABLE, AppendSplits, SplitBlocks, SplitReader
+from streamlake.tasks.split_tasks import ONLY_TABLE, AppendSplits, ChangeOrder, SplitBlocks, SplitReader
 from streamlake.tasks.table_tasks import ChangeTask
 from streamlake.tasks.watermarks import merged
 from streamlake.write.files.outcomes import OUTCOMES_DDL, TaskOutcome, results_of
@@ -43,13 +43,15 @@ from streamlake.write.upsert.upsert_target import UpsertTarget
 @dataclass(frozen=True)
 class SplitTable:
     """A table that a source table's rows go into. `schema` is that of the rows, for a table that is created;
-    `watermark_column` is one of their columns.
+    `watermark_column` is one of their columns; `order_column` has the numbers of the snapshots that made
+    changes (None: they are in the order in which they are read).
     """
 
     stream: OpenedTable
     schema: Schema
     columns: FittedColumns
     watermark_column: str | None = None
+    order_column: str | None = None
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,8 @@ class _Job:
                 self.table.columns.follow(run, pieces.columns)
                 aim = run.aim(part.identity, rebuild=rebuild)
                 route = _route(run, aim)
-                beside = () if route is None else needed_columns(route, aim.target)
+                order = () if route is None or self.table.order_column is None else (self.table.order_column,)
+                beside = () if route is None else (*needed_columns(route, aim.target), *order)
                 columns = self.table.columns.of(run, pieces.columns, beside)
             except StreamlakeError as error:
                 return error
@@ -121,10 +124,18 @@ class _Job:
             return collected(frame.tasks(AppendSplits(reader, target, task_ids), OUTCOMES_DDL))
         bound_by_shuffle_blocks(self.session)
         frame = SplitFrame(self.session, pieces.splits)
-        blocks = frame.tasks(SplitBlocks(reader, route, task_ids), SHUFFLE_BLOCKS_DDL)
+        blocks = frame.tasks(
+            SplitBlocks(reader, route, task_ids, self._order(run, pieces)), SHUFFLE_BLOCKS_DDL
+        )
         slots = tuple((ONLY_TABLE, bucket) for bucket in range(target.buckets))
         task = ChangeTask(slots, {ONLY_TABLE: target}, task_ids)
         return collected(by_slot(blocks, len(slots)).mapInArrow(task.__call__, OUTCOMES_DDL))
+
+    def _order(self, run: SinkRun, pieces: Pieces) -> ChangeOrder | None:
+        name = self.table.order_column
+        if name is None:
+            return None
+        return ChangeOrder(name, pieces.first_ordinal, name in run.table.schema.column_names)
 
 
 def _route(run: SinkRun, aim: Aim) -> KeyRoute | None:
