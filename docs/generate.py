@@ -33,6 +33,7 @@ from streamlake.pipeline.runs import commit_queue, evolution, upsert_options
 from streamlake.pipeline.sinks.sink import IcebergSink
 from streamlake.pipeline.sinks.tables_sink import IcebergTables
 from streamlake.source import client_options, source_options
+from streamlake.source.iceberg import iceberg_options
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.storage import durability, locations
 from streamlake.table import options as table_options
@@ -189,6 +190,14 @@ def _write_options() -> str:
             over = ", ".join(f"`write.{each}.{name}`" for each in job_options._FORMATS[name])
         rows.append((f"`{name}`", over, _meaning(texts[name])))
     return _table(("option", "takes the place of the table property", "meaning"), rows)
+
+
+def _table_source_options() -> str:
+    rows = [
+        (f"`{each.name}`", _property_default(each.default), _escaped(each.meaning))
+        for each in iceberg_options.PROPERTIES
+    ]
+    return _table(("option", "default", "meaning"), rows)
 
 
 def _properties() -> str:
@@ -452,6 +461,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "write-options": _write_options,
     "source-arguments": _source_arguments,
     "source-options": _source_options,
+    "table-source-options": _table_source_options,
     "json-options": _decoder_options("json."),
     "record-options": _decoder_options("record."),
     "avro-options": _decoder_options("avro."),

@@ -25,6 +25,7 @@ from streamlake.formats.columns.format_options import AvroCompression
 from streamlake.pipeline.runs.commit_queue import queue_limit
 from streamlake.pipeline.sinks.arguments.property_names import OF_OTHERS
 from streamlake.source import source_options
+from streamlake.source.iceberg import iceberg_options
 from streamlake.storage.durability import wants_fsync
 from streamlake.storage.locations import TableLocations
 from streamlake.table import options as table_options
@@ -107,6 +108,10 @@ def test_the_sources_options_are_there() -> None:
         AVRO_SCHEMA,
     }
     assert known <= _named("kafka-options")
+
+
+def test_the_table_sources_options_are_there() -> None:
+    assert {each.name for each in iceberg_options.PROPERTIES} <= _named("table-source-options")
 
 
 def test_every_property_that_the_code_names_is_there() -> None:

@@ -4,6 +4,7 @@ rows are those of the change stream.
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from streamlake.spec.metadata.data_file import FileContent
 from tests.helpers.flink_tables import CASES, FlinkTable
 from tests.helpers.invariants import check_table, live_entries
 from tests.helpers.readers import DuckDbReader, SparkReader, rows
+from tests.unit.pipeline.iceberg.table_streams import ChangeStream, values_of
 
 
 @pytest.fixture(params=[case.name for case in CASES])
@@ -39,6 +41,22 @@ def test_every_kind_of_delete_is_there(table: FlinkTable) -> None:
     by_position = [file for file in deletes if file.content == FileContent.POSITION_DELETES]
     assert by_position
     assert {file.is_deletion_vector for file in by_position} == {table.case.format_version == 3}
+
+
+@pytest.mark.parametrize("net", [False, True])
+def test_a_stream_of_their_changes_gives_the_model(table: FlinkTable, net: bool) -> None:
+    stream = ChangeStream(
+        load_table(str(table.location)),
+        starting_strategy="incremental-from-earliest-snapshot",
+        identifier_columns=",".join(table.key),
+        net_changes=net,
+        max_planning_snapshot_count=2,
+    )
+    while stream.step() is not None:
+        stream.restart()
+    assert stream.applied() == Counter(map(values_of, table.expected().to_pylist()))
+    kinds = {row["_row_kind"] for row in stream.found()}
+    assert kinds == {"+I", "-U", "+U", "-D"}
 
 
 def test_spark_sees_the_model(table: FlinkTable, spark_reader: SparkReader) -> None:

@@ -19,6 +19,7 @@ import pytest
 
 from streamlake import load_table
 from streamlake.tables import LoadedTable
+from tests.unit.pipeline.iceberg.table_streams import ChangeStream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -105,6 +106,25 @@ def test_copy_on_write_tables_have_the_changes_of_icebergs_own_view(
         # Without a key both know values only; on version 3 rows have ids, which Iceberg's view does not look at.
         start, end = ranges[1]
         assert ours(table, start, end) == view(iceberg_spark, name, start, end)
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_a_stream_has_the_changes_of_icebergs_own_view(
+    version: int, written: object, iceberg_spark: SparkSession
+) -> None:
+    name, table = written(version, "copy-on-write", partitioned=version != 1)
+    stream = ChangeStream(
+        table,
+        starting_strategy="incremental-from-earliest-snapshot",
+        identifier_columns="id",
+        max_planning_snapshot_count=3,
+    )
+    while stream.step() is not None:
+        stream.restart()
+    names = ("_ordinal", "_row_kind", "_snapshot_id", "id", "name", "amount", "category")
+    found = Counter(tuple(row[name] for name in names) for row in stream.found())
+    head = table.current_snapshot.snapshot_id
+    assert found == view(iceberg_spark, name, None, head, identifier_columns="array('id')")
 
 
 @pytest.mark.parametrize("version", [2, 3])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from streamlake.pipeline.iceberg.snapshot_parts import NumberedPart
+from streamlake.read.changes.change_tasks import SnapshotChanges
 from streamlake.source.iceberg.iceberg_options import ReadLimits
 from streamlake.spec.metadata.snapshot import Snapshot
 
@@ -38,6 +39,12 @@ class BatchBudget:
         if not (files.isdigit() and rows.isdigit() and size.isdigit()):
             return False
         return self._take(int(files), int(rows), int(size), is_forced=False)
+
+    def take_changes(self, changes: SnapshotChanges) -> bool:
+        """Whether all that a snapshot changed fits; if so, it is counted."""
+        files = {task.rows.data_file.file_path for task in changes.tasks}
+        size = sum(task.size_expected for task in changes.tasks)
+        return self._take(len(files), changes.rows_expected, size, is_forced=self._files == 0)
 
     def take(self, snapshot_id: int, numbered: NumberedPart) -> bool:
         """Whether one more part fits; if so, it is counted."""

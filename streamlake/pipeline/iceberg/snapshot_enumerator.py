@@ -14,18 +14,19 @@ import logging
 from collections.abc import Iterator
 from dataclasses import replace
 
-from streamlake.errors import FeatureUnsupportedError, InvalidOptionError, LineageError, SourceError
+from streamlake.errors import InvalidOptionError, LineageError, SourceError
 from streamlake.pipeline.iceberg import source_findings
 from streamlake.pipeline.iceberg.batch_budget import BatchBudget
 from streamlake.pipeline.iceberg.lineage_path import Gap
-from streamlake.pipeline.iceberg.snapshot_parts import SnapshotParts
+from streamlake.pipeline.iceberg.planned_changes import PlannedChanges
+from streamlake.pipeline.iceberg.planned_parts import PlannedParts, SnapshotShare
 from streamlake.pipeline.iceberg.source_columns import rows_schema
 from streamlake.pipeline.iceberg.source_table import SourceTable
 from streamlake.pipeline.iceberg.stream_lag import StreamLag, lag_of
-from streamlake.read.splits.data_file_parts import FilePart
-from streamlake.read.splits.numbered_files import SnapshotFiles
-from streamlake.read.splits.scan_split import ScanSplit, combined
-from streamlake.read.splits.split_scan import SplitScan
+from streamlake.read.changes.change_range import UNCHANGED
+from streamlake.read.changes.change_splits import combined_in_order
+from streamlake.read.splits.scan_split import combined
+from streamlake.read.splits.split_protocols import TaskScan, TaskSplit
 from streamlake.source.iceberg.iceberg_options import ReadLimits
 from streamlake.source.iceberg.iceberg_source import IcebergSource
 from streamlake.source.iceberg.table_offset import (
@@ -39,7 +40,6 @@ from streamlake.spec.types.schema import Schema
 from streamlake.table.table import Table
 
 _LOG = logging.getLogger(__name__)
-_KEPT_SNAPSHOTS = 4
 _BEGINNING = FilePosition()
 _COUNTED = ("added-records", "deleted-records", "added-delete-files")
 
@@ -53,15 +53,10 @@ class SnapshotEnumerator:
 
     def __init__(self, table: Table, source: IcebergSource, *, schema_id: int | None = None) -> None:
         self._source = source.as_stream()
-        if self._source.settings.read_mode == "changes":
-            raise FeatureUnsupportedError(
-                "IcebergSource: read-mode=changes is not supported yet; read-mode=append reads what was "
-                "added, "
-                "with on-delete=skip past snapshots that delete"
-            )
         self._table = SourceTable(table, self._source)
         self._schema_id = schema_id
-        self._parts: dict[tuple[int, bool, SplitPlanning], SnapshotParts] = {}
+        self._parts = PlannedParts(self._table)
+        self._changes = PlannedChanges(self._table, self._parts)
 
     def first(self, *, target: int | None = None, limits: ReadLimits | None = None) -> TableOffset:
         """The first offset of a new stream: it says where the stream begins, and where its first batch ends.
@@ -75,6 +70,7 @@ class SnapshotEnumerator:
         self._check_fits(planning)
         begin = TableOffset(self._table.table.uuid, start, 0, planning)
         self._parts.clear()
+        self._changes.clear()
         try:
             end = self._advanced(begin, target, limits or self._source.settings.limits)
         except LineageError:
@@ -91,18 +87,18 @@ class SnapshotEnumerator:
         not go on from `known`, or has a snapshot that deletes and may not.
         """
         self._table.refresh()
-        self._forget_before(known.position)
+        self._parts.forget_before(known.position)
         end = self._advanced(known, target, limits or self._source.settings.limits)
         return end if end.lost or end.position != known.position else known
 
     def splits(
         self, start: TableOffset | None, end: TableOffset, *, in_order: bool = False
-    ) -> list[ScanSplit]:
+    ) -> list[TaskSplit]:
         """The splits of the micro-batch after `start` (None: the first one) up to `end`.
 
         Always the same for the same offsets. `in_order`: each split follows in planning order on the one
-        before it. Raises LineageError when a snapshot of the micro-batch is gone,
-        or when the source has another filter than the micro-batch was planned with.
+        before it; those of changes always do. Raises LineageError when a snapshot of the micro-batch is gone,
+        or when the source has another filter or another read mode than the micro-batch was planned with.
         """
         begin = end.start if start is None else start.position
         if begin is None:
@@ -114,15 +110,20 @@ class SnapshotEnumerator:
         self._check_uuid(end)
         if end.planning.filter_digest != self._source.filter_digest:
             raise source_findings.other_filter(self._table.table.name)
+        self._check_mode(end.planning, self._source.settings.read_mode)
         if end.lost:
             return []
         self._table.refresh_for(end.position.snapshot_id)
         planning = end.planning
-        parts = self._parts_between(begin, end.position, planning)
+        shares = self._shares(begin, end.position, planning)
+        if planning.read_mode == "changes":
+            pieces = self._changes.pieces(shares, planning, 0 if start is None else start.ordinal)
+            return list(combined_in_order(pieces, planning.split_size, planning.split_file_open_cost))
+        parts = (part for share in shares for part in self._parts.within(share, planning))
         lookback = 0 if in_order else planning.split_lookback
         return list(combined(parts, planning.split_size, lookback, planning.split_file_open_cost))
 
-    def split_scan(self, end: TableOffset) -> SplitScan:
+    def split_scan(self, end: TableOffset) -> TaskScan:
         """What reads the splits of the micro-batch that ends at `end`."""
         return self._table.split_scan(end.planning)
 
@@ -219,21 +220,20 @@ class SnapshotEnumerator:
 
     def _taken(self, known: TableOffset, path: list[Snapshot], limits: ReadLimits) -> TableOffset:
         """The offset after as much of the snapshots as the limits allow."""
-        position, step = known.position, known.step
+        position, step, ordinal = known.position, known.step, known.ordinal
         planning, is_old = self._planning_after(known)
         budget = BatchBudget(limits)
         for snapshot in path:
             is_resumed = snapshot.snapshot_id == known.position.snapshot_id
             within = known.position.within if is_resumed else None
-            begins = _BEGINNING if within is None else within
             is_scan = is_resumed and known.position.is_scan
             if not budget.take_snapshot():
                 break
+            is_read = is_resumed or _is_read(snapshot, planning)
             cut = None
-            if is_resumed or snapshot.operation == "append":
-                if limits.cuts_snapshots and (is_resumed or not budget.take_all(snapshot)):
-                    parts = self._parts_of(snapshot, is_scan, planning, begins)
-                    cut = _cut(parts, begins, snapshot, budget)
+            if is_read:
+                share = SnapshotShare(snapshot, is_scan, is_resumed, _BEGINNING if within is None else within)
+                cut = self._cut(share, planning, budget) if limits.cuts_snapshots else None
             elif not self._passes_over(snapshot):
                 if position == known.position:
                     raise source_findings.undone(self._table.table.name, snapshot)
@@ -243,11 +243,26 @@ class SnapshotEnumerator:
                 break
             position = _reached(snapshot, cut, is_scan=is_scan)
             step += not is_resumed
-            if cut is not None or (is_resumed and is_old):
+            ordinal += is_read and cut is None and planning.read_mode == "changes"
+            if cut is not None or (is_resumed and (is_old or planning.pairing.is_net)):
+                # What is netted are whole snapshots.
                 break
         if position != known.position:
             self._check_fits(planning)
-        return TableOffset(known.table_uuid, position, step, planning)
+        return TableOffset(known.table_uuid, position, step, planning, ordinal=ordinal)
+
+    def _cut(self, share: SnapshotShare, planning: SplitPlanning, budget: BatchBudget) -> FilePosition | None:
+        """Where the budget ends within a snapshot; None: it takes all that is left."""
+        snapshot = share.snapshot
+        if not share.is_resumed:
+            if planning.read_mode == "changes" and not self._changes.is_cut(snapshot, planning):
+                return None if budget.take_changes(self._changes.of(snapshot, planning)) else _BEGINNING
+            if budget.take_all(snapshot):
+                return None
+        for numbered in self._parts.since(share, planning):
+            if not budget.take(snapshot.snapshot_id, numbered):
+                return numbered.at
+        return None
 
     def _check_fits(self, planning: SplitPlanning) -> None:
         """Raises InvalidOptionError for a filter or columns that do not fit, before they are in an offset."""
@@ -284,7 +299,8 @@ class SnapshotEnumerator:
         before = gap.oldest.parent_snapshot_id
         position = SnapshotPosition(before, sequence_number=max(0, gap.oldest.sequence_number - 1))
         planning = self._table.planning(self._schema_id)
-        return TableOffset(known.table_uuid, position, known.step + 1, planning, lost=gap.lost)
+        step, ordinal = known.step + 1, known.ordinal
+        return TableOffset(known.table_uuid, position, step, planning, lost=gap.lost, ordinal=ordinal)
 
     def _planning_after(self, known: TableOffset) -> tuple[SplitPlanning, bool]:
         """What the next micro-batch is planned with, and whether that is how a half-read snapshot was begun.
@@ -295,64 +311,30 @@ class SnapshotEnumerator:
         now, before = self._table.planning(self._schema_id), known.planning
         if known.position.within is None:
             return now, False
-        if before.read_mode != now.read_mode:
-            raise source_findings.other_mode(self._table.table.name, before.read_mode, now.read_mode)
+        self._check_mode(before, now.read_mode)
         kept = replace(now, split_size=before.split_size, order_by=before.order_by)
         return kept, kept != now
 
-    def _parts_between(
+    def _shares(
         self, begin: SnapshotPosition, end: SnapshotPosition, planning: SplitPlanning
-    ) -> Iterator[FilePart]:
-        """The parts of a micro-batch, which was planned before, in planning order."""
+    ) -> Iterator[SnapshotShare]:
+        """What a micro-batch that was planned before reads of each snapshot, oldest first."""
         for snapshot in self._table.lineage.between(begin, end):
             is_resumed = snapshot.snapshot_id == begin.snapshot_id
             # Others were passed over when the micro-batch was planned, whatever the options are now.
-            if not (is_resumed or snapshot.operation == "append"):
+            if not (is_resumed or _is_read(snapshot, planning)):
                 continue
-            first = begin.within if is_resumed and begin.within is not None else _BEGINNING
-            until = end.within if snapshot.snapshot_id == end.snapshot_id else None
-            for numbered in self._parts_of(snapshot, is_resumed and begin.is_scan, planning, first).since(
-                first
-            ):
-                if until is not None and numbered.at >= until:
-                    break
-                yield numbered.part
-
-    def _parts_of(
-        self,
-        snapshot: Snapshot,
-        is_scan: bool,
-        planning: SplitPlanning,
-        first: FilePosition,
-    ) -> SnapshotParts:
-        key = (snapshot.snapshot_id, is_scan, planning)
-        known = self._parts.pop(key, None)
-        if known is None or not known.has(first):
-            table = self._table.table
-            files = SnapshotFiles(
-                table.io,
-                table.specs,
-                table.manifests(snapshot),
-                self._table.filter(planning),
-                None if is_scan else snapshot.snapshot_id,
-                self._table.ordering(planning),
-                self._source.settings.plan_parallelism,
+            yield SnapshotShare(
+                snapshot,
+                is_scan=is_resumed and begin.is_scan,
+                is_resumed=is_resumed,
+                first=begin.within if is_resumed and begin.within is not None else _BEGINNING,
+                until=end.within if snapshot.snapshot_id == end.snapshot_id else None,
             )
-            known = SnapshotParts(files, planning.split_size, first)
-        self._parts[key] = known
-        while len(self._parts) > _KEPT_SNAPSHOTS:
-            del self._parts[next(iter(self._parts))]
-        return known
 
-    def _forget_before(self, position: SnapshotPosition) -> None:
-        """Drop what was planned of snapshots other than the one that is half read, and what was read of
-        it.
-        """
-        for key in list(self._parts):
-            if position.within is None or key[0] != position.snapshot_id:
-                del self._parts[key]
-            else:
-                self._parts[key].forget(position.within)
+    def _check_mode(self, before: SplitPlanning, now: str) -> None:
+        if before.read_mode != now:
+            raise source_findings.other_mode(self._table.table.name, before.read_mode, now)
 
     def _check_uuid(self, offset: TableOffset) -> None:
         now = self._table.table.uuid
@@ -370,11 +352,8 @@ def _reached(snapshot: Snapshot, cut: FilePosition | None, *, is_scan: bool) -> 
     )
 
 
-def _cut(
-    parts: SnapshotParts, first: FilePosition, snapshot: Snapshot, budget: BatchBudget
-) -> FilePosition | None:
-    """Where the budget ends within a snapshot; None: it takes all that is left."""
-    for numbered in parts.since(first):
-        if not budget.take(snapshot.snapshot_id, numbered):
-            return numbered.at
-    return None
+def _is_read(snapshot: Snapshot, planning: SplitPlanning) -> bool:
+    """Whether a snapshot's own rows are read: those of appends, and as changes of all but compactions."""
+    if planning.read_mode == "changes":
+        return snapshot.operation not in UNCHANGED
+    return snapshot.operation == "append"

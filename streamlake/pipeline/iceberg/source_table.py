@@ -11,10 +11,13 @@ from streamlake.options import int_property
 from streamlake.pipeline.iceberg.lineage_path import Lineage
 from streamlake.pipeline.iceberg.source_columns import with_types_of
 from streamlake.pipeline.iceberg.starting_position import Bounds
+from streamlake.read.changes.change_columns import ChangeColumns
+from streamlake.read.changes.change_split_scan import ChangeSplitScan
 from streamlake.read.column_selection import select_columns
+from streamlake.read.splits.split_protocols import TaskScan
 from streamlake.read.splits.split_scan import SplitScan
 from streamlake.source.iceberg.iceberg_source import IcebergSource
-from streamlake.source.iceberg.table_offset import SplitPlanning
+from streamlake.source.iceberg.table_offset import Pairing, SplitPlanning
 from streamlake.spec.expressions.binding import bind, unknown_column
 from streamlake.spec.expressions.expressions import Expression
 from streamlake.spec.types.data_types import (
@@ -53,6 +56,8 @@ class SourceTable:
         self.table = table
         self.source = source
         self._asked_at: float | None = None
+        # All micro-batches of a run have the same columns, also when the table gets row ids meanwhile.
+        self._has_row_ids = table.metadata.format_version >= 3
 
     @property
     def bounds(self) -> Bounds:
@@ -103,6 +108,7 @@ class SourceTable:
             ),
             order_by=None if column is None else column.field_id,
             read_mode=settings.read_mode,
+            pairing=self._pairing(schema) if settings.read_mode == "changes" else Pairing(),
         )
 
     def ask_at_once(self) -> None:
@@ -131,13 +137,28 @@ class SourceTable:
         schema = self.schema(planning)
         return bind(self.source.filter_for(schema), schema)
 
-    def split_scan(self, planning: SplitPlanning) -> SplitScan:
+    def split_scan(self, planning: SplitPlanning) -> TaskScan:
         """What reads the splits of a micro-batch. Raises InvalidOptionError for a column that there is
         not.
         """
-        schema = self.schema(planning)
-        columns = self.source.columns_for(schema)
-        return SplitScan.of_table(self.table.metadata, self.table.io, schema, columns)
+        metadata, io, schema = self.table.metadata, self.table.io, self.schema(planning)
+        if planning.read_mode == "changes":
+            return ChangeSplitScan.of_table(metadata, io, schema, self.change_columns(planning))
+        return SplitScan.of_table(metadata, io, schema, self.source.columns_for(schema))
+
+    def change_columns(self, planning: SplitPlanning) -> ChangeColumns:
+        """The columns of a micro-batch of changes.
+
+        Raises InvalidOptionError for a column that there is not, or that cannot be a key.
+        """
+        schema, pairing = self.schema(planning), planning.pairing
+        return ChangeColumns.of(
+            schema,
+            self.source.columns_for(schema),
+            [schema.names_by_id[part] for part in pairing.key_ids],
+            has_row_ids=pairing.has_row_ids,
+            has_updates=pairing.has_updates,
+        )
 
     def ordering(self, planning: SplitPlanning) -> NestedField | None:
         """The column that files are ordered by."""
@@ -147,6 +168,19 @@ class SourceTable:
         newest_first = sorted(self.table.metadata.schemas, key=lambda each: -each.schema_id)
         found = (schema.field(planning.order_by) for schema in newest_first)
         return next((field for field in found if field is not None), None)
+
+    def _pairing(self, schema: Schema) -> Pairing:
+        settings = self.source.settings
+        key_ids = schema.identifier_field_ids
+        if settings.identifier_columns is not None:
+            key_ids = tuple(self._key(schema, name) for name in settings.identifier_columns)
+        return Pairing(key_ids, self._has_row_ids, settings.computes_updates, settings.net_changes)
+
+    def _key(self, schema: Schema, name: str) -> int:
+        found = schema.find(name, case_sensitive=self.source.settings.case_sensitive)
+        if found is None:
+            raise unknown_column("identifier-columns", name, schema)
+        return found.field_id
 
     def _ordering(self, schema: Schema, name: str) -> NestedField:
         found = schema.find(name, case_sensitive=self.source.settings.case_sensitive)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from streamlake.pipeline.iceberg.snapshot_enumerator import SnapshotEnumerator
-from streamlake.read.splits.scan_split import ScanSplit
+from streamlake.read.splits.split_protocols import TaskSplit
 from streamlake.source.iceberg.iceberg_options import ReadLimits
 from streamlake.source.iceberg.table_offset import TableOffset
 
@@ -45,7 +45,7 @@ class TableCursor:
 
     def splits(
         self, start: TableOffset | None, end: TableOffset, *, in_order: bool = False
-    ) -> list[ScanSplit]:
+    ) -> list[TaskSplit]:
         """The splits that the micro-batch between two offsets reads; see `SnapshotEnumerator.splits`."""
         if self._known is None:
             self._known = end

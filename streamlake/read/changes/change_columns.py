@@ -31,6 +31,7 @@ SNAPSHOT_ID = "_snapshot_id"
 SEQUENCE_NUMBER = "_sequence_number"
 ORDINAL = "_ordinal"
 _SYMBOLS = pa.array([kind.symbol for kind in RowKind])
+_WITHOUT_UPDATES = pa.array(["+I", "-D", "+I", "-D"])
 
 
 @dataclass(frozen=True)
@@ -38,17 +39,24 @@ class ChangeColumns:
     """The columns of one range of changes.
 
     `selected` are those that were asked for, `read` those and the keys and row ids; `key_ids` are the field
-    ids of the key, none when rows are not identified by columns.
+    ids of the key, none when rows are not identified by columns. Without `has_updates` the old and the new
+    values of a row are -D and +I.
     """
 
     selected: ColumnSelection
     read: ColumnSelection
     key_ids: tuple[int, ...]
     has_row_ids: bool
+    has_updates: bool = True
 
     @staticmethod
     def of(
-        schema: Schema, columns: Iterable[str] | None, keys: Iterable[str] | None, *, has_row_ids: bool
+        schema: Schema,
+        columns: Iterable[str] | None,
+        keys: Iterable[str] | None,
+        *,
+        has_row_ids: bool,
+        has_updates: bool = True,
     ) -> ChangeColumns:
         """The columns `columns` (None: all) of rows that `keys` identify (None: the identifier fields).
 
@@ -80,6 +88,7 @@ class ChangeColumns:
             select_columns(schema, [*read, *([ROW_ID.name] if has_row_ids else [])]),
             tuple(key_ids),
             has_row_ids,
+            has_updates,
         )
 
     @cached_property
@@ -179,7 +188,7 @@ class ChangeColumns:
         columns = [narrowed(_at(rows, (part.name,)), part.type) for part in selected]
         at = pa.array(index)
         columns += [
-            _SYMBOLS.take(kinds),
+            (_SYMBOLS if self.has_updates else _WITHOUT_UPDATES).take(kinds),
             pa.array([each.snapshot_id for each in snapshots], pa.int64()).take(at),
             pa.array([each.sequence_number for each in snapshots], pa.int64()).take(at),
             pa.array([each.ordinal for each in snapshots], pa.int32()).take(at),

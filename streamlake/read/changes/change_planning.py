@@ -54,9 +54,34 @@ class ChangePlanner:
     ) -> Iterator[SnapshotChanges]:
         """What each of the snapshots changed, planned while it is taken; `manifests_of` lists manifests."""
         for snapshot in snapshots:
-            manifests = tuple(manifests_of(snapshot))
-            yield SnapshotChanges(snapshot, tuple(self._tasks(snapshot, manifests)))
-            self._forget_all_but(manifests)
+            yield self.of(snapshot, manifests_of(snapshot))
+
+    def of(self, snapshot: ChangedSnapshot, manifests: Iterable[ManifestFile]) -> SnapshotChanges:
+        """What a snapshot changed; what is decoded of its manifests is kept for the next one."""
+        known = tuple(manifests)
+        found = SnapshotChanges(snapshot, tuple(self._tasks(snapshot, known)))
+        self._forget_all_but(known)
+        return found
+
+    def only_appends(self, snapshot: ChangedSnapshot, manifests: Iterable[ManifestFile]) -> bool:
+        """Whether all that a snapshot did was to add data files of its own sequence number.
+
+        Then its rows are the live rows of these files: no delete can apply to them.
+        """
+        for manifest in manifests:
+            if manifest.added_snapshot_id not in (None, snapshot.snapshot_id):
+                continue
+            has_deletes = manifest.content == ManifestContent.DELETES
+            if manifest.deleted_files_count == 0 and (
+                manifest.added_files_count == 0
+                or not (has_deletes or manifest.min_sequence_number != snapshot.sequence_number)
+            ):
+                continue
+            for entry in self._own_entries(snapshot, [manifest]):
+                is_older = (entry.sequence_number or 0) < snapshot.sequence_number
+                if has_deletes or is_older or entry.status != EntryStatus.ADDED:
+                    return False
+        return True
 
     def _tasks(self, snapshot: ChangedSnapshot, manifests: tuple[ManifestFile, ...]) -> Iterator[RowsTask]:
         if self._bound == FALSE:

@@ -1,6 +1,6 @@
 """A scan of the changes between two snapshots, in one process.
 
-    plan_changes() -> SnapshotChanges per snapshot -> rows of its tasks -> netting -> record batches
+    plan_changes() -> SnapshotChanges per snapshot -> a split each -> ChangeSplitScan -> record batches
 
 A snapshot that only adds rows, or only removes some, is streamed. The rows of any other are in memory until
 they are paired; with `net_changes` those of the whole range. Where they are too many, files are read several
@@ -11,21 +11,19 @@ that order to the rows at the beginning they give the rows at the end.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import partial
 
 import pyarrow as pa
 
-from streamlake.ahead import in_order
 from streamlake.errors import InvalidOptionError
 from streamlake.read.changes.change_columns import ChangeColumns
 from streamlake.read.changes.change_planning import ChangePlanner
 from streamlake.read.changes.change_range import UNCHANGED, snapshots_between
-from streamlake.read.changes.change_tasks import ChangedSnapshot, RowsTask, SnapshotChanges
-from streamlake.read.changes.changed_rows import ChangedRows, ChangeReading
-from streamlake.read.changes.pairing import TaskRows, paired_changes
+from streamlake.read.changes.change_split_scan import ChangeSplitScan
+from streamlake.read.changes.change_splits import ChangeSplit, netted_pieces, pieces_of
+from streamlake.read.changes.change_tasks import ChangedSnapshot, SnapshotChanges
+from streamlake.read.changes.changed_rows import ChangeReading
 from streamlake.read.planning import FileScanTask
 from streamlake.read.scan import DEFAULT_BATCH_SIZE, Filter, Scan, readers
-from streamlake.records import RowKind
 from streamlake.table.table import Table
 
 _ROWS_IN_MEMORY = 4_000_000
@@ -111,48 +109,20 @@ class ChangeScan(Scan):
         """The changes as record batches of at most `batch_size` rows, in the order of the snapshots."""
         if batch_size < 1:
             raise InvalidOptionError(f"batch_size is at least 1, not {batch_size}")
-        rows = self.reading(batch_size).rows()
-        plan = self.plan_changes()
-        if self.net_changes and len(self.snapshots) > 1:
-            yield from self._paired(list(plan), rows, batch_size)
-            return
-        for changes in plan:
-            if changes.is_one_sided:
-                yield from self._one_sided(changes, rows)
-            else:
-                yield from self._paired([changes], rows, batch_size)
+        scan = ChangeSplitScan(self.columns, self.reading(batch_size), readers(self.table.io))
+        for split in self._splits():
+            yield from scan.read(split)
 
     def count(self) -> int:
         """The number of changes, which are read for it."""
         return sum(batch.num_rows for batch in self.to_batches())
 
-    def _one_sided(self, changes: SnapshotChanges, rows: ChangedRows) -> Iterator[pa.RecordBatch]:
-        workers = readers(self.table.io)
-        kind = RowKind.INSERT if changes.tasks and changes.tasks[0].is_added else RowKind.DELETE
-        for batch in in_order(changes.tasks, rows.read, workers=workers):
-            yield self.columns.one_sided(batch, kind, changes.snapshot)
-
-    def _paired(
-        self, changes: list[SnapshotChanges], rows: ChangedRows, batch_size: int
-    ) -> Iterator[pa.RecordBatch]:
-        """The changes of all these snapshots, paired and netted together."""
-        total = sum(each.rows_expected for each in changes)
-        parts = max(1, -(-total // _ROWS_IN_MEMORY)) if self.columns.parted_by else 1
-        snapshots = tuple(each.snapshot for each in changes)
-        tasks = [(at, task) for at, each in enumerate(changes) for task in each.tasks]
-        for part in range(parts):
-            read = partial(self._part, rows, part=part, parts=parts)
-            found = list(in_order(tasks, read, workers=readers(self.table.io)))
-            finished = paired_changes(self.columns, snapshots, found)
-            del found
-            yield from (batch for batch in finished.to_batches(max_chunksize=batch_size) if batch.num_rows)
-
-    def _part(
-        self, rows: ChangedRows, numbered: tuple[int, RowsTask], *, part: int, parts: int
-    ) -> Iterator[TaskRows]:
-        """The rows of a task that belong to one part of all rows."""
-        snapshot, task = numbered
-        for batch in rows.read(task):
-            if parts > 1:
-                batch = batch.filter(pa.array(self.columns.parts(batch, parts) == part))
-            yield TaskRows(snapshot, task.is_added, batch)
+    def _splits(self) -> Iterator[ChangeSplit]:
+        """The changes of each snapshot, or of all of them together."""
+        rows_in_memory = _ROWS_IN_MEMORY if self.columns.parted_by else None
+        plan = self.plan_changes()
+        if self.net_changes and len(self.snapshots) > 1:
+            yield ChangeSplit(tuple(netted_pieces(list(plan), rows_in_memory)))
+            return
+        for changes in plan:
+            yield ChangeSplit(tuple(pieces_of(changes, rows_in_memory)))

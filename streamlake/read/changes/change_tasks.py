@@ -58,6 +58,12 @@ class RowsTask:
         hit = sum(each.record_count for each in self.deleted_by.delete_files)
         return min(file.record_count, max(hit - sum(each.record_count for each in vectors), 0))
 
+    @property
+    def size_expected(self) -> int:
+        """About how many bytes of the data file are read: the more of its rows, the more of it."""
+        file = self.rows.data_file
+        return file.file_size_in_bytes * self.rows_expected // max(file.record_count, 1)
+
 
 @dataclass(frozen=True)
 class SnapshotChanges:

@@ -34,7 +34,7 @@ def combined(
 
     def weight(part: FilePart) -> int:
         deletes = part.task.delete_files
-        return max(part.length + sum(map(_content_size, deletes)), (1 + len(deletes)) * open_file_cost)
+        return max(part.length + sum(map(content_size, deletes)), (1 + len(deletes)) * open_file_cost)
 
     for items in packed(parts, split_size, lookback, weight):
         yield ScanSplit(tuple(_joined(items)))
@@ -53,6 +53,6 @@ def _joined(parts: Iterable[FilePart]) -> Iterator[FilePart]:
         yield last
 
 
-def _content_size(file: DataFile) -> int:
+def content_size(file: DataFile) -> int:
     """The bytes of a delete file that are read: of a deletion vector its blob."""
     return file.file_size_in_bytes if file.content_size_in_bytes is None else file.content_size_in_bytes

@@ -113,6 +113,25 @@ PROPERTIES = (
         "removed, with its row kind.",
     ),
     Property(
+        "identifier-columns",
+        "",
+        "Of read-mode=changes: the columns by which the old and the new values of a row are paired, with "
+        "commas between them (default: the table's identifier fields, else the row ids that tables of "
+        "version 3 have).",
+    ),
+    Property(
+        "compute-updates",
+        "true",
+        "Of read-mode=changes: the old and the new values of a row are `-U` and `+U`. With false they are "
+        "`-D` and `+I`.",
+    ),
+    Property(
+        "net-changes",
+        "false",
+        "Of read-mode=changes: one change for each row of a micro-batch (of a batch: of all that it reads), "
+        "whatever its snapshots did to the row in between.",
+    ),
+    Property(
         "on-delete",
         "fail",
         "What read-mode=append does at a snapshot that deletes or overwrites rows: `fail`, or `skip` it with "
@@ -144,6 +163,7 @@ _STREAM_ONLY = (
     "hold-snapshots",
     "fail-on-data-loss",
 )
+_CHANGES_ONLY = ("identifier-columns", "compute-updates", "net-changes")
 _UNITS = {"ms": 0.001, "s": 1, "sec": 1, "second": 1, "min": 60, "minute": 60, "h": 3600, "hour": 3600}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+?)s?")
 _SIZE = re.compile(r"(\d+)\s*([kmgt]?)i?b?")
@@ -194,6 +214,9 @@ class IcebergOptions:
     plan_parallelism: int = 4
     watermark_column: str | None = None
     read_mode: str = "append"
+    identifier_columns: tuple[str, ...] | None = None
+    computes_updates: bool = True
+    net_changes: bool = False
     skips_deletes: bool = False
     fail_on_data_loss: bool = True
     hold_snapshots: bool = False
@@ -226,6 +249,8 @@ def parse_iceberg_options(options: Mapping[str, str]) -> IcebergOptions:
     _check_alone(given, _STARTS, "choose where reading starts by one of them")
     _check_alone(given, _ENDS, "choose where reading ends by one of them")
     _check_alone(given, (*_BATCH_POINTS, "branch"), "choose what is read by one of them")
+    read_mode = _choice(given, "read-mode", ("append", "changes"))
+    _check_mode(given, read_mode)
     return IcebergOptions(
         strategy=_strategy(given),
         start_snapshot_id=_snapshot_id(given, "start-snapshot-id"),
@@ -250,7 +275,10 @@ def parse_iceberg_options(options: Mapping[str, str]) -> IcebergOptions:
         split_file_open_cost=_size(given, "split-file-open-cost", least=0),
         plan_parallelism=_count(given, "plan-parallelism") or 4,
         watermark_column=given.get("watermark-column"),
-        read_mode=_choice(given, "read-mode", ("append", "changes")),
+        read_mode=read_mode,
+        identifier_columns=_names(given, "identifier-columns"),
+        computes_updates=_flag(given, "compute-updates"),
+        net_changes=_flag(given, "net-changes"),
         skips_deletes=_choice(given, "on-delete", ("fail", "skip")) == "skip",
         fail_on_data_loss=_flag(given, "fail-on-data-loss"),
         hold_snapshots=_flag(given, "hold-snapshots"),
@@ -270,10 +298,6 @@ def check_stream_options(options: Mapping[str, str], parsed: IcebergOptions) -> 
                 f"{_WHERE}: {name} belongs to a batch, and this is a stream: choose where it begins by "
                 "starting-strategy, and where it ends by end-snapshot-id or end-tag"
             )
-    if parsed.read_mode == "changes" and "on-delete" in options:
-        raise InvalidOptionError(
-            f"{_WHERE}: on-delete belongs to read-mode=append; read-mode=changes reads deletes as changes"
-        )
 
 
 def check_batch_options(options: Mapping[str, str], parsed: IcebergOptions) -> None:
@@ -293,6 +317,19 @@ def check_batch_options(options: Mapping[str, str], parsed: IcebergOptions) -> N
         raise InvalidOptionError(
             f"{_WHERE}: {points[0]} reads one snapshot, {bounds[0]} what several have added: give one of them"
         )
+
+
+def _check_mode(given: Mapping[str, str], read_mode: str) -> None:
+    if read_mode == "changes" and "on-delete" in given:
+        raise InvalidOptionError(
+            f"{_WHERE}: on-delete belongs to read-mode=append; read-mode=changes reads deletes as changes"
+        )
+    for name in _CHANGES_ONLY:
+        if name in given and read_mode != "changes":
+            raise InvalidOptionError(
+                f"{_WHERE}: {name} belongs to read-mode=changes, and read-mode is {read_mode}; leave it out, "
+                "or read changes"
+            )
 
 
 def _strategy(given: Mapping[str, str]) -> Strategy:
@@ -336,6 +373,11 @@ def _check_alone(given: Mapping[str, str], names: Iterable[str], advice: str) ->
     found = [name for name in names if name in given]
     if len(found) > 1:
         raise InvalidOptionError(f"{_WHERE}: {' and '.join(found)} exclude each other; {advice}")
+
+
+def _names(given: Mapping[str, str], name: str) -> tuple[str, ...] | None:
+    text = given.get(name)
+    return None if text is None else tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def _snapshot_id(given: Mapping[str, str], name: str) -> int | None:

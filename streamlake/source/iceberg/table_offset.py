@@ -27,12 +27,50 @@ class FilePosition(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Pairing:
+    """How read-mode=changes puts together what a snapshot removed and what it added.
+
+    `key_ids` are the field ids of the columns that identify a row (none: it is its row id, if there are any),
+    `has_row_ids`: changes have row ids, `has_updates`: the old and the new values of a row are an update,
+    `is_net`: the snapshots of a micro-batch are netted together.
+    """
+
+    key_ids: tuple[int, ...] = ()
+    has_row_ids: bool = False
+    has_updates: bool = True
+    is_net: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON object, without what has its default."""
+        value: dict[str, Any] = {}
+        if self.key_ids:
+            value["keys"] = list(self.key_ids)
+        if self.has_row_ids:
+            value["row-ids"] = True
+        if not self.has_updates:
+            value["updates"] = False
+        if self.is_net:
+            value["net"] = True
+        return value
+
+    @staticmethod
+    def from_json(value: dict[str, Any]) -> Pairing:
+        """The inverse of `to_json`."""
+        return Pairing(
+            key_ids=tuple(int(each) for each in value.get("keys", ())),
+            has_row_ids=bool(value.get("row-ids", False)),
+            has_updates=bool(value.get("updates", True)),
+            is_net=bool(value.get("net", False)),
+        )
+
+
+@dataclass(frozen=True)
 class SplitPlanning:
     """What planning depends on, beside the table's own files.
 
     `filter_digest` ("" without a filter) tells filters from each other, `schema_id` is the schema that rows
     are read with, `order_by` the field id of the watermark column (None: table order), `read_mode` as the
-    option has it. Sizes are in bytes.
+    option has it, `pairing` how rows are paired with read-mode=changes. Sizes are in bytes.
     """
 
     filter_digest: str
@@ -42,6 +80,7 @@ class SplitPlanning:
     split_file_open_cost: int
     order_by: int | None = None
     read_mode: str = "append"
+    pairing: Pairing = Pairing()
 
     def to_json(self) -> dict[str, Any]:
         """The JSON object, without what has its default."""
@@ -57,6 +96,8 @@ class SplitPlanning:
             value["order-by"] = self.order_by
         if self.read_mode != "append":
             value["read-mode"] = self.read_mode
+        if self.pairing != Pairing():
+            value["pairing"] = self.pairing.to_json()
         return value
 
     @staticmethod
@@ -70,6 +111,7 @@ class SplitPlanning:
             split_file_open_cost=int(value["split-file-open-cost"]),
             order_by=value.get("order-by"),
             read_mode=value.get("read-mode", "append"),
+            pairing=Pairing.from_json(value.get("pairing", {})),
         )
 
 
@@ -117,7 +159,8 @@ class TableOffset:
     `step` counts the snapshots that the stream has come to, so that offsets of one stream are ordered without
     the table. `start` is where reading begins, in the first offset of a checkpoint only: a replay of the
     first micro-batch then means the same snapshots, whatever starting-strategy would choose by then. `lost`:
-    so many snapshots, or more, expired before they were read, and this offset passes over them.
+    so many snapshots, or more, expired before they were read, and this offset passes over them. `ordinal`: so
+    many snapshots have been read in full as changes; it is the number of the next one.
     """
 
     table_uuid: str
@@ -126,6 +169,7 @@ class TableOffset:
     planning: SplitPlanning
     start: SnapshotPosition | None = None
     lost: int = 0
+    ordinal: int = 0
 
     @property
     def order(self) -> tuple[int, int, int]:
@@ -146,6 +190,8 @@ class TableOffset:
             value["start"] = self.start.to_json()
         if self.lost:
             value["lost"] = self.lost
+        if self.ordinal:
+            value["ordinal"] = self.ordinal
         return value
 
     def to_text(self) -> str:
@@ -169,6 +215,7 @@ class TableOffset:
                 SplitPlanning.from_json(value["planning"]),
                 SnapshotPosition.from_json(value["start"]) if "start" in value else None,
                 int(value.get("lost", 0)),
+                int(value.get("ordinal", 0)),
             )
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
             raise SourceError(

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 from typing import Any
+
+import pyarrow as pa
 
 from streamlake.pipeline.iceberg.snapshot_enumerator import SnapshotEnumerator
 from streamlake.pipeline.iceberg.table_cursor import TableCursor, offset_from_json, offset_to_json
@@ -14,6 +17,8 @@ from streamlake.table.producers.overwrite_files import OverwriteFiles
 from streamlake.table.updates.manage_refs import ManageRefs
 from streamlake.tables import LoadedTable, load_table
 from tests.unit.read.written_tables import append, data_files
+
+CHANGE_COLUMNS = ("_row_kind", "_snapshot_id", "_sequence_number", "_ordinal", "_row_id")
 
 
 def source_of(table: LoadedTable, **arguments: Any) -> IcebergSource:
@@ -78,12 +83,51 @@ class Stream:
             row
             for split in enumerator.splits(start, end)
             for rows in scan.read(split)
-            for row in rows.column(0).to_pylist()
+            for row in self.values(rows)
         ]
+
+    def values(self, rows: pa.RecordBatch) -> list[Any]:
+        """What is kept of the rows that are read."""
+        return rows.column(0).to_pylist()
 
     def all(self) -> list[Any]:
         """The ids that were read, sorted."""
         return sorted(each for batch in self.batches for each in batch)
+
+
+class ChangeStream(Stream):
+    """A query that reads changes; they are kept as dictionaries."""
+
+    def __init__(self, table: LoadedTable, **arguments: Any) -> None:
+        super().__init__(table, read_mode="changes", **arguments)
+
+    def values(self, rows: pa.RecordBatch) -> list[Any]:
+        assert rows.num_rows
+        return rows.to_pylist()
+
+    def found(self) -> list[dict[str, Any]]:
+        """All changes that were read."""
+        return [row for batch in self.batches for row in batch]
+
+    def applied(self) -> Counter[str]:
+        """The rows of a table that was empty before all the changes, which have to fit, in this order."""
+        state: Counter[str] = Counter()
+        for row in self.found():
+            text = values_of(row)
+            state[text] += 1 if row["_row_kind"] in ("+I", "+U") else -1
+            if not state[text]:
+                del state[text]
+        assert all(count > 0 for count in state.values())
+        return state
+
+    def kinds(self) -> list[list[tuple[Any, ...]]]:
+        """Row kind and id of the changes of each micro-batch."""
+        return [[(row["_row_kind"], row["id"]) for row in batch] for batch in self.batches]
+
+
+def values_of(row: dict[str, Any]) -> str:
+    """The values of a row or a change, without what tells where it comes from."""
+    return repr(tuple(value for name, value in row.items() if name not in CHANGE_COLUMNS))
 
 
 def add(table: LoadedTable, *ids: int, branch: str = "main", **properties: str) -> int:

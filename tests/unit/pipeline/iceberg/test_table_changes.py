@@ -352,8 +352,6 @@ def test_another_filter(table):
 
 
 def test_what_is_not_supported_yet(table):
-    with pytest.raises(FeatureUnsupportedError, match="read-mode=changes"):
-        enumerator_of(table, read_mode="changes")
     with pytest.raises(FeatureUnsupportedError, match="hold-snapshots"):
         enumerator_of(table, hold_snapshots=True)
 
