@@ -214,7 +214,7 @@ def _iceberg(iceberg: Section) -> IcebergSource:
             filter=iceberg.text("filter"),
             columns=iceberg.texts("columns") or None,
             options=options,
-        ).as_stream()
+        ).as_stream(can_hold=True)
     except (InvalidOptionError, FeatureUnsupportedError) as error:
         text = str(error).removeprefix("IcebergSource: ")
         raise type(error)(f"{iceberg.at()}: {text}{iceberg.line(_meant(text, options))}") from error

@@ -52,7 +52,7 @@ class SnapshotEnumerator:
     """
 
     def __init__(self, table: Table, source: IcebergSource, *, schema_id: int | None = None) -> None:
-        self._source = source.as_stream()
+        self._source = source.as_stream(can_hold=True)
         self._table = SourceTable(table, self._source)
         self._schema_id = schema_id
         self._parts = PlannedParts(self._table)

@@ -57,7 +57,7 @@ def prepared_table(
             f"on_error='{REJECT}' keeps records of a KafkaSource; the rows of a table are rows already: "
             "leave it out"
         )
-    table = opened_source(source.as_stream())
+    table = opened_source(source.as_stream(can_hold=True))
     target = _target(settings)
     require_another(table, source, target, settings.branch)
     given = settings.evolution
