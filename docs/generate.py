@@ -55,6 +55,7 @@ PROPERTY_GROUPS: Mapping[str, tuple[ModuleType, ...]] = {
 _MEMBERS = {
     "IcebergSink": ("start",),
     "IcebergTables": ("start", "sinks", "quarantine"),
+    "IcebergSource": (),
     "KafkaSource": (),
     "PostgresTable": (),
 }
@@ -138,6 +139,14 @@ def _source_arguments() -> str:
 
 def _source_options() -> str:
     return _options_table(source_options._NAMES)
+
+
+def _table_source_options() -> str:
+    rows = [
+        (f"`{each.name}`", _property_default(each.default), _escaped(each.meaning))
+        for each in iceberg_options.PROPERTIES
+    ]
+    return _table(("option", "default", "meaning"), rows)
 
 
 def _decoder_options(prefix: str) -> Callable[[], str]:
@@ -460,6 +469,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "tables-arguments": _tables_arguments,
     "write-options": _write_options,
     "source-arguments": _source_arguments,
+    "table-source-options": _table_source_options,
     "source-options": _source_options,
     "table-source-options": _table_source_options,
     "json-options": _decoder_options("json."),
