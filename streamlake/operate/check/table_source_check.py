@@ -30,6 +30,7 @@ from streamlake.wording import counted
 SOURCE = "source"
 OFFSETS = "offsets"
 MODE = "mode"
+APPEND = "append"
 
 
 @dataclass
@@ -68,7 +69,13 @@ class TableSourceCheck:
         if self.table is None:
             return None, plan
         changes = self.source.settings.read_mode == "changes"
-        if changes and not plan.is_keyed:
+        if changes and plan.mode == APPEND:
+            self.points.note(
+                MODE,
+                "read-mode=changes brings updates and deletes, and mode 'append' keeps each of them as a row "
+                "of its own, with _row_kind; to carry them out set sink.mode: upsert",
+            )
+        elif changes and not plan.is_keyed:
             self.points.error(
                 MODE,
                 f"read-mode=changes brings updates and deletes, which mode '{plan.mode}' cannot carry out; "

@@ -150,6 +150,11 @@ def verify(  # noqa: PLR0913
     if isinstance(source, KafkaSource) and source.has_row_kinds:
         row_kind = ROW_KIND
     is_state = isinstance(source, IcebergSource) and source.settings.read_mode == "changes"
+    if is_state and mode == APPEND:
+        raise InvalidOptionError(
+            "a table that keeps every change as a row of its own (read-mode=changes, mode 'append') has "
+            "nothing to be compared with: the source's table has the outcome of the changes only"
+        )
     if is_state:
         sequence_by, row_kind = (), None
     with contextlib.ExitStack() as held:

@@ -168,7 +168,8 @@ class SnapshotEnumerator:
         before = path[0].parent_snapshot_id if path and position.within is not None else position.snapshot_id
         if path and position.is_scan:
             before = None  # no snapshot has been read in full
-        return lag_of(position, None if before is None else metadata.snapshot(before), path)
+        changes = known.planning.read_mode == "changes"
+        return lag_of(position, None if before is None else metadata.snapshot(before), path, changes=changes)
 
     def is_finished(self, known: TableOffset) -> bool:
         """Whether the stream has an end and has reached it."""

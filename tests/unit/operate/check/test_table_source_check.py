@@ -235,10 +235,26 @@ def test_a_directory_of_another_source(pipeline: TablePipeline, source: LoadedTa
 
 def test_changes_need_a_mode_that_carries_them_out(pipeline: TablePipeline, source: LoadedTable) -> None:
     add(source, 1)
-    errors = wrong(pipeline, read_mode="changes")
-    assert "mode 'append' cannot carry out" in errors["mode"]
-    assert "sink.mode: upsert" in errors["mode"]
-    assert "mode" not in wrong(pipeline, read_mode="changes", sink="create: true, mode: upsert, key: id")
+    keeps = found(pipeline, read_mode="changes")["mode"]
+    assert keeps.verdict is Verdict.NOTE
+    assert "as a row of its own" in keeps.message
+    assert "sink.mode: upsert" in keeps.message
+    overwrites = wrong(pipeline, read_mode="changes", sink="create: true, mode: overwrite")
+    assert "mode 'overwrite' cannot carry out" in overwrites["mode"]
+    keyed = found(pipeline, read_mode="changes", sink="create: true, mode: upsert, key: id")
+    assert not [each for each in keyed.values() if each.verdict is Verdict.ERROR]
+    assert "mode" not in keyed
+    no_key = wrong(pipeline, read_mode="changes", sink="create: true, mode: upsert")
+    assert "no identifier fields" in no_key["key"]
+
+
+def test_deletes_are_no_trouble_for_changes(pipeline: TablePipeline, source: LoadedTable) -> None:
+    first = add(source, 1, 2)
+    overwrite(source, "true", 3, 4)
+    given = {"read_mode": "changes", "sink": "create: true, mode: upsert, key: id"}
+    found_points = found(pipeline, start_snapshot_id=first, **given)
+    assert {each.verdict for each in found_points.values()} == {Verdict.RIGHT}
+    assert "2 snapshots (6 rows)" in found_points["offsets"].message
 
 
 def test_a_sink_that_is_there_with_its_commits(pipeline: TablePipeline, source: LoadedTable) -> None:
