@@ -141,14 +141,6 @@ def _source_options() -> str:
     return _options_table(source_options._NAMES)
 
 
-def _table_source_options() -> str:
-    rows = [
-        (f"`{each.name}`", _property_default(each.default), _escaped(each.meaning))
-        for each in iceberg_options.PROPERTIES
-    ]
-    return _table(("option", "default", "meaning"), rows)
-
-
 def _decoder_options(prefix: str) -> Callable[[], str]:
     def part() -> str:
         known = _section("source", "kafka", "options")
@@ -471,7 +463,6 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "source-arguments": _source_arguments,
     "table-source-options": _table_source_options,
     "source-options": _source_options,
-    "table-source-options": _table_source_options,
     "json-options": _decoder_options("json."),
     "record-options": _decoder_options("record."),
     "avro-options": _decoder_options("avro."),

@@ -17,6 +17,7 @@ from streamlake.pipeline.definition.pipeline_file import KafkaSettings, load_pip
 from streamlake.pipeline.definition.progress import ProgressState
 from streamlake.pipeline.spark.session import started_session
 from streamlake.pipeline.spark.without_pandas import decide_about_pandas
+from streamlake.source.iceberg.iceberg_source import IcebergSource
 from streamlake.wording import counted
 
 
@@ -31,7 +32,7 @@ def run(path: str) -> int:
     name = pipeline.name or path
     with started_session(
         name,
-        is_lean=isinstance(pipeline.source, KafkaSettings),
+        is_lean=isinstance(pipeline.source, KafkaSettings | IcebergSource),
         master=pipeline.spark.master,
         config=pipeline.spark.config,
         log_level=pipeline.spark.log_level,

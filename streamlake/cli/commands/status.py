@@ -39,6 +39,7 @@ from streamlake.read.natural_values import instant
 from streamlake.wording import counted
 
 _PARTITIONS_SHOWN = 32
+_OFFSETS = ("offsets", "source_offset")
 
 
 def run(
@@ -114,13 +115,14 @@ def content(found: PipelineStatus) -> Row:
     """A status, ready for JSON; the offsets of a table are beside its partitions."""
     tables = []
     for table in found.tables:
-        shown_fields = {name: value for name, value in vars(table).items() if name != "offsets"}
+        shown_fields = {name: value for name, value in vars(table).items() if name not in _OFFSETS}
         tables.append({**shown_fields, "committed_at": _moment(table.committed_ms)})
     return {
         "name": found.name,
         "lag": found.lag,
         "tables": tables,
         "partitions": [asdict(each) for each in found.partitions],
+        "source": None if found.source is None else asdict(found.source),
         "notes": list(found.notes),
         "problems": list(found.problems),
     }
@@ -132,7 +134,8 @@ def view(found: PipelineStatus) -> RenderableType:
         facts(
             [
                 ("pipeline", found.name or "without a name"),
-                ("lag", "unknown" if found.lag is None else counted(found.lag, "offset")),
+                *_source(found),
+                ("lag", _lag(found)),
                 *(("note", note) for note in found.notes),
                 *(
                     (
@@ -151,6 +154,32 @@ def view(found: PipelineStatus) -> RenderableType:
     if found.partitions:
         parts += _partitions(found.partitions)
     return Group(*parts)
+
+
+def _lag(found: PipelineStatus) -> str:
+    if found.lag is None:
+        return "unknown"
+    source = found.source
+    if source is None:
+        return counted(found.lag, "offset")
+    parts = [
+        counted(found.lag, "snapshot"),
+        counted(source.files or 0, "file"),
+        counted(source.rows or 0, "row"),
+    ]
+    return ", ".join([*parts, *filter(None, [human_duration(source.seconds)])])
+
+
+def _source(found: PipelineStatus) -> list[tuple[str, str]]:
+    source = found.source
+    if source is None:
+        return []
+    name = source.table + ("" if source.branch == "main" else f" @{source.branch}")
+    head = "unknown" if source.head_snapshot_id is None else str(source.head_snapshot_id)
+    if source.snapshot_id is None:
+        return [("reads", f"{name}, whose head is {head}")]
+    half = "in the middle of snapshot" if source.is_within else "up to snapshot"
+    return [("reads", f"{name}, {half} {source.snapshot_id}; its head is {head}")]
 
 
 def _tables(tables: Sequence[TableStatus]) -> RenderableType:

@@ -5,21 +5,25 @@ The directory has to be writable, its logs whole, and it must agree with the tab
 
 from __future__ import annotations
 
+import json
+from typing import NamedTuple
+
 from streamlake.checkpoint.spark_directory import SparkDirectory
 from streamlake.checkpoint.spark_logs import local_home
 from streamlake.checkpoint.table_note import Calls
 from streamlake.commit.findings import torn_log
 from streamlake.commit.lineage import CatalogOption, Finding, RecoverCommand, explained
 from streamlake.commit.marker import parsed_property, property_name
-from streamlake.commit.offset_summary import source_offsets
+from streamlake.commit.offset_summary import source_offsets, table_offset
 from streamlake.commit.unnamed import has_unnamed
-from streamlake.errors import StreamlakeError, TableNotFoundError
+from streamlake.errors import SourceError, StreamlakeError, TableNotFoundError
 from streamlake.operate.check.check_points import Points
 from streamlake.operate.check.sink_check import SinkPlan
 from streamlake.operate.checkpoint_directory import checkpoint_properties, started_directory
 from streamlake.pipeline.direct.offset_log import require_tick
 from streamlake.pipeline.sinks.bound_directory import own_findings
 from streamlake.pipeline.sinks.bound_tables import BoundTables, tables_finding, template_command
+from streamlake.source.iceberg.table_offset import TableOffset
 from streamlake.source.offsets import SourceOffsets
 from streamlake.storage.locations import table_location
 from streamlake.storage.write_access import require_writable
@@ -66,14 +70,8 @@ def known_offsets(directory: SparkDirectory, points: Points) -> tuple[SourceOffs
 
     They are None before the first checkpoint.
     """
-    try:
-        newest = f"offsets/{directory.last_planned}"
-        log = directory.text(newest)
-        if log is not None:
-            require_tick(log, f"{directory.location}/{newest}")
-        texts = directory.end_offsets(directory.last_planned)
-    except StreamlakeError as error:
-        points.error(CHECKPOINT, str(error))
+    texts = _logged_offsets(directory, points)
+    if texts is None:
         return None, False
     known = source_offsets(texts) if texts else None
     if texts and known is None:
@@ -81,6 +79,48 @@ def known_offsets(directory: SparkDirectory, points: Points) -> tuple[SourceOffs
             CHECKPOINT, f"{directory.location} is of a query with another source; give a directory of its own"
         )
     return known, known is not None or not texts
+
+
+class LoggedPosition(NamedTuple):
+    """Where a stream over a table goes on: after `end` (None: it has not begun yet).
+
+    With `is_due` the micro-batch from `before` (None: the stream's beginning) to `end` has to run first.
+    """
+
+    end: TableOffset | None
+    before: TableOffset | None = None
+    is_due: bool = False
+
+
+def logged_position(directory: SparkDirectory, points: Points) -> LoggedPosition | None:
+    """Where a table as a source is read on; None where that could not be read, which is an error."""
+    texts = _logged_offsets(directory, points)
+    if texts is None:
+        return None
+    if not texts:
+        return LoggedPosition(None)
+    try:
+        end = TableOffset.from_json(json.loads(texts[0]) if len(texts) == 1 else texts)
+    except (ValueError, SourceError) as error:
+        points.error(CHECKPOINT, f"{directory.location}: {error}")
+        return None
+    if directory.last_planned <= directory.last_completed:
+        return LoggedPosition(end)
+    before = directory.end_offsets(directory.last_planned - 1) or ()
+    return LoggedPosition(end, table_offset(before), is_due=True)
+
+
+def _logged_offsets(directory: SparkDirectory, points: Points) -> tuple[str, ...] | None:
+    """The texts of the newest checkpoint of a query on the direct path; None where that is an error."""
+    try:
+        newest = f"offsets/{directory.last_planned}"
+        log = directory.text(newest)
+        if log is not None:
+            require_tick(log, f"{directory.location}/{newest}")
+        return directory.end_offsets(directory.last_planned) or ()
+    except StreamlakeError as error:
+        points.error(CHECKPOINT, str(error))
+        return None
 
 
 def check_tables(

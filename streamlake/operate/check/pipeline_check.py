@@ -2,6 +2,8 @@
 
     file -> java -> topics -> table -> registry -> records -> checkpoint directory -> lineage -> offsets
 
+Of a table that is read, its own check takes the place of topics, registry and records.
+
 Nothing is started, created or kept. Invariant: each point is decided by the same code as in the running
 pipeline, so that what is right here is not refused there a moment later.
 """
@@ -18,9 +20,11 @@ from streamlake.checkpoint.table_note import Calls
 from streamlake.errors import StreamlakeError
 from streamlake.operate.check.check_points import Points, Verdict
 from streamlake.operate.check.directory_check import (
+    LoggedPosition,
     check_lineage,
     check_tables,
     known_offsets,
+    logged_position,
     opened_directory,
 )
 from streamlake.operate.check.sink_check import (
@@ -33,6 +37,7 @@ from streamlake.operate.check.sink_check import (
     found_table,
 )
 from streamlake.operate.check.stream_check import REJECTS, TableOnTopics
+from streamlake.operate.check.table_source_check import TableSourceCheck
 from streamlake.operate.check.topic_check import check_offsets, check_topics
 from streamlake.operate.checkpoint_directory import started_directory
 from streamlake.pipeline.definition.file_words import in_file_words
@@ -50,6 +55,7 @@ from streamlake.pipeline.runs.rejects import require_records
 from streamlake.pipeline.sinks.discovered_tables import TABLES_PATH, tables_from_text
 from streamlake.pipeline.spark.session import MINIMUM_JAVA, check_java, java_major, under_spark_submit
 from streamlake.source.cluster import Cluster, KafkaCluster
+from streamlake.source.iceberg.iceberg_source import IcebergSource
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.spec.types.ddl import parse_ddl
 from streamlake.spec.types.schema import Schema
@@ -113,6 +119,9 @@ def _check(path: str, prepare: Prepare, points: Points) -> None:
         topics = with_short_timeout(kafka_source(source))
         with KafkaCluster(topics) as cluster:
             _KafkaCheck(pipeline, topics, cluster, points).run()
+        return
+    if isinstance(source, IcebergSource):
+        _check_table_to_table(pipeline, source, points)
         return
     if isinstance(source, FilesSettings):
         _check_files(source, points)
@@ -218,6 +227,27 @@ class _KafkaCheck:
 
 def _with_name(message: str, table: str) -> str:
     return message if table in message else f"{table}: {message}"
+
+
+def _check_table_to_table(pipeline: Pipeline, source: IcebergSource, points: Points) -> None:
+    """Check a pipeline that reads a table on the direct path."""
+    plan = SinkPlan.of(pipeline.sink.table, pipeline.sink.arguments, pipeline.name)
+    own = TableSourceCheck.opened(source, points)
+    table, is_known = found_table(plan, points)
+    stream, plan = own.columns(plan, table)
+    own.other_than(table, plan.branch)
+    if table is not None:
+        check_table(plan, table, stream, points)
+    elif is_known and plan.create and stream is not None:
+        check_creation(plan, stream, points)
+    directory, is_readable = opened_directory(pipeline.checkpoint, plan.catalog, points)
+    if not is_readable:
+        return
+    if is_known:
+        check_lineage(plan, table, directory, pipeline.checkpoint, points)
+    logged = LoggedPosition(None) if directory is None else logged_position(directory, points)
+    if logged is not None:
+        own.position(logged)
 
 
 def _check_other_source(pipeline: Pipeline, points: Points) -> None:

@@ -10,12 +10,13 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from streamlake import clock
 from streamlake.catalog.open import CatalogOption
 from streamlake.checkpoint.offset_entries import DIRECTORY as OFFSET_ENTRIES
-from streamlake.checkpoint.offset_entries import entry_from_text
+from streamlake.checkpoint.offset_entries import entry_from_text, entry_path
 from streamlake.checkpoint.spark_directory import SparkDirectory
 from streamlake.checkpoint.table_note import note_from_text
 from streamlake.commit.lineage import Finding, RecoverCommand
@@ -26,6 +27,8 @@ from streamlake.operate.doctor.finding import Findings
 from streamlake.operate.doctor.reachable_files import is_temporary
 from streamlake.pipeline.key_index.index_states import branches
 from streamlake.pipeline.runs.lineage.lineage_check import lineage_findings
+from streamlake.source.iceberg.table_offset import TableOffset
+from streamlake.source.offsets import SourceOffsets
 from streamlake.spec.metadata.snapshot import MAIN_BRANCH
 from streamlake.storage.file_io import FileIO
 from streamlake.storage.locations import table_location
@@ -39,7 +42,10 @@ _RESTORE = "restore the file from a copy of the directory"
 
 @dataclass
 class _Directory:
-    """What could be read of the directory. `is_torn`: the offset log cannot be compared with anything."""
+    """What could be read of the directory.
+
+    `is_torn`: the offset log cannot be compared with anything. `read`: how far checkpoints have read a table.
+    """
 
     location: str
     job_id: str | None = None
@@ -47,6 +53,7 @@ class _Directory:
     planned: set[int] = field(default_factory=set)
     completed: set[int] = field(default_factory=set)
     notes: list[dict[str, Any]] = field(default_factory=list)
+    read: dict[int, TableOffset] = field(default_factory=dict)
 
 
 def check_checkpoint(
@@ -69,6 +76,7 @@ def check_checkpoint(
             findings.warning("checkpoint-temporary", info.path, what, f"delete {info.path}")
     _read(io, directory, {info.path for info in listed}, findings)
     _check_order(directory, findings)
+    _check_offsets(directory, findings)
     if directory.job_id is not None and not directory.is_torn:
         _compare(table, catalog, io, directory, findings)
 
@@ -88,7 +96,9 @@ def _read(io: FileIO, directory: _Directory, paths: set[str], findings: Findings
             note = _json(io, path, findings, "which table the directory writes", fix)
             directory.notes += [note] if isinstance(note, dict) else []
         if path.startswith(f"{root}/{OFFSET_ENTRIES}/") and path.rpartition("/")[2].isdigit():
-            _check_entry(io, path, findings)
+            offset = _checked_entry(io, path, findings)
+            if offset is not None:
+                directory.read[int(path.rpartition("/")[2])] = offset
         if not name.isdigit():
             continue
         if log == "offsets":
@@ -158,11 +168,38 @@ def _check_commit(io: FileIO, path: str, number: int, findings: Findings) -> Non
         )
 
 
-def _check_entry(io: FileIO, path: str, findings: Findings) -> None:
+def _checked_entry(io: FileIO, path: str, findings: Findings) -> TableOffset | None:
+    """The offset of a table in an entry; None for one of Kafka, or one that is wrong."""
     try:
-        entry_from_text("\n".join(_lines(io, path)), path)
+        value = json.loads(entry_from_text("\n".join(_lines(io, path)), path))
+        if isinstance(value, dict) and "offsets" in value:
+            SourceOffsets.from_json(value)
+            return None
+        return TableOffset.from_json(value)
     except StreamlakeError as error:
         findings.error("checkpoint-torn", path, str(error), _RESTORE)
+        return None
+
+
+def _check_offsets(directory: _Directory, findings: Findings) -> None:
+    """Check that the checkpoints of a stream over a table have read one table, forwards."""
+
+    def wrong(number: int, what: str) -> None:
+        path = f"{directory.location}/{entry_path(number)}"
+        findings.error("checkpoint-offsets", path, what, f"{_RESTORE}; the stream would read other rows")
+
+    first = directory.read.get(0)
+    if first is not None and first.start is None and 0 not in directory.completed:
+        wrong(0, "the first checkpoint's offset does not say where the stream begins")
+    for (_, before), (number, offset) in pairwise(sorted(directory.read.items())):
+        if offset.table_uuid != before.table_uuid:
+            wrong(
+                number,
+                f"checkpoint {number} has read the table with uuid {offset.table_uuid}, and the one before "
+                f"it that with {before.table_uuid}",
+            )
+        elif offset.order < before.order:
+            wrong(number, f"checkpoint {number} ends before the one before it in the table that is read")
 
 
 def _check_order(directory: _Directory, findings: Findings) -> None:

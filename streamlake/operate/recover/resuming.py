@@ -1,6 +1,7 @@
 """The way out where a checkpoint directory is lost: a new one that begins where the table's last commit ends.
 
-    offsets    those in the summary of the pipeline's last snapshot, for a Kafka source that is read directly
+    offsets    those in the summary of the pipeline's last snapshot, for a Kafka source or a table that is
+               read directly
     rejects    what the lost job has staged for checkpoints that the table holds is committed
     directory  written as if one checkpoint had read everything up to there (`new_directory`)
     adopt      the table takes it as the pipeline's continuation, by the plan that `recovery` has for it
@@ -24,19 +25,21 @@ from streamlake.commit.marker import (
     PIPELINE,
     Marker,
 )
-from streamlake.commit.offset_summary import committed_offsets
+from streamlake.commit.offset_summary import committed_offsets, committed_table_offset
 from streamlake.errors import InvalidOptionError
+from streamlake.operate.read_position import place_in_words
 from streamlake.operate.recover.recovery import Recovery
 from streamlake.operate.recover.recovery_plan import Plan, Step
-from streamlake.source.offsets import PartitionOffsets, SourceOffsets
+from streamlake.source.iceberg.table_offset import TableOffset
+from streamlake.source.offsets import SourceOffsets
 from streamlake.spec.metadata.snapshot import MAIN_BRANCH, Snapshot
 from streamlake.storage.file_io import FileIO
 from streamlake.table.table import Table
 
 _SHOWN = 8
 _BY_HAND = (
-    "Restore the directory from a copy; or start a new one with starting-offsets from where it ended, and "
-    "let `streamlake recover --adopt` bind it to the table"
+    "Restore the directory from a copy; or start a new one with starting-offsets (of a table: "
+    "start-snapshot-id) from where it ended, and let `streamlake recover --adopt` bind it to the table"
 )
 
 
@@ -46,16 +49,20 @@ class LastCommit:
 
     pipeline: str
     marker: Marker
-    positions: PartitionOffsets
+    end: SourceOffsets | TableOffset
 
     @property
     def shown(self) -> str:
-        """The offsets, as far as a line has room for them."""
+        """Where the source goes on, as far as a line has room for it."""
+        if isinstance(self.end, TableOffset):
+            place = place_in_words(self.end.position)
+            return f"{place} of the table with uuid {self.end.table_uuid}"
         parts = [
-            f"{topic}-{partition}: {offset}" for (topic, partition), offset in sorted(self.positions.items())
+            f"{topic}-{partition}: {offset}"
+            for (topic, partition), offset in sorted(self.end.positions.items())
         ]
         more = f" and {len(parts) - _SHOWN} more" if len(parts) > _SHOWN else ""
-        return f"{', '.join(parts[:_SHOWN])}{more}"
+        return f"at {', '.join(parts[:_SHOWN])}{more}"
 
 
 def last_commit(table: Table, branch: str, pipeline: str | None) -> LastCommit:
@@ -68,7 +75,7 @@ def last_commit(table: Table, branch: str, pipeline: str | None) -> LastCommit:
     streams = {
         each.summary[PIPELINE]: each
         for each in reversed(ancestry)
-        if MAX_COMMITTED_CHECKPOINT_ID in each.summary and committed_offsets(each.summary) is not None
+        if MAX_COMMITTED_CHECKPOINT_ID in each.summary and _end(each) is not None
     }
     if pipeline is None and len(streams) > 1:
         raise InvalidOptionError(
@@ -79,14 +86,19 @@ def last_commit(table: Table, branch: str, pipeline: str | None) -> LastCommit:
     snapshot = None if name is None else streams.get(name)
     if name is None or snapshot is None:
         raise InvalidOptionError(
-            f"no snapshot of branch '{branch}' of {table.location} tells to which Kafka offsets "
-            f"{'a stream' if name is None else f'pipeline {name!r}'} has written it: its source is another "
-            f"one, or these snapshots have expired. {_BY_HAND}"
+            f"no snapshot of branch '{branch}' of {table.location} tells to which offsets of "
+            f"Kafka or a table {'a stream' if name is None else f'pipeline {name!r}'} has written it: its "
+            f"source is another one, or these snapshots have expired. {_BY_HAND}"
         )
     marker = _marker(table, branch, name, snapshot)
+    end = _end(snapshot)
+    assert end is not None
+    return LastCommit(name, marker, end)
+
+
+def _end(snapshot: Snapshot) -> SourceOffsets | TableOffset | None:
     positions = committed_offsets(snapshot.summary)
-    assert positions is not None
-    return LastCommit(name, marker, positions)
+    return committed_table_offset(snapshot.summary) if positions is None else SourceOffsets(positions)
 
 
 def _marker(table: Table, branch: str, pipeline: str, snapshot: Snapshot) -> Marker:
@@ -127,7 +139,7 @@ def resuming(
 
     def write_and_adopt() -> None:
         require_same(table, branch, last)
-        directory = write_directory(location, io, SourceOffsets(last.positions).to_text())
+        directory = write_directory(location, io, last.end.to_text())
         Recovery(table, branch, name, directory, noted_table, rejects).adopt().carry_out()
 
     steps = []
@@ -138,15 +150,17 @@ def resuming(
             steps.append(Step(text, lambda: _commit_rejects(rejects, last.marker)))
     ended = last.marker
     text = (
-        f"write a new checkpoint directory at {location}, whose stream goes on at {last.shown}: where "
+        f"write a new checkpoint directory at {location}, whose stream goes on {last.shown}: where "
         f"checkpoint {ended.checkpoint_id} of job {ended.job_id} ends, the last one in the table; "
         f"and commit an empty snapshot to branch '{branch}' that makes it the continuation of "
         + ("that stream" if unnamed else f"pipeline '{last.pipeline}'")
     )
-    warnings = [
-        "topics that were deleted and created again since the last commit are not recognised: their records "
-        "before these offsets are left out",
-    ]
+    warnings = []
+    if isinstance(last.end, SourceOffsets):
+        warnings.append(
+            "topics that were deleted and created again since the last commit are not recognised: their "
+            "records before these offsets are left out"
+        )
     if unnamed:
         warnings.append(
             "the stream has no name, so a driver of the lost directory that still runs is not stopped "

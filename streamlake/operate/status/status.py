@@ -16,7 +16,9 @@ from streamlake.checkpoint.spark_directory import SparkDirectory
 from streamlake.commit.offset_summary import kafka_offsets, source_offsets
 from streamlake.errors import InvalidOptionError, SourceError, StreamlakeError
 from streamlake.operate.checkpoint_directory import started_directory
+from streamlake.operate.read_position import place_in_words
 from streamlake.operate.status.committed_offsets import committed_offsets_of
+from streamlake.operate.status.source_lag import SourceLag, committed_offset, source_lag
 from streamlake.operate.status.table_status import StatusTarget, TableStatus, table_status
 from streamlake.pipeline.definition.pipeline_file import KafkaSettings, Pipeline
 from streamlake.pipeline.definition.pipeline_source import kafka_source, with_short_timeout
@@ -24,6 +26,7 @@ from streamlake.pipeline.definition.pipeline_tables import pipeline_tables
 from streamlake.pipeline.sinks.discovered_tables import TABLES_PATH, tables_from_text
 from streamlake.pipeline.sinks.quarantine import QUARANTINE_PATH, quarantine_from_text
 from streamlake.source.cluster import KafkaCluster
+from streamlake.source.iceberg.iceberg_source import IcebergSource
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.source.offsets import Partition, PartitionOffsets
 from streamlake.spec.metadata.snapshot import MAIN_BRANCH
@@ -48,14 +51,16 @@ class PartitionLag:
 class PipelineStatus:
     """The status of a pipeline.
 
-    `lag` is the sum over the partitions, None where any is unknown. `problems` are errors in reading the
-    status, and what keeps the stream from going on. `notes` are worth knowing.
+    `lag` is the sum over the partitions, of a table that is read (`source`) the number of snapshots; None
+    where it is unknown. `problems` are errors in reading the status, and what keeps the stream from going on.
+    `notes` are worth knowing.
     """
 
     name: str | None
     tables: tuple[TableStatus, ...]
     partitions: tuple[PartitionLag, ...] = ()
     lag: int | None = None
+    source: SourceLag | None = None
     notes: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
 
@@ -64,14 +69,14 @@ class StatusReader:
     """Reads the status of one pipeline any number of times; holds the connection to the broker.
 
     `targets` gives the tables for these topics, with those that rows have named (see `discovered_tables`).
-    `source` has the topics, `checkpoint` is the checkpoint directory; both may be unknown. `catalog` has the
-    storage settings of the directory.
+    `source` has the topics, or is the table that is read; `checkpoint` is the checkpoint directory; both may
+    be unknown. `catalog` has the storage settings of the directory.
     """
 
     def __init__(
         self,
         targets: Callable[[Sequence[str], Mapping[str, str]], Sequence[StatusTarget]],
-        source: KafkaSource | None = None,
+        source: KafkaSource | IcebergSource | None = None,
         checkpoint: str | None = None,
         name: str | None = None,
         catalog: CatalogOption = None,
@@ -80,7 +85,9 @@ class StatusReader:
         self._checkpoint = checkpoint
         self._catalog = catalog
         self._name = name
-        self._cluster = None if source is None else KafkaCluster(with_short_timeout(source))
+        topics = source if isinstance(source, KafkaSource) else None
+        self._cluster = None if topics is None else KafkaCluster(with_short_timeout(topics))
+        self._table = source if isinstance(source, IcebergSource) else None
 
     def __enter__(self) -> StatusReader:
         return self
@@ -111,21 +118,41 @@ class StatusReader:
             _topics(ends, directory), {} if named is None else tables_from_text(named, TABLES_PATH)
         )
         tables = tuple(table_status(target, job_id) for target in targets)
+        if self._table is not None:
+            at = committed_offset(targets[0], tables[0], directory, problems)
+            behind = source_lag(self._table, at, notes, problems)
+            return PipelineStatus(
+                self._shown_name(tables),
+                tables,
+                lag=behind.snapshots,
+                source=behind,
+                notes=tuple(notes),
+                problems=tuple(problems),
+            )
         committed = committed_offsets_of(targets, tables, directory, notes)
-        if committed is None and any(each.checkpoint_id is not None for each in tables):
+        read = [each.source_offset for each in tables if each.source_offset is not None]
+        if read:
+            notes.append(
+                f"a stream of a table (uuid {read[0].table_uuid}) writes it, and is there "
+                f"{place_in_words(read[0].position)}; ask with its pipeline file for the lag"
+            )
+        elif committed is None and any(each.checkpoint_id is not None for each in tables):
             notes.append("neither the tables nor the checkpoint directory record which offsets are committed")
         partitions = _lags(committed or {}, ends, begins, notes, problems)
         if directory is not None:
             problems += _quarantined(directory, committed or {})
         lags = [each.lag for each in partitions]
         return PipelineStatus(
-            self._name or next((each.pipeline for each in tables if each.pipeline), None),
+            self._shown_name(tables),
             tables,
             partitions,
             sum(lag or 0 for lag in lags) if lags and None not in lags else None,
-            tuple(notes),
-            tuple(problems),
+            notes=tuple(notes),
+            problems=tuple(problems),
         )
+
+    def _shown_name(self, tables: Sequence[TableStatus]) -> str | None:
+        return self._name or next((each.pipeline for each in tables if each.pipeline), None)
 
     def _directory(self, notes: list[str]) -> SparkDirectory | None:
         if self._checkpoint is None:
@@ -173,9 +200,10 @@ def status_of(pipeline: Pipeline) -> StatusReader:
             for each in pipeline_tables(pipeline, topics, named)
         ]
 
+    read: KafkaSource | IcebergSource | None = source if isinstance(source, IcebergSource) else None
     return StatusReader(
         targets,
-        kafka_source(source) if isinstance(source, KafkaSettings) else None,
+        kafka_source(source) if isinstance(source, KafkaSettings) else read,
         pipeline.checkpoint,
         pipeline.name,
         pipeline.sink.arguments.get("catalog"),

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from streamlake import clock
 from streamlake.catalog.open import CatalogOption, open_table
 from streamlake.commit.marker import JOB_ID, MAX_COMMITTED_CHECKPOINT_ID, PIPELINE
-from streamlake.commit.offset_summary import committed_offsets
+from streamlake.commit.offset_summary import committed_offsets, committed_table_offset
 from streamlake.commit.receipt import TOMBSTONES
 from streamlake.errors import TableNotFoundError
 from streamlake.pipeline.runs.rejected.rejects_table import rejects_name
 from streamlake.pipeline.runs.rejects import REJECTED_RECORDS
 from streamlake.read.row_counts import row_counts
+from streamlake.source.iceberg.table_offset import TableOffset
 from streamlake.source.offsets import PartitionOffsets
 from streamlake.spec.metadata.snapshot import MAIN_BRANCH, Snapshot
 from streamlake.table.table import Table
@@ -46,7 +47,8 @@ class TableStatus:
     too. `live_rows` are without these (None: not known, see `row_counts`), and no more than
     `live_rows_at_most`; `deleted_rows` are those deleted by position. `rejected` counts over the stream's
     snapshots that are still there; `rejects` counts the rows of the rejects table (None: there is none).
-    `offsets` is the next offset of each partition (None: not recorded).
+    `offsets` is the next offset of each partition, `source_offset` how far a table was read (None: neither is
+    recorded).
     """
 
     table: str
@@ -70,6 +72,7 @@ class TableStatus:
     tombstones: int = 0
     watermark_ms: int | None = None
     offsets: PartitionOffsets | None = None
+    source_offset: TableOffset | None = None
 
 
 def table_status(target: StatusTarget, job_id: str | None = None) -> TableStatus:
@@ -110,6 +113,7 @@ def table_status(target: StatusTarget, job_id: str | None = None) -> TableStatus
         tombstones=sum(_number(each.summary, TOMBSTONES) or 0 for each in commits),
         watermark_ms=_number(recorded, WATERMARK),
         offsets=committed_offsets(recorded),
+        source_offset=committed_table_offset(recorded),
     )
 
 
@@ -125,10 +129,14 @@ def _commits(table: Table, target: StatusTarget, job_id: str | None) -> list[Sna
 
 
 def _last_stream(marked: list[Snapshot]) -> str | None:
-    """The pipeline that has committed last, preferring a stream of topics over a replay of its rejects."""
-    of_topics = (each for each in marked if committed_offsets(each.summary) is not None)
-    last = next(of_topics, marked[0] if marked else None)
+    """The pipeline that has committed last, preferring a stream over a replay of its rejects."""
+    of_streams = (each for each in marked if _is_of_stream(each.summary))
+    last = next(of_streams, marked[0] if marked else None)
     return None if last is None else last.summary.get(PIPELINE)
+
+
+def _is_of_stream(summary: Mapping[str, str]) -> bool:
+    return committed_offsets(summary) is not None or committed_table_offset(summary) is not None
 
 
 def _pace(commits: list[Snapshot]) -> float | None:

@@ -194,16 +194,20 @@ class TableRows:
     schemas: tuple[Schema, ...]
     name_mapping: str | None
     is_source: bool = False
+    chosen: tuple[str, ...] | None = None
 
     @staticmethod
-    def of(table: Table, form: RowForm, *, is_source: bool = False) -> TableRows:
+    def of(
+        table: Table, form: RowForm, *, is_source: bool = False, chosen: tuple[str, ...] | None = None
+    ) -> TableRows:
         """The reader for the live rows of `table`.
 
-        `is_source`: it is the table compared with, whose types may differ.
+        `is_source`: it is the table compared with, whose types may differ. `chosen`: only these columns of it
+        are read (None: all that are compared); others count as null.
         """
         others = sorted(table.schemas.values(), key=lambda each: -each.schema_id)
         mapping = table.properties.get(NAME_MAPPING_PROPERTY)
-        return TableRows(form, table.io, (table.schema, *others), mapping, is_source)
+        return TableRows(form, table.io, (table.schema, *others), mapping, is_source, chosen)
 
     def __call__(self, batches: Batches) -> Batches:
         """The rows of the data files in `batches`, as SIDE_SCHEMA."""
@@ -215,7 +219,8 @@ class TableRows:
     def _read(self, tasks: Sequence[FileScanTask]) -> Batches:
         mapping = None if self.name_mapping is None else NameMapping.from_json(self.name_mapping)
         deletes = DeleteReader(self.io, self.schemas, mapping)
-        names = [name for name in self.form.columns if self.schemas[0].find(name) is not None]
+        known = self.schemas[0].column_names if self.chosen is None else self.chosen
+        names = [name for name in self.form.columns if name in known]
         rows = FileRows(self.io, select_columns(self.schemas[0], names), deletes, mapping, _READ_ROWS)
         for task in tasks:
             for batch in rows.read(task):

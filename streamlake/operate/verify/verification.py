@@ -40,6 +40,7 @@ from streamlake.operate.verify.comparison import (
 from streamlake.operate.verify.postgres_rows import PostgresRows, renderings
 from streamlake.operate.verify.postgres_table import PostgresState, PostgresTable
 from streamlake.operate.verify.rejected_places import NO_REJECTS, RejectedPlaces, rejected_places
+from streamlake.operate.verify.table_extent import table_extent
 from streamlake.operate.verify.topic_extent import COMMITTED, TopicExtent, topic_extent
 from streamlake.pipeline.runs.source_notes import sources_of
 from streamlake.pipeline.runs.upsert_options import identifier_columns, unknown_value
@@ -47,6 +48,7 @@ from streamlake.pipeline.spark.column_names import quoted
 from streamlake.pipeline.spark.file_parts import file_parts
 from streamlake.read.planning import FileScanTask, ScanPlanner
 from streamlake.records import ROW_KIND
+from streamlake.source.iceberg.iceberg_source import IcebergSource
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.source.offsets import split
 from streamlake.spec.expressions.expressions import TRUE
@@ -107,7 +109,7 @@ class Verification:
 
 def verify(  # noqa: PLR0913
     table: str | Table | LoadedTable,
-    source: DataFrame | KafkaSource | Table | LoadedTable | PostgresTable,
+    source: DataFrame | KafkaSource | IcebergSource | Table | LoadedTable | PostgresTable,
     *,
     catalog: CatalogOption = None,
     key: Sequence[str] | None = None,
@@ -132,6 +134,9 @@ def verify(  # noqa: PLR0913
     topic is compared: `committed` (those in the table's newest snapshot) or `latest`. Records that are in the
     table's rejects are left out; `catalog` says where these are, also beside a loaded table.
 
+    An IcebergSource is what a stream of it has read, up to the snapshot that the table's newest commit says:
+    rows that appends added, or with read-mode=changes the rows that the source's table had there.
+
     A PostgresTable is what the database holds at this moment (mode `append`, its primary key where the table
     has no identifier fields). Changes that are still on their way into the table are differences.
 
@@ -144,13 +149,21 @@ def verify(  # noqa: PLR0913
         raise unknown_value("mode", mode, MODES)
     if isinstance(source, KafkaSource) and source.has_row_kinds:
         row_kind = ROW_KIND
+    is_state = isinstance(source, IcebergSource) and source.settings.read_mode == "changes"
+    if is_state and mode == APPEND:
+        raise InvalidOptionError(
+            "a table that keeps every change as a row of its own (read-mode=changes, mode 'append') has "
+            "nothing to be compared with: the source's table has the outcome of the changes only"
+        )
+    if is_state:
+        sequence_by, row_kind = (), None
     with contextlib.ExitStack() as held:
         if isinstance(source, PostgresTable):
             source = held.enter_context(source.opened())
         if key is None:
             key = identifier_columns(opened) or (source.key if isinstance(source, PostgresState) else ())
         key = tuple(key)
-        _check(opened, mode, key, sequence_by, row_kind, source)
+        _check(opened, APPEND if is_state else mode, key, sequence_by, row_kind, source)
         whole = columns is None
         if columns is None and isinstance(source, PostgresState):
             columns = _shared_columns(opened, source)
@@ -159,7 +172,7 @@ def verify(  # noqa: PLR0913
             key=key,
             sequence_by=sequence_by,
             row_kind=row_kind,
-            keeps_before=mode == CHANGELOG,
+            keeps_before=mode == CHANGELOG and not is_state,
             columns=columns,
         )
         if isinstance(source, PostgresState):
@@ -177,7 +190,7 @@ def verify(  # noqa: PLR0913
             session, opened, snapshot, source, form, until, rejected, whole=whole
         )
         table_side = _table_side(session, opened, snapshot, form)
-        compared = compare(side, table_side, form, changes=mode != APPEND, examples=examples)
+        compared = compare(side, table_side, form, changes=mode != APPEND and not is_state, examples=examples)
     rows = compared.found.rows
     if _may_be_late(source, mode, sequence_by) and rows[DIFFERENT] + rows[MISSING] + rows[EXTRA]:
         notes = [*notes, _LATE]
@@ -246,7 +259,7 @@ def _source_side(
     session: SparkSession,
     table: Table,
     snapshot: Snapshot | None,
-    source: DataFrame | KafkaSource | Table | LoadedTable | PostgresState,
+    source: DataFrame | KafkaSource | IcebergSource | Table | LoadedTable | PostgresState,
     form: RowForm,
     until: str,
     rejected: RejectedPlaces,
@@ -265,6 +278,11 @@ def _source_side(
             [*notes, *extent.notes],
             rejected.within(extent.ranges),
         )
+    if isinstance(source, IcebergSource):
+        read = table_extent(source, table.metadata, snapshot, until)
+        notes = _column_notes(read.columns, form, whole=whole)
+        reader = TableRows.of(read.table, form, is_source=True, chosen=read.columns)
+        return _by_tasks(session, read.tasks, reader), read.name, [*notes, *read.notes], 0
     if isinstance(source, PostgresState):
         return *_postgres_side(session, table, source, form, whole=whole), 0
     if isinstance(source, (Table, LoadedTable)):

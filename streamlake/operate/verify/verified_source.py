@@ -33,6 +33,7 @@ from streamlake.pipeline.runs.evolution import EvolutionOptions
 from streamlake.pipeline.sinks.arguments.default_sequence import named_sequence
 from streamlake.records import ROW_KIND
 from streamlake.source.cluster import KafkaCluster
+from streamlake.source.iceberg.iceberg_source import IcebergSource
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.spec.types.ddl import parse_ddl
 from streamlake.table.table import Table
@@ -124,7 +125,9 @@ def postgres_tables(pipeline: Pipeline, path: str, dsn: str) -> list[tuple[dict[
     return found
 
 
-def following(source: KafkaSource | DataFrame, pipeline: Pipeline, table: Table) -> KafkaSource | DataFrame:
+def following(
+    source: KafkaSource | IcebergSource | DataFrame, pipeline: Pipeline, table: Table
+) -> KafkaSource | IcebergSource | DataFrame:
     """The source with the table's columns in place of those in the pipeline file, where the table's schema
     has followed the stream's and has columns now that the file does not name.
     """
@@ -140,7 +143,7 @@ def following(source: KafkaSource | DataFrame, pipeline: Pipeline, table: Table)
 
 def pipeline_source(
     pipeline: Pipeline, session: Callable[[], SparkSession], path: str
-) -> KafkaSource | DataFrame:
+) -> KafkaSource | IcebergSource | DataFrame:
     """Everything that the pipeline's source has ever delivered, as far as it still exists."""
     source = pipeline.source
     if is_by_row(pipeline):
@@ -150,6 +153,8 @@ def pipeline_source(
         )
     if isinstance(source, KafkaSettings):
         return kafka_source(source)
+    if isinstance(source, IcebergSource):
+        return source
     if not isinstance(source, FilesSettings):
         raise InvalidOptionError(
             f"{path}: a rate source makes up its rows, so there is nothing to compare with"

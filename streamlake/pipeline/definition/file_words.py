@@ -18,7 +18,7 @@ _ARGUMENTS = sorted(
 )
 _NAMES = "|".join(_ARGUMENTS)
 _VALUES = {"True": "true", "False": "false"}
-_GIVEN = re.compile(rf"\b({_NAMES})=('[^']*'|\"[^\"]*\"|\[\.\.\.\]|True|False|[\w-]+)")
+_GIVEN = re.compile(rf"(?<![\w-])({_NAMES})=('[^']*'|\"[^\"]*\"|\[\.\.\.\]|True|False|[\w-]+)")
 _NAMED = re.compile(rf"(?<![\w./'\"-])({'|'.join(name for name in _ARGUMENTS if '_' in name)})(?![\w/-])")
 
 

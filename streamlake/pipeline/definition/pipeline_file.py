@@ -8,16 +8,20 @@ from the environment, so that secrets stay out of the file; messages name keys a
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from streamlake.errors import InvalidOptionError
-from streamlake.options import ShownFields, check_option_names, suggestion, unknown_option
+from streamlake.errors import FeatureUnsupportedError, InvalidOptionError
+from streamlake.options import ShownFields, unknown_option
 from streamlake.pipeline.definition.environment import substituted
+from streamlake.pipeline.definition.file_section import Section
 from streamlake.pipeline.definition.trigger_interval import require_interval
-from streamlake.pipeline.definition.yaml_text import Lines, kind_of, read_yaml
+from streamlake.pipeline.definition.yaml_text import read_yaml
+from streamlake.source.iceberg import iceberg_options
+from streamlake.source.iceberg.iceberg_source import IcebergSource
 from streamlake.source.kafka_source import FORMATS
 from streamlake.tasks.table_names import is_template
 from streamlake.write.target.job_options import check_write_options
@@ -90,7 +94,7 @@ class Pipeline:
     """A whole pipeline file. `select` and `where` are Spark SQL over the source's columns."""
 
     name: str | None
-    source: KafkaSettings | FilesSettings | RateSettings
+    source: KafkaSettings | IcebergSource | FilesSettings | RateSettings
     select: tuple[str, ...]
     where: str | None
     sink: SinkSettings
@@ -100,8 +104,16 @@ class Pipeline:
 
     @property
     def ends_by_itself(self) -> bool:
-        """True for `trigger: available-now`: the pipeline processes what is there and stops."""
-        return "availableNow" in self.trigger
+        """Whether the pipeline processes what is there and stops, or a table up to an end that is given."""
+        has_end = isinstance(self.source, IcebergSource) and self.source.settings.has_end
+        return has_end or "availableNow" in self.trigger
+
+
+_NO_SQL = {
+    KafkaSettings: "kafka source, whose records do not pass through SQL",
+    IcebergSource: "iceberg source, whose rows do not pass through SQL; it has `columns` and `filter`, and a "
+    "program can read it by spark.readStream.format('streamlake')",
+}
 
 
 def load_pipeline(path: str | Path, environment: Mapping[str, str] | None = None) -> Pipeline:
@@ -119,41 +131,44 @@ def parse_pipeline(text: str, name: str, environment: Mapping[str, str] | None =
     """The pipeline in a YAML text; `name` stands for the text in messages. Raises InvalidOptionError."""
     content, lines = read_yaml(text, name)
     content = substituted(content, name, os.environ if environment is None else environment)
-    root = _Section(name, "", content, lines)
+    root = Section(name, "", content, lines)
     root.only("name", "source", "select", "where", "sink", "checkpoint", "trigger", "spark")
     source = _source(root.section("source"))
     select, where = root.texts("select"), root.text("where")
-    if isinstance(source, KafkaSettings) and (select or where):
-        raise root.wrong(
-            "select" if select else "where",
-            "does not apply to the kafka source, whose records do not pass through SQL",
-        )
+    if isinstance(source, KafkaSettings | IcebergSource) and (select or where):
+        key = "select" if select else "where"
+        raise root.wrong(key, f"does not apply to the {_NO_SQL[type(source)]}")
+    sink = _sink(root.section("sink"))
+    if isinstance(source, IcebergSource):
+        _check_table_to_table(sink, root.section("sink"))
     return Pipeline(
         name=root.text("name"),
         source=source,
         select=select,
         where=where,
-        sink=_sink(root.section("sink")),
+        sink=sink,
         checkpoint=root.required_text("checkpoint"),
         trigger=_trigger(root),
         spark=_spark(root),
     )
 
 
-def _source(section: _Section) -> KafkaSettings | FilesSettings | RateSettings:
-    kinds = ("kafka", "files", "rate")
+def _source(section: Section) -> KafkaSettings | IcebergSource | FilesSettings | RateSettings:
+    kinds = ("kafka", "iceberg", "files", "rate")
     section.only(*kinds)
     given = [kind for kind in kinds if kind in section.content]
     if len(given) != 1:
         raise InvalidOptionError(f"{section.at()}: give exactly one of {', '.join(kinds)}")
     if given == ["kafka"]:
         return _kafka(section.section("kafka"))
+    if given == ["iceberg"]:
+        return _iceberg(section.section("iceberg"))
     if given == ["files"]:
         return _files(section.section("files"))
     return _rate(section.section("rate"))
 
 
-def _kafka(kafka: _Section) -> KafkaSettings:
+def _kafka(kafka: Section) -> KafkaSettings:
     kafka.only("bootstrap-servers", "topics", "topic-pattern", "schema", "format", "include", "options")
     topics, pattern = kafka.texts("topics"), kafka.text("topic-pattern")
     if bool(topics) == bool(pattern):
@@ -169,7 +184,7 @@ def _kafka(kafka: _Section) -> KafkaSettings:
     )
 
 
-def _with_schema_file(kafka: _Section) -> dict[str, str]:
+def _with_schema_file(kafka: Section) -> dict[str, str]:
     """The options; a schema file is read here, because it may not exist where tasks run."""
     options = kafka.mapping("options")
     path = options.pop(AVRO_SCHEMA_FILE, None)
@@ -187,7 +202,44 @@ def _with_schema_file(kafka: _Section) -> dict[str, str]:
     return options
 
 
-def _files(files: _Section) -> FilesSettings:
+def _iceberg(iceberg: Section) -> IcebergSource:
+    iceberg.only("table", "catalog", "filter", "columns", "options")
+    if iceberg.content.get("options") is not None:
+        iceberg.section("options").only(*(each.name for each in iceberg_options.PROPERTIES))
+    table, options = iceberg.required_text("table"), iceberg.mapping("options")
+    try:
+        return IcebergSource(
+            table,
+            catalog=iceberg.text_or_mapping("catalog"),
+            filter=iceberg.text("filter"),
+            columns=iceberg.texts("columns") or None,
+            options=options,
+        ).as_stream(can_hold=True)
+    except (InvalidOptionError, FeatureUnsupportedError) as error:
+        text = str(error).removeprefix("IcebergSource: ")
+        raise type(error)(f"{iceberg.at()}: {text}{iceberg.line(_meant(text, options))}") from error
+
+
+def _meant(text: str, options: Mapping[str, str]) -> str:
+    """The key that the message of an IcebergSource is about: the first option in it, columns, or filter."""
+    found = {name: re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text) for name in options}
+    named = sorted((match.start(), f"options.{name}") for name, match in found.items() if match)
+    return named[0][1] if named else "columns" if text.startswith("columns") else "filter"
+
+
+def _check_table_to_table(sink: SinkSettings, section: Section) -> None:
+    """Raise InvalidOptionError for what a sink has for topics and records only."""
+    if sink.is_many:
+        raise section.wrong("table", f"is '{sink.table}', and a table as a source feeds one table: name it")
+    if sink.arguments.get("on_error") == "reject":
+        raise section.wrong(
+            "on-error",
+            "is reject, which keeps records of topics; rows of a table have been read once already: leave "
+            "it out",
+        )
+
+
+def _files(files: Section) -> FilesSettings:
     files.only("path", "format", "schema", "max-files-per-trigger", "options")
     return FilesSettings(
         path=files.required_text("path"),
@@ -198,13 +250,13 @@ def _files(files: _Section) -> FilesSettings:
     )
 
 
-def _rate(rate: _Section) -> RateSettings:
+def _rate(rate: Section) -> RateSettings:
     rate.only("rows-per-second", "options")
     rows = rate.integer("rows-per-second")
     return RateSettings(rows_per_second=1_000 if rows is None else rows, options=rate.mapping("options"))
 
 
-def _table_readers(sink: _Section) -> dict[str, Callable[[str], Any]]:
+def _table_readers(sink: Section) -> dict[str, Callable[[str], Any]]:
     """The function that reads each setting of a table, by the setting's name in the file."""
     return {
         "mode": sink.text,
@@ -229,13 +281,13 @@ def _table_readers(sink: _Section) -> dict[str, Callable[[str], Any]]:
     }
 
 
-def _write_options(sink: _Section, key: str) -> dict[str, str]:
+def _write_options(sink: Section, key: str) -> dict[str, str]:
     options = sink.mapping(key)
     check_write_options(options, sink.at(key))
     return options
 
 
-def _sink(sink: _Section) -> SinkSettings:
+def _sink(sink: Section) -> SinkSettings:
     readers = _table_readers(sink)
     of_many: dict[str, Callable[[str], Any]] = {
         "on-table-failure": sink.text,
@@ -245,11 +297,8 @@ def _sink(sink: _Section) -> SinkSettings:
     }
     sink.only("table", "catalog", "tables", *of_many, *readers)
     arguments = _arguments(sink, {**readers, **of_many})
-    catalog = sink.content.get("catalog")
-    if catalog is not None:
-        arguments["catalog"] = (
-            sink.mapping("catalog") if isinstance(catalog, Mapping) else sink.text("catalog")
-        )
+    if sink.content.get("catalog") is not None:
+        arguments["catalog"] = sink.text_or_mapping("catalog")
     table = sink.required_text("table")
     for key in of_many:
         if key.replace("-", "_") in arguments and not is_template(table):
@@ -265,7 +314,7 @@ def _sink(sink: _Section) -> SinkSettings:
     return SinkSettings(table=table, arguments=arguments)
 
 
-def _own_settings(tables: _Section) -> dict[str, dict[str, Any]]:
+def _own_settings(tables: Section) -> dict[str, dict[str, Any]]:
     """The settings of single tables, by the tables' names."""
     found = {}
     for name in tables.content:
@@ -276,7 +325,7 @@ def _own_settings(tables: _Section) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _arguments(section: _Section, readers: Mapping[str, Callable[[str], Any]]) -> dict[str, Any]:
+def _arguments(section: Section, readers: Mapping[str, Callable[[str], Any]]) -> dict[str, Any]:
     return {
         key.replace("-", "_"): read(key)
         for key, read in readers.items()
@@ -284,7 +333,7 @@ def _arguments(section: _Section, readers: Mapping[str, Callable[[str], Any]]) -
     }
 
 
-def _trigger(root: _Section) -> Mapping[str, Any]:
+def _trigger(root: Section) -> Mapping[str, Any]:
     given = root.content.get("trigger")
     if given is None:
         return DEFAULT_TRIGGER
@@ -307,7 +356,7 @@ def _trigger(root: _Section) -> Mapping[str, Any]:
     return {"processingTime": interval}
 
 
-def _spark(root: _Section) -> SparkSettings:
+def _spark(root: Section) -> SparkSettings:
     if root.content.get("spark") is None:
         return SparkSettings()
     spark = root.section("spark")
@@ -317,120 +366,3 @@ def _spark(root: _Section) -> SparkSettings:
         log_level=(spark.text("log-level") or "ERROR").upper(),
         config=spark.mapping("config"),
     )
-
-
-def _quotes(value: Any) -> str:
-    """What to do where braces or brackets without quotes have made a text something else."""
-    return "; put a text that begins with { or [ between quotes" if isinstance(value, Mapping | list) else ""
-
-
-class _Section:
-    """One mapping of the file, with readers that check types and name the key in every error."""
-
-    def __init__(self, name: str, path: str, content: Any, lines: Lines) -> None:
-        self.name, self.path, self.lines = name, path, lines
-        if content is None:
-            content = {}
-        if not isinstance(content, Mapping):
-            raise InvalidOptionError(
-                f"{self.at()}: a mapping of keys to values is needed here, not {kind_of(content)}"
-                f"{self._line(path)}"
-            )
-        self.content = cast("Mapping[str, Any]", content)
-
-    def at(self, key: str = "") -> str:
-        return f"{self.name}: {self._path_of(key)}".rstrip(": ")
-
-    def wrong(self, key: str, problem: str) -> InvalidOptionError:
-        return InvalidOptionError(f"{self.at(key)} {problem}{self._line(self._path_of(key))}")
-
-    def mistyped(self, key: str, needed: str) -> InvalidOptionError:
-        """The error for a value of another kind than the key takes."""
-        return self.wrong(key, f"must be {needed}, not {kind_of(self.content.get(key))}")
-
-    def only(self, *keys: str) -> None:
-        for name in map(str, self.content):
-            try:
-                check_option_names([name], keys, self.at())
-            except InvalidOptionError as error:
-                raise InvalidOptionError(f"{error}{self._line(self._path_of(name))}") from None
-
-    def _path_of(self, key: str) -> str:
-        return ".".join(filter(None, (self.path, key)))
-
-    def _line(self, path: str) -> str:
-        """Where the file has the key; nothing for one that it does not have."""
-        return f" (line {self.lines[path]})" if path in self.lines else ""
-
-    def section(self, key: str) -> _Section:
-        if key not in self.content:
-            raise self.wrong(key, "is missing")
-        return _Section(self.name, self._path_of(key), self.content[key], self.lines)
-
-    def required_text(self, key: str) -> str:
-        value = self.text(key)
-        if not value:
-            raise self.wrong(key, "is missing")
-        return value
-
-    def text(self, key: str) -> str | None:
-        value = self.content.get(key)
-        if value is None:
-            return None
-        if isinstance(value, bool | Mapping | list):
-            raise self.wrong(key, f"must be a text, not {kind_of(value)}{_quotes(value)}")
-        return str(value)
-
-    def texts(self, key: str, *, required: bool = False) -> tuple[str, ...]:
-        value = self.content.get(key)
-        if value is None or value == []:
-            if required:
-                raise self.wrong(key, "is missing")
-            return ()
-        values = value if isinstance(value, list) else [value]
-        for item in values:
-            if isinstance(item, bool | Mapping | list) or item is None:
-                inside = " in it" if isinstance(value, list) else ""
-                problem = f"must be a text or a list of texts, not {kind_of(item)}{inside}{_quotes(item)}"
-                raise self.wrong(key, problem)
-        return tuple(map(str, values))
-
-    def choice(self, key: str, choices: tuple[str, ...], default: str) -> str:
-        value = self.text(key) or default
-        if value not in choices:
-            near = suggestion(value, choices)
-            hint = f"; did you mean '{near}'?" if near else ""
-            raise self.wrong(key, f"is '{value}', which is not one of {', '.join(choices)}{hint}")
-        return value
-
-    def integer(self, key: str) -> int | None:
-        value = self.content.get(key)
-        if value is None:
-            return None
-        try:
-            if isinstance(value, bool | float):
-                raise ValueError
-            number = int(value)
-        except (TypeError, ValueError):
-            raise self.mistyped(key, "a whole number") from None
-        if number < 1:
-            raise self.wrong(key, f"is {number}; it must be at least 1")
-        return number
-
-    def flag(self, key: str) -> bool:
-        value = self.content.get(key)
-        if isinstance(value, str) and value.lower() in ("true", "false"):
-            return value.lower() == "true"
-        if not isinstance(value, bool):
-            raise self.mistyped(key, "true or false")
-        return value
-
-    def mapping(self, key: str) -> dict[str, str]:
-        """String keys to texts; booleans become `true` and `false`, as options are written."""
-        section = _Section(self.name, self._path_of(key), self.content.get(key), self.lines)
-        found = {}
-        for name, value in section.content.items():
-            if value is None or isinstance(value, Mapping | list):
-                raise section.mistyped(str(name), "a text, a number, true or false")
-            found[str(name)] = str(value).lower() if isinstance(value, bool) else str(value)
-        return found

@@ -26,6 +26,8 @@ from streamlake.pipeline.definition.pipeline_source import kafka_source
 from streamlake.pipeline.definition.progress import Progress, ProgressState
 from streamlake.pipeline.sinks.sink import IcebergSink
 from streamlake.pipeline.sinks.tables_sink import IcebergTables
+from streamlake.source.iceberg.iceberg_source import IcebergSource
+from streamlake.source.kafka_source import KafkaSource
 from streamlake.spec.types.ddl import parse_ddl
 
 POLL_SECONDS = 0.2
@@ -75,7 +77,7 @@ def stop_on_signals() -> Iterator[StopRequest]:
 
 
 class PipelineRun:
-    """A pipeline that is checked as far as possible without Spark: its sink and its Kafka source exist.
+    """A pipeline that is checked as far as possible without Spark: its sink and what it reads exist.
 
     Raises InvalidOptionError and FeatureUnsupportedError on construction.
     """
@@ -99,7 +101,9 @@ class PipelineRun:
                 on_commit=self.progress.add,
                 **pipeline.sink.arguments,
             )
-        self._kafka = kafka_source(source) if isinstance(source, KafkaSettings) else None
+        self._direct: KafkaSource | IcebergSource | None = None
+        if isinstance(source, KafkaSettings | IcebergSource):
+            self._direct = kafka_source(source) if isinstance(source, KafkaSettings) else source
 
     def start(self, spark: SparkSession) -> Any:
         """Start the query (StreamingQuery interface). Raises InvalidOptionError where Spark refuses it."""
@@ -107,7 +111,7 @@ class PipelineRun:
         try:
             with file_words():
                 return self.sink.start(
-                    self._kafka if self._kafka is not None else open_stream(spark, self.pipeline),
+                    self._direct if self._direct is not None else open_stream(spark, self.pipeline),
                     checkpoint_location=self.pipeline.checkpoint,
                     trigger=self.pipeline.trigger,
                     query_name=self.pipeline.name,
@@ -140,7 +144,7 @@ def run_pipeline(
 def open_stream(spark: SparkSession, pipeline: Pipeline) -> DataFrame:
     """The streaming DataFrame of a `files` or `rate` source, with `select` and `where` applied.
 
-    Raises InvalidOptionError for a kafka source, and for files without a schema that could be inferred.
+    Raises InvalidOptionError for other sources, and for files without a schema that could be inferred.
     """
     source = pipeline.source
     if isinstance(source, FilesSettings):
@@ -149,7 +153,7 @@ def open_stream(spark: SparkSession, pipeline: Pipeline) -> DataFrame:
         reader = spark.readStream.format("rate").option("rowsPerSecond", source.rows_per_second)
         frame = reader.options(**source.options).load()
     else:
-        raise InvalidOptionError("a kafka source is read by the sink itself, not as a DataFrame")
+        raise InvalidOptionError("this source is read by the sink itself, not as a DataFrame")
     if pipeline.where:
         frame = frame.where(pipeline.where)
     return frame.selectExpr(*pipeline.select) if pipeline.select else frame

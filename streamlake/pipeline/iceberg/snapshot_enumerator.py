@@ -52,7 +52,7 @@ class SnapshotEnumerator:
     """
 
     def __init__(self, table: Table, source: IcebergSource, *, schema_id: int | None = None) -> None:
-        self._source = source.as_stream()
+        self._source = source.as_stream(can_hold=True)
         self._table = SourceTable(table, self._source)
         self._schema_id = schema_id
         self._parts = PlannedParts(self._table)
@@ -153,15 +153,24 @@ class SnapshotEnumerator:
         head = self._table.bounds.head()
         return None if head is None else head.snapshot_id
 
-    def lag(self, known: TableOffset) -> StreamLag:
-        """How far the stream is behind. Raises LineageError where the history does not go on from `known`."""
+    def due(self, known: TableOffset) -> list[Snapshot]:
+        """The snapshots that are left to read, oldest first; one that is half read comes first.
+
+        Raises LineageError where the history does not go on from `known`.
+        """
         self._check_uuid(known)
         self._table.refresh()
-        position, lineage = known.position, self._table.lineage
-        path = lineage.path(position, self._last(position, None))
+        return self._table.lineage.path(known.position, self._last(known.position, None))
+
+    def lag(self, known: TableOffset) -> StreamLag:
+        """How far the stream is behind. Raises LineageError where the history does not go on from `known`."""
+        position, path = known.position, self.due(known)
         metadata = self._table.table.metadata
         before = path[0].parent_snapshot_id if path and position.within is not None else position.snapshot_id
-        return lag_of(position, None if before is None else metadata.snapshot(before), path)
+        if path and position.is_scan:
+            before = None  # no snapshot has been read in full
+        changes = known.planning.read_mode == "changes"
+        return lag_of(position, None if before is None else metadata.snapshot(before), path, changes=changes)
 
     def is_finished(self, known: TableOffset) -> bool:
         """Whether the stream has an end and has reached it."""

@@ -7,14 +7,18 @@ from dataclasses import dataclass
 from streamlake.source.iceberg.table_offset import SnapshotPosition
 from streamlake.spec.metadata.snapshot import Snapshot
 
+_CHANGED_FILES = ("added-data-files", "added-delete-files", "deleted-data-files")
+_CHANGED_ROWS = ("added-records", "deleted-records", "added-position-deletes", "added-equality-deletes")
+
 
 @dataclass(frozen=True)
 class StreamLag:
     """What a stream has not read yet. A snapshot that is half read counts in full.
 
     `seconds` is the time from the commit of the last snapshot that was read to that of the newest one; None
-    where the former is not known any more. `files` and `rows` are those that appends added, and all of a
-    snapshot that is read in full; where a summary does not say, 0.
+    where the former is not known any more. `files` and `rows` are those that appends added, of changes those
+    that any snapshot added or removed, and all of a snapshot that is read in full; where a summary does not
+    say, 0.
     """
 
     snapshots: int = 0
@@ -28,9 +32,11 @@ class StreamLag:
         return self.snapshots == 0
 
 
-def lag_of(position: SnapshotPosition, read: Snapshot | None, path: list[Snapshot]) -> StreamLag:
-    """The lag at a position, with the snapshots that are left; `read` is the last one that was read in
-    full.
+def lag_of(
+    position: SnapshotPosition, read: Snapshot | None, path: list[Snapshot], *, changes: bool = False
+) -> StreamLag:
+    """The lag at a position, with the snapshots that are left; `read` is the last one that was read in full,
+    `changes` whether they are read as changes.
     """
     if not path:
         return StreamLag()
@@ -39,6 +45,9 @@ def lag_of(position: SnapshotPosition, read: Snapshot | None, path: list[Snapsho
         if position.is_scan and snapshot.snapshot_id == position.snapshot_id:
             files += _number(snapshot, "total-data-files")
             rows += _number(snapshot, "total-records")
+        elif changes and snapshot.operation != "replace":
+            files += sum(_number(snapshot, key) for key in _CHANGED_FILES)
+            rows += sum(_number(snapshot, key) for key in _CHANGED_ROWS)
         elif snapshot.operation == "append":
             files += _number(snapshot, "added-data-files")
             rows += _number(snapshot, "added-records")

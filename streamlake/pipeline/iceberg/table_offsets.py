@@ -10,10 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
+
+from pyspark.sql import DataFrame
 
 from streamlake.catalog.open import open_table
 from streamlake.checkpoint.identity import CheckpointIdentity
+from streamlake.commit.receipt import CommitReceipt
 from streamlake.errors import InvalidOptionError
 from streamlake.failpoints import failpoint
 from streamlake.pipeline.direct.offset_log import OffsetForm, OffsetLog
@@ -21,8 +25,10 @@ from streamlake.pipeline.direct.planned_offsets import PlannedOffsets
 from streamlake.pipeline.iceberg.snapshot_enumerator import SnapshotEnumerator
 from streamlake.pipeline.iceberg.source_columns import SourceColumns, source_columns
 from streamlake.pipeline.iceberg.starting_position import Bounds
+from streamlake.pipeline.iceberg.stream_hold import StreamHold
 from streamlake.pipeline.iceberg.table_cursor import TableCursor
 from streamlake.pipeline.spark.outage_retry import OutageRetry
+from streamlake.pipeline.spark.query_identity import job_of
 from streamlake.source.iceberg.iceberg_source import IcebergSource
 from streamlake.source.iceberg.table_offset import TableOffset
 from streamlake.spec.metadata.snapshot import Snapshot
@@ -81,11 +87,28 @@ class TableOffsets(PlannedOffsets[TableOffset]):
         self._enumerator = SnapshotEnumerator(table, source, schema_id=schema_id)
         self._target = self._retry.through(self._enumerator.head) if is_bounded else None
         self._cursor = TableCursor(self._enumerator, target=self._target)
+        self._hold = StreamHold(source) if source.settings.hold_snapshots else None
 
     @property
     def has_end(self) -> bool:
         """See PlannedOffsets."""
         return self._is_bounded or self._source.settings.has_end
+
+    def plan(
+        self, frame: DataFrame, checkpoint_id: int, while_idle: Callable[[], None] = lambda: None
+    ) -> None:
+        """See PlannedOffsets. Raises InvalidOptionError where snapshots are to be held and cannot be."""
+        if self._hold is not None:
+            job_id = job_of(frame.sparkSession) or ""
+            self._retry.through(partial(self._hold.begin, job_id, checkpoint_id, self._log.read))
+        super().plan(frame, checkpoint_id, while_idle)
+        if self._hold is not None and self._end is not None:
+            self._hold.planned(checkpoint_id, self._end)
+
+    def committed(self, receipt: CommitReceipt) -> None:
+        """Note what the sink has committed. For any thread."""
+        if self._hold is not None:
+            self._hold.committed(receipt)
 
     def pieces(self, identity: CheckpointIdentity, *, in_order: bool) -> Pieces:
         """What a checkpoint reads; the same each time. `in_order`: each split follows on the one before it.
@@ -125,12 +148,18 @@ class TableOffsets(PlannedOffsets[TableOffset]):
         self._cursor = TableCursor(self._enumerator, known=known, target=self._target)
 
     def _latest(self) -> TableOffset:
+        if self._hold is not None:
+            self._hold.keep()
         return self._retry.through(self._cursor.latest)
 
     def _is_done(self, offset: TableOffset) -> bool:
         if self._is_bounded and self._target is None:
-            return offset.position.snapshot_id is None
-        return self._cursor.is_done
+            is_done = offset.position.snapshot_id is None
+        else:
+            is_done = self._cursor.is_done
+        if is_done and self._hold is not None:
+            self._hold.settle(offset, is_finished=self._enumerator.is_finished(offset))
+        return is_done
 
 
 def table_offsets(

@@ -57,9 +57,9 @@ def prepared_table(
             f"on_error='{REJECT}' keeps records of a KafkaSource; the rows of a table are rows already: "
             "leave it out"
         )
-    table = opened_source(source.as_stream())
+    table = opened_source(source.as_stream(can_hold=True))
     target = _target(settings)
-    _require_another(table, source, settings, target)
+    require_another(table, source, target, settings.branch)
     given = settings.evolution
     properties = settings.properties if target is None else target.properties
     evolution = EvolutionOptions.of(given.schema_evolution, given.rename_columns, properties)
@@ -116,12 +116,11 @@ def _target(settings: SinkSettings) -> Table | None:
         return None
 
 
-def _require_another(
-    table: Table, source: IcebergSource, settings: SinkSettings, target: Table | None
-) -> None:
-    if target is not None and target.uuid == table.uuid and settings.branch == source.settings.branch:
+def require_another(table: Table, source: IcebergSource, target: Table | None, branch: str) -> None:
+    """Raise InvalidOptionError where a stream would read from `table` what it writes to `target`."""
+    if target is not None and target.uuid == table.uuid and branch == source.settings.branch:
         raise InvalidOptionError(
-            f"the stream reads branch {settings.branch} of {table.name} and writes it too: each of its "
+            f"the stream reads branch {branch} of {table.name} and writes it too: each of its "
             "commits would be read again, without end; write another table, or another branch"
         )
 

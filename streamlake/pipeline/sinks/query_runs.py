@@ -31,11 +31,15 @@ class QueryRuns:
         self.opening: dict[str, OutageRetry] = {}
         self.warned: set[str] = set()
         """The runs whose user knows that nothing orders the files of a micro-batch."""
+        self.followers: dict[str, Callable[[CommitReceipt], None]] = {}
+        """What else gets every receipt, by the checkpoint location of its query."""
         self._on_commit = on_commit
 
     def deliver(self, receipt: CommitReceipt) -> None:
-        """Keep the receipt, and pass it to `on_commit`."""
+        """Keep the receipt, and pass it to the followers and to `on_commit`."""
         self.receipts.append(receipt)
+        for follower in tuple(self.followers.values()):
+            follower(receipt)
         if self._on_commit is not None:
             self._on_commit(receipt)
 

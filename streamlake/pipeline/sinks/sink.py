@@ -252,6 +252,7 @@ def _start_table(
     table = prepared.target
     offsets_of = table_offsets(log, prepared.table, source, prepared.schema_id)
     direct = direct_stream(session, offsets_of, trigger)
+    stream.runs.followers[checkpoint_location] = direct.offsets.committed
 
     def write(frame: DataFrame, identity: CheckpointIdentity) -> Ending:
         return write_split_batch(table, frame, identity, direct.offsets)

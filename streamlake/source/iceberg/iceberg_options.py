@@ -145,7 +145,9 @@ PROPERTIES = (
     Property(
         "hold-snapshots",
         "false",
-        "Keep a tag at the read position, so that nobody's expiry passes it. Not supported yet.",
+        "Keep a branch `streamlake-hold-<job id>` in the table that is read, from the read position to the "
+        "newest snapshot, so that nobody's expiry passes what is not read yet. Needs the right to commit to "
+        "that table. Only in `IcebergSink.start` and pipeline files.",
     ),
     Property("case-sensitive", "true", "Whether names in filter and columns have to match in case."),
 )

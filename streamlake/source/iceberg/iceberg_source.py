@@ -80,17 +80,18 @@ class IcebergSource:
         text = f"{to_expression(self.filter)}|{self.settings.case_sensitive}"
         return sha256(text.encode()).hexdigest()[:_DIGEST_LETTERS]
 
-    def as_stream(self) -> IcebergSource:
-        """The source itself, if a stream can be read of it.
+    def as_stream(self, *, can_hold: bool = False) -> IcebergSource:
+        """The source itself, if a stream can be read of it. `can_hold`: by a stream that can hold snapshots.
 
         Raises InvalidOptionError for options of batches, FeatureUnsupportedError for what is not supported.
         """
         check_stream_options(self.options, self.settings)
-        if self.settings.hold_snapshots:
+        if self.settings.hold_snapshots and not can_hold:
             raise FeatureUnsupportedError(
-                "IcebergSource: hold-snapshots=true is not supported yet; keep snapshots for longer than the "
-                "stream may lag behind (history.expire.max-snapshot-age-ms, history.expire.min-snapshots-to-"
-                "keep), and leave the option out"
+                "IcebergSource: hold-snapshots=true is for IcebergSink.start and pipeline files, where what "
+                "is committed is known; keep snapshots for longer than this stream may lag behind "
+                "(history.expire.max-snapshot-age-ms, history.expire.min-snapshots-to-keep), and leave the "
+                "option out"
             )
         return self
 

@@ -203,8 +203,8 @@ def test_of_several_streams_one_is_named(tmp_path: Path) -> None:
     table = open_table(one.location)
     with pytest.raises(InvalidOptionError, match=r"several streams have written .*: one, two; name one"):
         last_commit(table, "main", None)
-    assert last_commit(table, "main", "one").positions == {("orders", 0): 4}
-    assert last_commit(table, "main", "two").positions == {("orders", 0): 6}
+    assert last_commit(table, "main", "one").end == SourceOffsets({("orders", 0): 4})
+    assert last_commit(table, "main", "two").end.positions == {("orders", 0): 6}
     with pytest.raises(InvalidOptionError, match="pipeline 'three' has written it"):
         last_commit(table, "main", "three")
 

@@ -15,6 +15,7 @@ from streamlake.pipeline.definition.pipeline_file import (
     load_pipeline,
     parse_pipeline,
 )
+from streamlake.source.iceberg.iceberg_source import IcebergSource
 
 KAFKA = """
 name: orders
@@ -113,6 +114,84 @@ def test_files_pipeline() -> None:
     assert pipeline.ends_by_itself
 
 
+ICEBERG = """
+source:
+  iceberg:
+    table: db.bronze
+    catalog: {type: hadoop, warehouse: /w}
+    filter: amount > 10
+    columns: [id, amount]
+    options:
+      starting-strategy: incremental-from-latest-snapshot
+      fail-on-data-loss: false
+      monitor-interval: 5 s
+sink: {table: /lake/silver, create: true}
+checkpoint: /c
+"""
+
+
+def test_iceberg_pipeline() -> None:
+    pipeline = parse_pipeline(ICEBERG, "p.yaml", {})
+    assert pipeline.source == IcebergSource(
+        "db.bronze",
+        catalog={"type": "hadoop", "warehouse": "/w"},
+        filter="amount > 10",
+        columns=["id", "amount"],
+        options={
+            "starting-strategy": "incremental-from-latest-snapshot",
+            "fail-on-data-loss": False,
+            "monitor-interval": "5 s",
+        },
+    )
+    assert not pipeline.ends_by_itself
+
+
+def test_a_table_with_an_end_ends_by_itself() -> None:
+    text = ICEBERG.replace("monitor-interval: 5 s", "end-snapshot-id: 42")
+    assert parse_pipeline(text, "p.yaml", {}).ends_by_itself
+
+
+def test_a_table_alone_is_enough() -> None:
+    text = "source: {iceberg: {table: /lake/bronze}}\nsink: {table: /t}\ncheckpoint: /c"
+    assert parse_pipeline(text, "p.yaml", {}).source == IcebergSource("/lake/bronze")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("table: db.bronze", "tabel: db.bronze", r"source\.iceberg.*tabel.*did you mean 'table'.*line 4"),
+        ("table: db.bronze", "table:", r"source\.iceberg\.table is missing \(line 4\)"),
+        ("monitor-interval", "monitor-intervall", r"options.*did you mean 'monitor-interval'.*\(line 11\)"),
+        ("5 s", "5 parsecs", r"source\.iceberg: monitor-interval is '5 parsecs'.*\(line 11\)"),
+        ("from-latest-snapshot", "from-latest", r"starting-strategy is .*did you mean .*\(line 9\)"),
+        ("monitor-interval: 5 s", "tag: eod", r"tag belongs to a batch.*\(line 11\)"),
+        ("amount > 10", "amount >", r"source\.iceberg: .*amount >.*\(line 6\)"),
+        ("[id, amount]", "['']", r"source\.iceberg: columns is empty.*\(line 7\)"),
+        ("[id, amount]", "[id, 5.5, true]", r"columns must be a text or a list.*\(line 7\)"),
+        ("monitor-interval: 5 s", "start-snapshot-id: 7", r"starting-strategy.*start-snapshot-id.*line 9"),
+        ("/lake/silver", "'lake.{topic}'", r"sink\.table is 'lake\.\{topic\}'.*one table.*\(line 12\)"),
+        ("create: true", "on-error: reject", r"sink\.on-error is reject.*topics.*\(line 12\)"),
+        ("create: true", "route: m:f", r"sink\.route belongs to a sink of many tables"),
+        (
+            "checkpoint: /c",
+            "checkpoint: /c\nwhere: a > 1",
+            r"where does not apply to the iceberg source.*filter",
+        ),
+        (
+            "checkpoint: /c",
+            "checkpoint: /c\nselect: a",
+            r"select does not apply to the iceberg source.*columns",
+        ),
+    ],
+)
+def test_mistakes_about_a_table(old: str, new: str, message: str) -> None:
+    assert old in ICEBERG
+    with pytest.raises(InvalidOptionError, match=message) as caught:
+        parse_pipeline(ICEBERG.replace(old, new), "p.yaml", {})
+    assert str(caught.value).startswith("p.yaml: ")
+    assert "\n" not in str(caught.value)
+
+
 def test_a_catalog_may_be_a_name() -> None:
     pipeline = parse_pipeline(MINIMAL.replace("/lake/rate", "db.t, catalog: prod"), "p.yaml", {})
     assert pipeline.sink.arguments == {"catalog": "prod"}
@@ -159,8 +238,8 @@ def test_a_value_of_the_environment_is_no_yaml() -> None:
         (MINIMAL.replace("/lake/rate", ""), "p.yaml: sink.table is missing"),
         (MINIMAL.replace("checkpoint: /c", ""), "p.yaml: checkpoint is missing"),
         (MINIMAL.replace("rate: {}", "kafak: {}"), r"p.yaml: source: unknown option 'kafak'; did you mean 'kafka'\?"),
-        (MINIMAL.replace("rate: {}", "rate: {}, files: {path: /x}"), "give exactly one of kafka, files, rate"),
-        (MINIMAL.replace("rate: {}", ""), "give exactly one of kafka, files, rate"),
+        (MINIMAL.replace("rate: {}", "rate: {}, files: {path: /x}"), "give exactly one of kafka, iceberg, files, rate"),
+        (MINIMAL.replace("rate: {}", ""), "give exactly one of kafka, iceberg, files, rate"),
         (MINIMAL.replace("rate: {}", "rate: 7"), "p.yaml: source.rate: a mapping"),
         (MINIMAL.replace("rate: {}", "rate: {rows-per-second: many}"), "source.rate.rows-per-second must be a whole number"),
         (MINIMAL.replace("rate: {}", "rate: {rows-per-second: 0}"), "rows-per-second is 0; it must be at least 1"),

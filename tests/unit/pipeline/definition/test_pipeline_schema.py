@@ -25,6 +25,8 @@ from streamlake.pipeline.runs.evolution import LEVELS
 from streamlake.pipeline.sinks.sink_settings import MODES
 from streamlake.records import SEQUENCE
 from streamlake.source import source_options
+from streamlake.source.iceberg import iceberg_options
+from streamlake.source.iceberg.iceberg_options import Strategy
 from streamlake.source.kafka_source import FORMATS, METADATA_TYPES
 from streamlake.write.upsert.upsert_target import DELETE_MODES
 from tests.helpers.docs import PAGES, blocks
@@ -39,6 +41,7 @@ KAFKA: dict[str, Any] = {
     "trigger": {"processing-time": "1 second"},
     "spark": {},
 }
+ICEBERG = {**KAFKA, "source": {"iceberg": {"table": "/lake/bronze"}}}
 FILES = {**KAFKA, "source": {"files": {"path": "/in"}}}
 RATE = {**KAFKA, "source": {"rate": {}}}
 VALUES: list[Any] = [
@@ -67,14 +70,14 @@ def accepted(content: Mapping[str, Any]) -> bool:
 def parsed_keys(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]:
     """Every section that the parser looks at, with the keys that it knows there."""
     seen: dict[str, set[str]] = {}
-    only = pipeline_file._Section.only
+    only = pipeline_file.Section.only
 
     def noting(section: Any, *keys: str) -> None:
         seen.setdefault(section.path, set()).update(keys)
         only(section, *keys)
 
-    monkeypatch.setattr(pipeline_file._Section, "only", noting)
-    for content in (KAFKA, FILES, RATE):
+    monkeypatch.setattr(pipeline_file.Section, "only", noting)
+    for content in (KAFKA, ICEBERG, FILES, RATE):
         assert accepted(content)
     return seen
 
@@ -118,9 +121,20 @@ def test_the_options_are_those_of_source_and_decoders() -> None:
     assert set(properties("source.kafka.options")) == known
 
 
+def test_the_options_of_a_table_are_those_of_its_source() -> None:
+    known = {each.name: each for each in iceberg_options.PROPERTIES}
+    found = properties("source.iceberg.options")
+    assert set(found) == known.keys() - {"tag", "snapshot-id", "as-of-timestamp"}
+    for name, node in found.items():
+        default = node.get("default", "")
+        text = str(default).lower() if isinstance(default, bool) else str(default)
+        assert (node["description"], text) == (known[name].meaning, known[name].default), name
+
+
 @pytest.mark.parametrize(
     ("path", "values"),
     [
+        ("source.iceberg.options/starting-strategy", tuple(each.value for each in Strategy)),
         ("source.kafka.format", FORMATS),
         ("source.kafka.include", (*METADATA_TYPES, SEQUENCE)),
         ("source.files.format", FILE_FORMATS),
@@ -147,12 +161,15 @@ def leaves() -> Iterator[tuple[str, dict[str, Any]]]:
     """Every section with a key to be set, and a document to set it in."""
     for base, sections in (
         (KAFKA, ("", "source", "source.kafka", "sink", "trigger", "spark")),
+        (ICEBERG, ("source.iceberg",)),
         (FILES, ("source.files",)),
         (RATE, ("source.rate",)),
     ):
         for section in sections:
             keys = {"processing-time"} if section == "trigger" else set(properties(section))
-            for key in sorted(keys - {"kafka", "files", "rate", "select", "where", "available-now"}):
+            for key in sorted(
+                keys - {"kafka", "iceberg", "files", "rate", "select", "where", "available-now"}
+            ):
                 yield f"{section}.{key}".lstrip("."), base
 
 
@@ -177,6 +194,8 @@ def test_values(path: str, base: dict[str, Any], monkeypatch: pytest.MonkeyPatch
         by_schema, by_parser = VALID.is_valid(content), accepted(content)
         if by_schema != by_parser and key in ("topics", "topic-pattern") and value in (None, [], ""):
             continue
+        if path == "source.iceberg.filter" and not by_parser and value not in ([], {}):
+            continue  # texts that are no filter
         node = SCHEMA["$defs"]["part"] if key == "include" else _node(path)
         knows_better = any("enum" in each for each in node.get("anyOf", ())) or key in (
             "options",
@@ -201,6 +220,18 @@ def _node(path: str) -> dict[str, Any]:
         {**FILES, "select": ["a", "b + 1"], "where": "a > 0"},
         {**KAFKA, "source": {"kafka": {"bootstrap-servers": ["a:1", "b:1"], "topic-pattern": "x.*"}}},
         {
+            **ICEBERG,
+            "source": {
+                "iceberg": {
+                    "table": "db.bronze",
+                    "catalog": {"type": "hadoop", "warehouse": "/w"},
+                    "filter": "amount > 10",
+                    "columns": ["id", "amount"],
+                    "options": {"start-snapshot-id": 42, "on-delete": "skip", "split-size": "64m"},
+                }
+            },
+        },
+        {
             **KAFKA,
             "source": {"kafka": {**KAFKA["source"]["kafka"], "options": {"kafka.sasl.mechanism": "PLAIN"}}},
         },
@@ -219,6 +250,10 @@ def test_what_is_right(content: dict[str, Any]) -> None:
         {**KAFKA, "trigger": {"available-now": True, "processing-time": "1 s"}},
         {**KAFKA, "source": {**KAFKA["source"], "rate": {}}},
         {**KAFKA, "source": {}},
+        {**KAFKA, "source": {"iceberg": {}}},
+        {**KAFKA, "source": {"iceberg": {"table": "/t", "topics": "a"}}},
+        {**KAFKA, "source": {"iceberg": {"table": "/t", "options": {"source-tables": "a.b"}}}},
+        {**KAFKA, "source": {"iceberg": {"table": "/t", "options": {"tag": "eod"}}}},
         {**KAFKA, "source": {"kafka": {"bootstrap-servers": "b:1", "topics": "t", "topic-pattern": "t"}}},
         {**KAFKA, "source": {"kafka": {"bootstrap-servers": "b:1"}}},
         {key: value for key, value in KAFKA.items() if key != "checkpoint"},

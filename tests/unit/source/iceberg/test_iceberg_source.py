@@ -140,9 +140,11 @@ def test_a_batch():
     assert IcebergSource("/lake/t", options={"streaming": "true", "branch": "b"}).as_stream()
 
 
-def test_what_is_not_supported_yet():
+def test_only_a_stream_that_knows_what_is_committed_holds_snapshots():
+    source = IcebergSource("/lake/t", options={"hold-snapshots": True})
     with pytest.raises(FeatureUnsupportedError, match="hold-snapshots"):
-        IcebergSource("/lake/t", options={"hold-snapshots": True}).as_stream()
+        source.as_stream()
+    assert source.as_stream(can_hold=True) is source
 
 
 def test_arguments():
