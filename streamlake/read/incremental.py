@@ -23,7 +23,7 @@ _HARMLESS = ("replace",)
 
 
 class IncrementalAppendScan(Scan):
-    """The rows appended after one snapshot up to another, read with the table's current schema.
+    """The rows appended after one snapshot up to another, read with the schema `schema_id` (None: the current).
 
     The range is `from_snapshot_id` (None: since the table's beginning) to `to_snapshot_id` (None: the current
     snapshot). Both take an id, the name of a branch or tag, or a time (a datetime or date, or ISO text, UTC
@@ -41,8 +41,10 @@ class IncrementalAppendScan(Scan):
         columns: Iterable[str] | None = None,
         *,
         skip_overwrites: bool = False,
+        schema_id: int | None = None,
     ) -> None:
-        super().__init__(table, table.schema, filter, columns)
+        schema = table.schema if schema_id is None else table.metadata.schema_by_id(schema_id)
+        super().__init__(table, schema, filter, columns)
         end = end_snapshot(table, to_snapshot_id)
         start_id = start_snapshot_id(table, from_snapshot_id, end)
         self.snapshots = tuple(_appends_between(table, start_id, end, skip_overwrites))

@@ -1,0 +1,54 @@
+"""Options of `spark.read.format("streamlake")` and `readStream`: those of IcebergSource and a few of frames."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from streamlake.errors import InvalidOptionError
+from streamlake.options import Property
+from streamlake.source.iceberg.flat_table_options import source_of_options
+from streamlake.source.iceberg.iceberg_source import IcebergSource
+
+TABLE_FORMAT = "streamlake"
+
+PROPERTIES = (
+    Property(
+        "catalog",
+        "",
+        "The catalog that the table's name is of: a name in PyIceberg's configuration, or a JSON object of "
+        "properties. Without it, `load()` gets the table's path.",
+    ),
+    Property("catalog.<property>", "", "One property of the catalog: `catalog.type`, `catalog.uri`."),
+    Property(
+        "columns",
+        "",
+        "The columns to read, by commas (or a JSON list), nested ones dotted; `_file`, `_pos`, `_spec_id`, "
+        "and on v3 tables `_row_id` and `_last_updated_sequence_number` too (default: all columns of the "
+        "table). Spark passes no choice of columns to a Python source, so give it here.",
+    ),
+    Property("filter", "", "Rows to read, in the filter language: `amount > 10 and category in ('a', 'b')`."),
+    Property(
+        "limit",
+        "",
+        "Of a batch: at most so many rows, the first ones in the order of the files, read by one task. What "
+        "the DataFrame filters itself comes after it.",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class FrameOptions:
+    """Parsed options of one `load()`. `limit` is a number of rows, None for all."""
+
+    source: IcebergSource
+    limit: int | None = None
+
+
+def frame_options(options: Mapping[str, str]) -> FrameOptions:
+    """The parsed options, whose names are in lower case. Raises InvalidOptionError."""
+    given = dict(options)
+    limit = given.pop("limit", None)
+    if limit is not None and not limit.strip().isdigit():
+        raise InvalidOptionError(f"{TABLE_FORMAT}: limit is '{limit}'; give a number of rows, 0 or more")
+    return FrameOptions(source_of_options(given), None if limit is None else int(limit))
