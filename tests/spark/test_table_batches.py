@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark.errors import AnalysisException, PythonException
 
 from streamlake.pipeline.iceberg.frames.iceberg_data_source import register
 from streamlake.tables import LoadedTable, create_table
-from tests.unit.pipeline.iceberg.table_streams import add, compact, overwrite, tag
-from tests.unit.read.written_tables import append
+from tests.unit.pipeline.iceberg.table_streams import add, tag
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

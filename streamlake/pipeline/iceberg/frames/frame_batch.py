@@ -93,5 +93,5 @@ class TableBatchReader(DataSourceReader):
 
     def __getstate__(self) -> dict[str, Any]:
         state = {**self.__dict__, "_table": None}
-        del state["pushFilters"]
+        state.pop("pushFilters", None)
         return state
