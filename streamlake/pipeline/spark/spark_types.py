@@ -37,8 +37,8 @@ from streamlake.spec.types.schema import Schema
 class FrameTypes:
     """Gives the fields of a schema types that Spark has.
 
-    Errors begin with `where`, name the column, and end with `advice`. `fixed_as_binary`: the length of a fixed
-    is dropped, as it is in Spark; where rows are still to be checked against it, it is kept.
+    Errors begin with `where`, name the column, and end with `advice`. `fixed_as_binary`: the length of a
+    fixed is dropped, as it is in Spark; where rows are still to be checked against it, it is kept.
     """
 
     where: str

@@ -1,8 +1,8 @@
 """The batch reader of the format "streamlake": plans splits on the driver, reads them in tasks.
 
-Place in the flow: Spark makes one per action in a Python process beside the driver, asks it for partitions, and
-sends a pickled one to the tasks. Invariant: all actions on one DataFrame read the rows that it had when it was
-loaded.
+Place in the flow: Spark makes one per action in a Python process beside the driver, asks it for partitions,
+and sends a pickled one to the tasks. Invariant: all actions on one DataFrame read the rows that it had when
+it was loaded.
 """
 
 from __future__ import annotations

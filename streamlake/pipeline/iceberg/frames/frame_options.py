@@ -1,4 +1,4 @@
-"""Options of `spark.read.format("streamlake")` and `readStream`: those of IcebergSource and a few of frames."""
+"""Options of the format "streamlake": those of IcebergSource, and a few of DataFrames."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The stream reader of the format "streamlake": offsets and splits on the driver, rows in tasks.
 
-Place in the flow: Spark makes one reader in a Python process beside the driver and keeps it for the life of the
-query; others, made from the same options, only read. Offsets are those of TableOffset as JSON, and `{}` before
-the first micro-batch. Invariant: rows have the schema that the table had at `load()`, whatever it is when a
-micro-batch is planned or replayed.
+Place in the flow: Spark makes one reader in a Python process beside the driver and keeps it for the life of
+the query; others, made from the same options, only read. Offsets are those of TableOffset as JSON, and `{}`
+before the first micro-batch. Invariant: rows have the schema that the table had at `load()`, whatever it is
+when a micro-batch is planned or replayed.
 
 Spark 4.2 and later give the start of a micro-batch and its limit, and say when a query is to end
 (`availableNow`). Before that a reader is asked for an offset and does not know what for, so a micro-batch is
@@ -158,23 +158,23 @@ def check_uncut(source: IcebergSource) -> None:
     for name in _CUTTING:
         if name in source.options:
             raise FeatureUnsupportedError(
-                f"{TABLE_FORMAT}: {name} needs Spark 4.2: before it, Spark does not tell a Python source how "
-                f"much to read, and an availableNow query would end after the first micro-batch; leave it out, "
-                f"or read the table directly: {_DIRECT_PATH}"
+                f"{TABLE_FORMAT}: {name} needs Spark 4.2: before it, Spark does not tell a Python source "
+                "how much to read, and an availableNow query would end after the first micro-batch; leave it "
+                f"out, or read the table directly: {_DIRECT_PATH}"
             )
     if not source.settings.fail_on_data_loss:
         raise FeatureUnsupportedError(
-            f"{TABLE_FORMAT}: fail-on-data-loss=false needs Spark 4.2: what is left out is a micro-batch of its "
-            "own, after which an availableNow query would end before Spark 4.2; leave it out, or read the table "
-            f"directly: {_DIRECT_PATH}"
+            f"{TABLE_FORMAT}: fail-on-data-loss=false needs Spark 4.2: what is left out is a micro-batch of "
+            "its own, after which an availableNow query would end before Spark 4.2; leave it out, or read the "
+            f"table directly: {_DIRECT_PATH}"
         )
 
 
 def _all_after(known: TableOffset | None, planner: SnapshotEnumerator) -> TableOffset:
     """The offset after all that is there.
 
-    Where a snapshot cannot be read it raises at once, and reads nothing before it: an availableNow query would
-    end in front of it without an error.
+    Where a snapshot cannot be read it raises at once, and reads nothing before it: an availableNow query
+    would end in front of it without an error.
     """
     found = planner.first() if known is None else known
     start = None if known is not None else found.start

@@ -1,7 +1,7 @@
 """Filters that Spark pushes down to a batch, as expressions of a scan.
 
-Spark checks again whatever is not taken over in full. Invariant: an expression is true for every row for which
-Spark's filter is, and where it is also false or null for every other one, the filter is taken over.
+Spark checks what is not taken over. Invariant: the expression of a filter that is taken over is true for the
+rows for which Spark's filter is, and for no others.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _leaf(kind: str, name: str, value: Any) -> Expression | None:
     if value is None:
         return None
     if kind == "In":
-        # A null among the values makes the filter null where it is not true, which "not" would not turn round.
+        # With a null among the values the filter is null where it is not true, and so is its opposite.
         return None if not value or any(each is None for each in value) else expressions.is_in(name, value)
     if kind in ("StringEndsWith", "StringContains"):
         pattern = "%" + re.sub(r"[%_\\]", r"\\\g<0>", str(value))

@@ -59,8 +59,8 @@ class TableFrame:
             (each.name, each.dataType) for each in found.fields
         ]:
             raise InvalidOptionError(
-                f"{TABLE_FORMAT}: the schema that was given is not that of the table, {found.simpleString()}; "
-                "leave .schema(...) out, and choose columns by the option columns"
+                f"{TABLE_FORMAT}: the schema that was given is not that of the table, "
+                f"{found.simpleString()}; leave .schema(...) out, and choose columns by the option columns"
             )
 
 

@@ -70,7 +70,7 @@ def test_a_replay_with_a_newer_schema(table):
     assert query.collected().column_names == ["id", "category"]
     query.load(table)
     rows = query.collected()
-    assert rows.to_pylist() == [{"id": 1, "kind": "a", "more": None}]
+    assert rows.to_pylist() == [{"id": 1, "kind": "b", "more": None}]
     query.done = 1
     assert query.trigger() is None
     add(table, 2)
