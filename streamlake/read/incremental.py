@@ -26,10 +26,11 @@ class IncrementalAppendScan(Scan):
     """The rows appended after one snapshot up to another, read with the table's current schema.
 
     `schema_id` names another one. The range is `from_snapshot_id` (None: since the table's beginning) to
-    `to_snapshot_id` (None: the current snapshot). Both take an id, the name of a branch or tag, or a
-    time (a datetime or date, or ISO text, UTC unless it says otherwise): rows that were appended after the
-    first time, up to the second. Raises InvalidOptionError when a snapshot is unknown or the first is not an ancestor of the second, and
-    FeatureUnsupportedError when rows were overwritten or deleted in between, unless `skip_overwrites`.
+    `to_snapshot_id` (None: the current snapshot). Both take an id, the name of a branch or tag, or a time (a
+    datetime or date, or ISO text, UTC unless it says otherwise): rows that were appended after the first
+    time, up to the second. Raises InvalidOptionError when a snapshot is unknown or the first is not an
+    ancestor of the second, and FeatureUnsupportedError when rows were overwritten or deleted in between,
+    unless `skip_overwrites`.
     """
 
     def __init__(

@@ -37,8 +37,12 @@ class FrameRows:
 
         Raises as `SplitScan.read`.
         """
+        return self.limited((batch for split in splits for batch in scan.read(split)), limit)
+
+    def limited(self, batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
+        """Batches of a scan, at most `limit` rows of them, as a DataFrame has them."""
         left = limit
-        for batch in (batch for split in splits for batch in scan.read(split)):
+        for batch in batches:
             found = batch if left is None else batch.slice(0, left)
             for at in range(0, found.num_rows, _BATCH_ROWS):
                 yield self.converted(found.slice(at, _BATCH_ROWS))

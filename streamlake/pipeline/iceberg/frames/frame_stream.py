@@ -7,7 +7,7 @@ when a micro-batch is planned or replayed.
 
 Spark 4.2 and later give the start of a micro-batch and its limit, and say when a query is to end
 (`availableNow`). Before that a reader is asked for an offset and does not know what for, so a micro-batch is
-all that is there: `availableNow` then ends after all of it, and what would cut it is refused.
+all that is there, and what would cut it is refused (see `admission_control`).
 """
 
 from __future__ import annotations
@@ -15,17 +15,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from streamlake.errors import FeatureUnsupportedError, InvalidOptionError
-from streamlake.pipeline.iceberg.frames.frame_options import TABLE_FORMAT, FrameOptions
+from streamlake.pipeline.iceberg.frames.frame_options import FrameOptions
 from streamlake.pipeline.iceberg.frames.table_frame import TableFrame
 from streamlake.pipeline.iceberg.snapshot_enumerator import SnapshotEnumerator
 from streamlake.pipeline.iceberg.table_cursor import offset_from_json, offset_to_json
+from streamlake.pipeline.spark.admission_control import (
+    ADMISSION_MODULE,
+    DIRECT_PATH,
+    HAS_ADMISSION_CONTROL,
+    TABLE_FORMAT,
+)
 from streamlake.read.splits.scan_split import ScanSplit
 from streamlake.read.splits.split_scan import SplitScan
 from streamlake.source.iceberg.iceberg_options import ReadLimits
@@ -33,8 +38,6 @@ from streamlake.source.iceberg.iceberg_source import IcebergSource
 from streamlake.source.iceberg.table_offset import TableOffset
 from streamlake.table.table import Table
 
-_ADMISSION = "pyspark.sql.streaming.datasource"
-_DIRECT_PATH = "IcebergSink(...).start(IcebergSource(...)) has it with any Spark"
 _CUTTING = (
     "max-planning-snapshot-count",
     "max-files-per-trigger",
@@ -43,10 +46,8 @@ _CUTTING = (
 )
 _NO_LIMIT = 1 << 62
 
-HAS_ADMISSION_CONTROL = find_spec(_ADMISSION) is not None
-"""Whether Spark gives a Python source the start and the limit of a micro-batch: from 4.2 on."""
 _AvailableNow: Any = (
-    import_module(_ADMISSION).SupportsTriggerAvailableNow if HAS_ADMISSION_CONTROL else object
+    import_module(ADMISSION_MODULE).SupportsTriggerAvailableNow if HAS_ADMISSION_CONTROL else object
 )
 
 
@@ -66,10 +67,11 @@ class TableStreamReader(DataSourceStreamReader, _AvailableNow):
 
     def __init__(self, options: FrameOptions, frame: TableFrame, table: Table) -> None:
         source = options.source.as_stream()
-        if options.limit is not None:
-            raise InvalidOptionError(
-                f"{TABLE_FORMAT}: limit belongs to a batch, and this is a stream; leave it out"
-            )
+        for name, value in (("limit", options.limit), ("metadata-table", options.metadata_table)):
+            if value is not None:
+                raise InvalidOptionError(
+                    f"{TABLE_FORMAT}: {name} belongs to a batch, and this is a stream; leave it out"
+                )
         if not HAS_ADMISSION_CONTROL:
             check_uncut(source)
         self._enumerator: SnapshotEnumerator | None = SnapshotEnumerator(
@@ -104,7 +106,7 @@ class TableStreamReader(DataSourceStreamReader, _AvailableNow):
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802
         """What Spark calls `latestOffset` with, unless its trigger wants everything at once."""
-        kinds = import_module(_ADMISSION)
+        kinds = import_module(ADMISSION_MODULE)
         if self._limits == ReadLimits():
             return kinds.ReadAllAvailable()
         # Spark's limits have one dimension; all that are given are kept by the enumerator.
@@ -160,13 +162,13 @@ def check_uncut(source: IcebergSource) -> None:
             raise FeatureUnsupportedError(
                 f"{TABLE_FORMAT}: {name} needs Spark 4.2: before it, Spark does not tell a Python source "
                 "how much to read, and an availableNow query would end after the first micro-batch; leave it "
-                f"out, or read the table directly: {_DIRECT_PATH}"
+                f"out, or read the table directly: {DIRECT_PATH}"
             )
     if not source.settings.fail_on_data_loss:
         raise FeatureUnsupportedError(
             f"{TABLE_FORMAT}: fail-on-data-loss=false needs Spark 4.2: what is left out is a micro-batch of "
-            "its own, after which an availableNow query would end before Spark 4.2; leave it out, or read the "
-            f"table directly: {_DIRECT_PATH}"
+            "its own, after which an availableNow query would end before it; leave it out, or read the "
+            f"table directly: {DIRECT_PATH}"
         )
 
 

@@ -14,8 +14,9 @@ from streamlake.catalog.open import open_table
 from streamlake.errors import FeatureUnsupportedError, InvalidOptionError
 from streamlake.formats.arrow.arrow_schema import schema_to_arrow
 from streamlake.pipeline.iceberg.batch_plan import BatchPoint, batch_point
-from streamlake.pipeline.iceberg.frames.frame_options import TABLE_FORMAT, FrameOptions
+from streamlake.pipeline.iceberg.frames.frame_options import FrameOptions
 from streamlake.pipeline.iceberg.frames.frame_rows import FrameRows
+from streamlake.pipeline.spark.admission_control import TABLE_FORMAT
 from streamlake.pipeline.spark.spark_types import FrameTypes, frame_schema
 from streamlake.read.column_selection import select_columns
 from streamlake.source.iceberg.iceberg_source import IcebergSource
@@ -23,7 +24,7 @@ from streamlake.spec.expressions.binding import bind
 from streamlake.spec.types.schema import Schema
 from streamlake.table.table import Table
 
-_TYPES = FrameTypes(
+TYPES = FrameTypes(
     TABLE_FORMAT,
     "leave it out by naming the other ones in the option columns, or read it with load_table(...).scan()",
     fixed_as_binary=True,
@@ -55,9 +56,8 @@ class TableFrame:
     def check(self, given: SparkStruct) -> None:
         """Raises InvalidOptionError when Spark planned with other columns, those of `.schema(...)`."""
         found = self.spark_schema
-        if [(each.name, each.dataType) for each in given.fields] != [
-            (each.name, each.dataType) for each in found.fields
-        ]:
+        columns = [[(each.name, each.dataType) for each in schema.fields] for schema in (given, found)]
+        if columns[0] != columns[1]:
             raise InvalidOptionError(
                 f"{TABLE_FORMAT}: the schema that was given is not that of the table, "
                 f"{found.simpleString()}; leave .schema(...) out, and choose columns by the option columns"
@@ -81,7 +81,7 @@ def table_frame(options: FrameOptions, table: Table) -> TableFrame:
     schema = table.schema if point is None else table.metadata.schema_by_id(point.schema_id)
     bind(source.filter_for(schema), schema)
     stored = select_columns(schema, source.columns_for(schema)).output
-    shown = Schema(_TYPES.fields(stored))
+    shown = Schema(TYPES.fields(stored))
     return TableFrame(stored, shown, schema.schema_id, point)
 
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from streamlake.errors import FeatureUnsupportedError, InvalidOptionError, LineageError
-from streamlake.pipeline.iceberg.frames import frame_stream
+from streamlake.pipeline.spark import admission_control
 from streamlake.table.schema.update_schema import UpdateSchema
 from streamlake.tables import create_table
 from tests.unit.pipeline.iceberg.frames.spark_stand_in import Query
@@ -15,7 +15,7 @@ from tests.unit.pipeline.iceberg.table_streams import add, compact, overwrite, t
 from tests.unit.read.written_tables import append
 
 pytestmark = pytest.mark.skipif(
-    frame_stream.HAS_ADMISSION_CONTROL, reason="what Spark does from 4.2 on is in test_admission.py"
+    admission_control.HAS_ADMISSION_CONTROL, reason="what Spark does from 4.2 on is in test_admission.py"
 )
 
 
