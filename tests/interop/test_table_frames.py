@@ -50,7 +50,8 @@ def ours(spark: SparkSession, location: Path, **options: Any) -> DataFrame:
 
 
 def rows(found: DataFrame) -> list[str]:
-    return sorted(str(row.asDict(recursive=True)) for row in found.collect())
+    """The rows as texts; Java's paths have a scheme where the table's own has none."""
+    return sorted(str(row.asDict(recursive=True)).replace("'file:/", "'/") for row in found.collect())
 
 
 def test_rows_and_types(iceberg_spark: SparkSession, java_table: Path) -> None:

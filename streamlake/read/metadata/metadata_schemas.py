@@ -45,7 +45,7 @@ _FIXED = {
         "latest_sequence_number long"
     ),
     "manifests": _MANIFESTS,
-    "all_manifests": f"{_MANIFESTS}, reference_snapshot_id long",
+    "all_manifests": f"{_MANIFESTS}, reference_snapshot_id long, key_metadata binary",
 }
 _FILE_BEFORE = parse_ddl("content int, file_path string, file_format string, spec_id int").fields
 _FILE_AFTER = parse_ddl(

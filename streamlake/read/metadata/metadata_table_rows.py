@@ -80,11 +80,13 @@ def _all_manifests(table: Table) -> Iterator[ManifestFile]:
 
 
 def _all_manifest_rows(table: Table) -> list[Row]:
-    return [
-        {**row, "reference_snapshot_id": snapshot.snapshot_id}
-        for snapshot in table.snapshots
-        for row in manifest_rows(table, snapshot)
-    ]
+    rows = []
+    for snapshot in table.snapshots:
+        manifests = table.manifests(snapshot)
+        for row, manifest in zip(manifest_rows(table, snapshot), manifests, strict=True):
+            more = {"reference_snapshot_id": snapshot.snapshot_id, "key_metadata": manifest.key_metadata}
+            rows.append({**row, **more})
+    return rows
 
 
 def _log_rows(table: Table) -> list[Row]:

@@ -44,8 +44,10 @@ def test_uuids_in_other_types():
     maps = pa.array([[(SOME[0].bytes, SOME[1].bytes)], None], pa.map_(pa.binary(16), pa.binary(16)))
     found = with_uuid_text(maps, MapType(1, UUIDType(), 2, UUIDType()))
     assert found.to_pylist() == [[(str(SOME[0]), str(SOME[1]))], None]
-    structs = pa.array([{"u": SOME[0].bytes, "l": [SOME[1].bytes]}, None, {"u": None, "l": None}])
-    structs = structs.cast(pa.struct({"u": pa.binary(16), "l": pa.list_(pa.binary(16))}))
+    structs = pa.array(
+        [{"u": SOME[0].bytes, "l": [SOME[1].bytes]}, None, {"u": None, "l": None}],
+        pa.struct({"u": pa.binary(16), "l": pa.list_(pa.binary(16))}),
+    )
     type_ = StructType((NestedField(1, "u", UUIDType()), NestedField(2, "l", ListType(3, UUIDType()))))
     expected = [{"u": str(SOME[0]), "l": [str(SOME[1])]}, None, {"u": None, "l": None}]
     assert with_uuid_text(structs, type_).to_pylist() == expected
