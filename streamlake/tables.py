@@ -206,8 +206,8 @@ class LoadedTable:
 
     def scan_changes(
         self,
-        from_snapshot_id: int | None = None,
-        to_snapshot_id: int | None = None,
+        from_snapshot_id: SnapshotPoint | None = None,
+        to_snapshot_id: SnapshotPoint | None = None,
         filter: Filter = None,
         columns: Iterable[str] | None = None,
         *,
@@ -215,7 +215,10 @@ class LoadedTable:
         schema_id: int | None = None,
         net_changes: bool = False,
     ) -> ChangeScan:
-        """Rows added, updated and removed after one snapshot up to and with another; see `ChangeScan`."""
+        """Rows added, updated and removed after one snapshot up to and with another; see `ChangeScan`.
+
+        Both are given by id, branch, tag or time.
+        """
         return ChangeScan(
             self.table,
             from_snapshot_id,

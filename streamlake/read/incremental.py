@@ -100,6 +100,11 @@ def _appends_between(
                 f"appended since the beginning is not known; start at from_snapshot_id={oldest_parent}, or "
                 "scan the table"
             )
+        if any(each.snapshot_id == end.snapshot_id for each in table.metadata.ancestors(from_id)):
+            raise InvalidOptionError(
+                f"table {table.name}: the range ends before it begins, snapshot {end.snapshot_id} is an "
+                f"ancestor of {from_id}; exchange the two"
+            )
         raise InvalidOptionError(
             f"table {table.name}: snapshot {from_id} is not an ancestor of snapshot {end.snapshot_id} (or "
             f"the snapshots between them have expired); `streamlake inspect {table.location} history` shows "

@@ -33,12 +33,16 @@ def java_table(request: pytest.FixtureRequest, iceberg_spark: SparkSession, spar
         f"partitioned by (category) tblproperties ('format-version'='{version}', "
         "'write.delete.mode'='merge-on-read', 'write.distribution-mode'='none')"
     )
-    sql(f"insert into {name} select id, if(id % 2 = 0, 'a', 'b'), timestamp_seconds(id), id / 10 from range(0, 40)")
+    sql(
+        f"insert into {name} select id, if(id % 2 = 0, 'a', 'b'), timestamp_seconds(id), id / 10 from range(0, 40)"
+    )
     sql(f"delete from {name} where id in (3, 4)")
     sql(f"alter table {name} rename column price to amount")
     sql(f"alter table {name} add column more string")
     sql(f"alter table {name} add partition field bucket(4, id)")
-    sql(f"insert into {name} values (100, 'c', timestamp'2026-01-01 00:00:00', 1.5, 'x'), (101, null, null, null, null)")
+    sql(
+        f"insert into {name} values (100, 'c', timestamp'2026-01-01 00:00:00', 1.5, 'x'), (101, null, null, null, null)"
+    )
     sql(f"alter table {name} create branch dev")
     sql(f"delete from {name} where id = 5")
     return spark_home / f"ice/frames_v{version}"

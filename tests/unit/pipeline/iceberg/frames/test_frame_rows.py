@@ -71,11 +71,15 @@ def test_types_of_a_frame(tmp_path):
     assert row["s"] == {"u": str(SOME[1]), "m": [("k", b"x")]}
 
 
-@pytest.mark.parametrize("type_", ["time", "timestamp_ns", "timestamptz_ns", "struct<t: time>", "array<time>"])
+@pytest.mark.parametrize(
+    "type_", ["time", "timestamp_ns", "timestamptz_ns", "struct<t: time>", "array<time>"]
+)
 def test_types_that_spark_lacks(tmp_path, type_):
     table = create_table(tmp_path / "t", f"id long, at {type_}", format_version=3)
     append(table, [{"id": 1}])
-    with pytest.raises(FeatureUnsupportedError, match=r"column 'at.* naming the other ones in the option col"):
+    with pytest.raises(
+        FeatureUnsupportedError, match=r"column 'at.* naming the other ones in the option col"
+    ):
         Batch(table)
     assert Batch(table, columns="id").ids() == [1]
 
@@ -89,7 +93,9 @@ def test_after_every_kind_of_delete(tmp_path_factory):
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    @given(st.data(), st.sampled_from([2, 3]), st.lists(st.sampled_from(sorted(VALUES)), min_size=1, max_size=3))
+    @given(
+        st.data(), st.sampled_from([2, 3]), st.lists(st.sampled_from(sorted(VALUES)), min_size=1, max_size=3)
+    )
     def check(data, version, types):
         location = tmp_path_factory.mktemp("history") / "t"
         history = History(str(location), data.draw, version, types)
