@@ -19,6 +19,7 @@ from rich.text import Text
 
 from streamlake.cli.arguments import is_pipeline_file, parse_catalog
 from streamlake.cli.views.rendering import facts, grid, human_count, human_time, json_text, terminal
+from streamlake.cli.views.task_progress import step_progress
 from streamlake.errors import InvalidOptionError
 from streamlake.operate.replay.kept_rejects import KeptRejects, kept_rejects, parsed_place
 from streamlake.operate.replay.replay_settings import replayed_tables
@@ -117,7 +118,9 @@ def drop(
         sys.stdout.write("Nothing was done yet; run this again with --yes.\n")
         return 0
     for each in chosen:
-        sys.stdout.write(f"{_name(each)}: {counted(each.drop(), 'record')} dropped\n")
+        with step_progress(f"rejects drop {each.table}") as on_progress:
+            dropped = each.drop(on_progress)
+        sys.stdout.write(f"{_name(each)}: {counted(dropped, 'record')} dropped\n")
     return 0
 
 
@@ -132,7 +135,9 @@ def edit(
             f"{named} is among the rejects of {' and '.join(each.table for each in chosen)}: say which with "
             "--table"
         )
-    chosen[0].edit(_content(file))
+    content = _content(file)
+    with step_progress(f"rejects edit {chosen[0].table}") as on_progress:
+        chosen[0].edit(content, on_progress)
     place = place_text(*parsed_place(named))
     sys.stdout.write(
         f"{_name(chosen[0])}: {place} has a new value. Bring it into the table with `streamlake "

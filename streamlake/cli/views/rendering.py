@@ -61,6 +61,19 @@ def human_time(moment: datetime | None) -> str:
     return moment.strftime("%Y-%m-%d %H:%M:%S.") + f"{moment.microsecond // 1000:03d}"
 
 
+def human_duration(seconds: float | None) -> str:
+    """A duration: 1.2 s, 3 min 20 s, 5 h 2 min, 2 d 3 h."""
+    if seconds is None:
+        return ""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours < 24 else f"{hours // 24} d {hours % 24} h"
+
+
 def human_value(value: Any) -> str:
     """A bound or a partition value: nulls are shown, control characters escaped, long texts cut."""
     if value is None:

@@ -5,6 +5,7 @@ The directory has to be writable, its logs whole, and it must agree with the tab
 
 from __future__ import annotations
 
+from streamlake.checkpoint.checkpoint_storage import checkpoint_properties
 from streamlake.checkpoint.spark_directory import SparkDirectory
 from streamlake.checkpoint.spark_logs import local_home
 from streamlake.checkpoint.table_note import Calls
@@ -16,7 +17,7 @@ from streamlake.commit.unnamed import has_unnamed
 from streamlake.errors import StreamlakeError, TableNotFoundError
 from streamlake.operate.check.check_points import Points
 from streamlake.operate.check.sink_check import SinkPlan
-from streamlake.operate.checkpoint_directory import checkpoint_properties, started_directory
+from streamlake.operate.checkpoint_directory import started_directory
 from streamlake.pipeline.kafka.offset_log import require_tick
 from streamlake.pipeline.sinks.bound_directory import own_findings
 from streamlake.pipeline.sinks.bound_tables import BoundTables, tables_finding, template_command

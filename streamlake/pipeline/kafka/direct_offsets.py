@@ -53,12 +53,19 @@ class DirectOffsets:
         start = self._planner.initial() if known is None else None
         self.target = self._planner.latest(known or start) if is_bounded else None
         """Where the query ends; None for one without end."""
+        self.first = known or start
+        """Where this run begins."""
         self._start = start
         self._cursor: OffsetCursor | None = None
         self.done: SourceOffsets | None = None
         """Where the last micro-batch ends that Spark has finished in this run."""
         self.reached = threading.Event()
         """Set when nothing up to `target` is left to do."""
+
+    @property
+    def planned(self) -> SourceOffsets | None:
+        """Where the micro-batch ends that is being written, or was last; None before the first one."""
+        return self._end
 
     def plan(
         self, frame: DataFrame, checkpoint_id: int, while_idle: Callable[[], None] = lambda: None

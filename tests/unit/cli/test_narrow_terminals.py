@@ -24,6 +24,7 @@ from streamlake.demo.demo_check import ReaderCost
 from streamlake.operate.doctor.diagnosis import Diagnosis
 from streamlake.operate.doctor.finding import Finding, Severity
 from streamlake.operate.doctor.reachable_files import Orphan
+from streamlake.operate.status.driver_status import DriverStatus, RunState
 from streamlake.operate.status.status import PartitionLag, PipelineStatus
 from streamlake.operate.status.table_status import TableStatus
 from tests.helpers.pseudo_terminal import pseudo_terminal
@@ -41,8 +42,13 @@ def status_small(home: Path) -> None:
         "/lake/orders", "main", True, checkpoint_id=41, committed_ms=NOW_MS, seconds_since_commit=1.3,
         rows_per_second=48_123, records=4_000_700, live_rows=4_000_000, deleted_rows=700, data_files=12, delete_files=3, rejects=0,
     )  # fmt: skip
+    driver = DriverStatus(RunState.RUNNING, "ingest-7.shop.internal", 4711, NOW_MS - 86_400_000, NOW_MS)
     partitions = [PartitionLag("orders", at, 1_204_518, 1_204_718, 200) for at in range(2)]
-    status.show(status.view(PipelineStatus("orders", (table,), tuple(partitions), 400)))
+    status.show(
+        status.view(
+            PipelineStatus("orders", (table,), tuple(partitions), 400, driver=driver, seconds_left=8.3)
+        )
+    )
 
 
 def status_wide(home: Path) -> None:
@@ -63,6 +69,16 @@ def status_wide(home: Path) -> None:
         8_780,
         ("checkpoint 41 is not in all tables that it has rows for: the lag is counted from checkpoint 40",),
         ("sales-7: offsets 1204518 to 1204718 are no longer in Kafka and were never committed",),
+        DriverStatus(
+            RunState.SILENT,
+            "ingest-7.shop.internal",
+            4711,
+            NOW_MS - 86_400_000,
+            NOW_MS,
+            41,
+            "SourceError: the brokers broker-1.shop.internal:9092 and broker-2.shop.internal:9092 did not answer",
+            NOW_MS - 7_200_000,
+        ),
     )
     status.show(status.view(found))
 
