@@ -103,7 +103,8 @@ def test_a_bad_record_is_one_line_on_stderr_and_a_run_without_news_is_up_to_date
     idle = streamlake("run", "p.yaml", cwd=tmp_path)
     assert (idle.returncode, without_jvm_notice(idle.stderr)) == (0, [])
     assert (
-        without_times(idle.stdout)[-1] == "readings: up to date; there is nothing new since the last checkpoint"
+        without_times(idle.stdout)[-1]
+        == "readings: up to date; there is nothing new since the last checkpoint"
     )
 
 
