@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from streamlake.cli.commands.run import receipt_line
 from streamlake.errors import InvalidOptionError, SchemaMismatchError
 from streamlake.operate.check.check_points import Verdict
 from streamlake.operate.check.pipeline_check import check_pipeline
+from streamlake.operate.status.driver_status import RunState
 from streamlake.operate.status.status import status_of
 from streamlake.pipeline.definition.pipeline_file import load_pipeline, parse_pipeline
 from streamlake.pipeline.definition.running import PipelineRun, StopRequest, run_pipeline
@@ -189,9 +191,14 @@ spark:
 @pytest.mark.spark
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_cleanly(number: signal.Signals, tmp_path: Path) -> None:
+    """Sent to the process alone, then to its whole group, as a container's stop, systemd and a terminal do."""
     (tmp_path / "p.yaml").write_text(RATE.format(home=tmp_path))
     for run in range(2):
         out = _run_until_signal(tmp_path, run, number)
+        with status_of(load_pipeline(tmp_path / "p.yaml")) as status:
+            driver = status.read().driver
+        assert driver is not None
+        assert (driver.state, driver.error) == (RunState.STOPPED, None)
         assert without_times(out)[-1].startswith("ticks: stopped; ")
     values = sorted(load_table(tmp_path / "table").scan(columns=["value"]).to_arrow()["value"].to_pylist())
     assert values == list(range(len(values))), "every row once, over both runs"
@@ -217,7 +224,10 @@ def _run_until_signal(home: Path, run: int, number: signal.Signals) -> str:
                 120,
                 "snapshots",
             )
-            process.send_signal(number)
+            if run:
+                os.killpg(process.pid, number)
+            else:
+                process.send_signal(number)
             started = time.monotonic()
             assert process.wait(60) == 0, (home / f"err-{run}").read_text()
             assert time.monotonic() - started < 45
@@ -278,8 +288,11 @@ def test_kafka_to_table(
         assert status.read().lag == 1000
         state = run_pipeline(pipeline, spark)
         assert (status.read().lag, status.read().problems) == (0, ())
-    assert state.rows == 1000
+        driver = status.read().driver
+    assert (state.rows, state.offsets) == (1000, (1000, 1000))
     assert state.checkpoints >= 3
+    assert driver is not None
+    assert driver.state is RunState.ENDED
     table: pa.Table = load_table(tmp_path / "table").scan().to_arrow().sort_by("id")
     assert table["id"].to_pylist() == list(range(1000))
     assert table["name"][7].as_py() == "größe 7"
