@@ -10,7 +10,7 @@ from streamlake.checkpoint.spark_directory import SparkDirectory
 from streamlake.checkpoint.spark_logs import local_home
 from streamlake.checkpoint.table_note import Calls
 from streamlake.commit.findings import torn_log
-from streamlake.commit.lineage import CatalogOption, Finding, RecoverCommand, explained
+from streamlake.commit.lineage import CatalogOption, RecoverCommand, explained
 from streamlake.commit.marker import parsed_property, property_name
 from streamlake.commit.offset_summary import source_offsets
 from streamlake.commit.unnamed import has_unnamed
@@ -98,7 +98,7 @@ def check_tables(
         found = tables_finding(directory, tables, names, catalog)
         if found is not None:
             command = template_command(tables.table, tables.branch, catalog, directory.location)
-            _report(found, command, points)
+            points.error(LINEAGE, explained(found, command))
 
 
 def check_lineage(
@@ -121,7 +121,7 @@ def check_lineage(
         points.error(LINEAGE, str(error))
         return
     for finding in found:
-        _report(finding, command, points)
+        points.error(LINEAGE, explained(finding, command))
     if not found and table is not None:
         points.right(LINEAGE, f"{command.table} and the checkpoint directory agree")
 
@@ -153,13 +153,3 @@ def _found(plan: SinkPlan, table: Table | None) -> Table:
     if table is None:
         raise TableNotFoundError(f"there is no table {plan.table}")
     return table
-
-
-def _report(finding: Finding, command: RecoverCommand, points: Points) -> None:
-    if finding.by_hand and not finding.ways:
-        points.error(
-            LINEAGE, f"{finding.found}. Continuing would {finding.consequence}. To go on, {finding.by_hand}"
-        )
-        return
-    ways = "; or ".join(command.offers(finding))
-    points.error(LINEAGE, f"{finding.found}. Continuing would {finding.consequence}. Ways out: {ways}")
