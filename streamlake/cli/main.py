@@ -1,4 +1,4 @@
-"""The `streamlake` command: parses arguments, calls a command, turns errors into a few lines and an exit code.
+"""The `streamlake` command: parses arguments, calls a command, shows errors in short, gives exit codes.
 
 Exit codes: 0 success, 1 the command failed, 2 the command line is wrong (for commands that judge, which exit
 with 1 for what they find: nothing could be judged), 128 + n stopped by signal n before the work was done.

@@ -18,7 +18,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from streamlake.cli.arguments import is_pipeline_file, parse_catalog
-from streamlake.cli.views.rendering import facts, grid, human_count, human_time, json_text, terminal
+from streamlake.cli.views.rendering import facts, grid, human_count, human_time, json_text, show
 from streamlake.cli.views.task_progress import step_progress
 from streamlake.errors import InvalidOptionError
 from streamlake.operate.replay.kept_rejects import KeptRejects, kept_rejects, parsed_place
@@ -52,7 +52,7 @@ def show_causes(
     parts: list[RenderableType] = []
     for each in found:
         parts += _causes(each, what)
-    terminal().print(Group(*parts))
+    show(Group(*parts))
     return 0
 
 
@@ -83,7 +83,7 @@ def show_records(
         sys.stdout.write(json_text([_readable(each) for each in records]) + "\n")
     elif records:
         parts = [part for record in records for part in (facts(_facts(record)), Text())]
-        terminal().print(Group(*parts))
+        show(Group(*parts))
     else:
         sys.stdout.write(f"{', '.join(_name(each) for each in found)}: no such record\n")
     return 1 if named and not records else 0
@@ -194,13 +194,13 @@ def _causes(found: KeptRejects, what: str) -> list[RenderableType]:
         ("first of them", "right"),
         ("last rejected", "right"),
     ]
-    told = (
+    hints = (
         f"One of them: streamlake rejects show {what} {_short(causes[0].first)}\n"
         f"With a corrected value: streamlake rejects edit {what} {_short(causes[0].first)} FILE\n"
         f"Once the cause is corrected: streamlake replay-rejects {_pipeline_file(what)}"
     )
     title = f"{_name(found)}: {counted(found.rows.num_rows, 'record')}, {counted(len(causes), 'cause')}"
-    return [grid(title, columns, rows), Text(told, style="dim"), Text()]
+    return [grid(title, columns, rows), Text(hints, style="dim"), Text()]
 
 
 def _short(place: str) -> str:

@@ -79,7 +79,7 @@ def last_commit(table: Table, branch: str, pipeline: str | None) -> LastCommit:
     snapshot = None if name is None else streams.get(name)
     if name is None or snapshot is None:
         raise InvalidOptionError(
-            f"no snapshot of branch '{branch}' of {table.location} tells to which Kafka offsets "
+            f"no snapshot of branch '{branch}' of {table.location} says to which Kafka offsets "
             f"{'a stream' if name is None else f'pipeline {name!r}'} has written it: its source is another "
             f"one, or these snapshots have expired. {_BY_HAND}"
         )

@@ -173,6 +173,7 @@ class StatusReader:
         if found.missing:
             raise SourceError(
                 f"Kafka has no topic {', '.join(found.missing)}, or does not show it to this user"
+                f"{found.did_you_mean(found.missing)}"
             )
         if directory is not None:
             problems += _recreated(directory, found.topic_ids)

@@ -162,6 +162,9 @@ class IcebergTables:
         _require_own_tables(settings, str(checkpoint_location), tables.names)
         self._query = tables
         stream = direct_stream(session, source, str(checkpoint_location), trigger)
+        if not tables.names.by_row and source.topics is None and stream.offsets.first is not None:
+            now = sorted({topic for topic, _ in stream.offsets.first.positions})
+            settings.require_own_used([tables.names.of(topic) for topic in now], tables.names)
         query = start_query(
             partial(tables.write, stream.offsets),
             stream.frame,

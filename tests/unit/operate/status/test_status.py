@@ -31,7 +31,7 @@ from streamlake.errors import DataInvalidError, SchemaMismatchError, SourceError
 from streamlake.operate.status import status as statuses
 from streamlake.operate.status.driver_status import RunState, driver_status
 from streamlake.operate.status.status import status_of, status_of_table
-from streamlake.pipeline.definition.pipeline_file import parse_pipeline
+from streamlake.pipeline.definition.pipeline_file import load_pipeline, parse_pipeline
 from streamlake.pipeline.sinks.discovered_tables import TABLES_PATH, tables_to_bytes
 from streamlake.pipeline.sinks.quarantine import quarantine_to_bytes, quarantined
 from streamlake.source.offsets import Partition, SourceOffsets
@@ -216,6 +216,13 @@ def test_how_long_the_lag_takes_at_the_pace_of_this_run(stream: Stream) -> None:
     assert found.seconds_left == pytest.approx(95 / 20)
     beat(stream, DriverState.STOPPED, started_ms=started)
     assert stream.status().seconds_left is None
+
+
+def test_the_nearest_topic_is_named(stream: Stream) -> None:
+    stream.file.write_text(stream.file.read_text().replace("topics: orders", "topics: ordres"))
+    with status_of(load_pipeline(stream.file)) as reader:
+        [problem] = reader.read().problems
+    assert problem.endswith("has no topic ordres, or does not show it to this user; did you mean 'orders'?")
 
 
 def test_pace_and_age(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
