@@ -38,8 +38,8 @@ class DeletingDecoder:
     """The rows of `decoder` as upserts, and a delete for each record without a value.
 
     `schema` is that of the rows, with the column ROW_KIND, `key` the columns that a delete needs. `metadata`
-    are the columns from the record itself, `options` those of the value's decoder, for `format`. Where that is
-    one of a schema registry, so may be the message keys.
+    are the columns from the record itself, `options` those of the value's decoder, for `format`. Where that
+    is one of a schema registry, so may be the message keys.
     """
 
     def __init__(

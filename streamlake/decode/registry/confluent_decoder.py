@@ -38,7 +38,9 @@ class NamedSchema(Protocol):
     """A schema, and its name in messages."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """What messages call it."""
+        ...
 
     @property
     def avro(self) -> AvroType:
