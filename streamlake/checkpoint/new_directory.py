@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 
 from streamlake import clock, ids
+from streamlake.checkpoint.heartbeat import HEARTBEAT_PATH
 from streamlake.checkpoint.offset_entries import entry_path, entry_to_bytes, tick_text
 from streamlake.checkpoint.spark_directory import SparkDirectory
 from streamlake.errors import InvalidOptionError
@@ -22,8 +23,12 @@ FIRST = 0
 
 
 def require_new(location: str, io: FileIO) -> None:
-    """Raises InvalidOptionError where there is anything in the directory."""
-    found = next(iter(io.list_prefix(table_location(location))), None)
+    """Raises InvalidOptionError where there is anything in the directory but the heartbeat of a driver whose
+    start was refused.
+    """
+    root = table_location(location)
+    listed = (info for info in io.list_prefix(root) if info.path != f"{root}/{HEARTBEAT_PATH}")
+    found = next(listed, None)
     if found is not None:
         raise InvalidOptionError(
             f"{location} is not new: it holds {found.path}. A directory that is there says itself where its "

@@ -76,13 +76,12 @@ class SparkDirectory:
 
         Raises what reading raises: storage that does not answer, or lacks a setting, says nothing of a query.
         """
-        root = table_location(location)
-        io = file_io_for(root) if io is None else io
         try:
-            io.read_bytes(f"{root}/metadata")
-        except MissingFileError:
-            return None
-        return cls(root, io)
+            return cls(location, io)
+        except InvalidOptionError as error:
+            if isinstance(error.__cause__, MissingFileError):
+                return None
+            raise
 
     @property
     def planned(self) -> list[int]:

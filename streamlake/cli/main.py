@@ -1,4 +1,4 @@
-"""The `streamlake` command: parses arguments, calls a command, turns errors into a line and an exit code.
+"""The `streamlake` command: parses arguments, calls a command, shows errors in short, gives exit codes.
 
 Exit codes: 0 success, 1 the command failed, 2 the command line is wrong (for commands that judge, which exit
 with 1 for what they find: nothing could be judged), 128 + n stopped by signal n before the work was done.
@@ -72,7 +72,9 @@ def _run(arguments: list[str], *, debug: bool) -> int:
         if debug:
             traceback.print_exc()
         if hasattr(error, "format_message"):
-            return _fail(error.format_message(), int(getattr(error, "exit_code", WRONG_USAGE)))
+            message = error.format_message()
+            text = message if isinstance(error, _NoVerdict) else " ".join(message.split())
+            return _fail(text, int(getattr(error, "exit_code", WRONG_USAGE)))
         return _fail(describe(error), FAILED)
     if code == INTERRUPTED:
         return _fail("interrupted", INTERRUPTED)
@@ -80,7 +82,8 @@ def _run(arguments: list[str], *, debug: bool) -> int:
 
 
 def _fail(message: str, code: int) -> int:
-    sys.stderr.write(f"error: {' '.join(message.split())}\n")
+    lines = [line.rstrip() for line in message.splitlines() if line.strip()]
+    sys.stderr.write("error: " + "\n".join(lines) + "\n")
     return code
 
 

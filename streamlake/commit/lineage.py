@@ -117,17 +117,19 @@ def catalog_text(catalog: str | Mapping[str, str]) -> str:
 
 
 def explained(finding: Finding, command: RecoverCommand) -> str:
-    """The message for a finding: what was found, what continuing would do, and the ways out as commands."""
+    """The message for a finding: a line with what was found, one with what continuing would do, and one for
+    each way out, with its command.
+    """
     ways = command.offers(finding)
-    text = f"{finding.found}. Continuing would {finding.consequence}."
+    text = f"{finding.found}.\nContinuing would {finding.consequence}."
     if not ways:
         return text
     if not finding.ways:
         return f"{text} To go on, {finding.by_hand}"
-    numbered = "; ".join(f"({number}) {way}" for number, way in enumerate(ways, 1))
+    numbered = "".join(f"\n  ({number}) {way}" for number, way in enumerate(ways, 1))
     return (
-        f"{text} Stop every driver of the pipeline, then take one of these ways out (each says what it will "
-        f"do first, and does it with --yes): {numbered}"
+        f"{text}\nStop every driver of the pipeline, then take one of these ways out (each says what it will "
+        f"do first, and does it with --yes):{numbered}"
     )
 
 

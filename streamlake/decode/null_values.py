@@ -17,9 +17,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from streamlake.decode.registry.confluent_framing import HEADER_BYTES
+from streamlake.decode.registry.framed_keys import FramedKeys
 from streamlake.decode.row_decoder import RowDecoder
 from streamlake.decode.values.decoded import Decoded, Decoder
 from streamlake.decode.values.envelope import Array, Reject
+from streamlake.decode.values.record_limits import without_limits
 from streamlake.errors import DecodeError
 from streamlake.formats.arrow.arrow_schema import schema_to_arrow
 from streamlake.records import ROW_KIND, RowKind, record_place
@@ -29,13 +32,15 @@ from streamlake.spec.types.schema import Schema
 _NUMBER = re.compile(r"[-+]?\d+")
 _JSON = "json."
 _CONNECT = {"schema", "payload"}
+_NO_ROWS_KEY = "it has no value, and its key is none of a row"
 
 
 class DeletingDecoder:
     """The rows of `decoder` as upserts, and a delete for each record without a value.
 
     `schema` is that of the rows, with the column ROW_KIND, `key` the columns that a delete needs. `metadata`
-    are the columns from the record itself, `options` those of the value's decoder.
+    are the columns from the record itself, `options` those of the value's decoder, for `format`. Where that
+    is one of a schema registry, so may be the message keys.
     """
 
     def __init__(
@@ -45,6 +50,7 @@ class DeletingDecoder:
         metadata: Mapping[str, str],
         key: Sequence[str],
         options: Mapping[str, str],
+        format: str = "json",
     ) -> None:
         fields = tuple(replace(part, required=False) for part in schema.fields)
         self.schema: pa.Schema = schema_to_arrow(replace(schema, fields=fields))
@@ -53,6 +59,12 @@ class DeletingDecoder:
         self._key = tuple(part for part in fields if part.name in key)
         own = {name: value for name, value in options.items() if name.startswith(_JSON)}
         self._keys = RowDecoder(Schema(self._key), {}, "json", own)
+        self._is_framed_json = format == "confluent-json"
+        self._framed = (
+            FramedKeys(Schema(self._key), without_limits(options))
+            if format == "confluent-avro" and self._key
+            else None
+        )
 
     def decode(self, raw: pa.RecordBatch, *, keep_rejects: bool = False) -> Decoded:
         """See Decoder."""
@@ -79,9 +91,40 @@ class DeletingDecoder:
 
     def _deletes(self, raw: pa.RecordBatch, places: Array) -> tuple[pa.RecordBatch, Array, list[Reject]]:
         """The deletes of the records at these places, the places that they come from, and the others."""
+        contents = raw.column("key").take(pa.array(places)).to_pylist()
+        if self._is_framed_json:
+            contents = [_without_frame(content) for content in contents]
+        framed = [self._framed is not None and self._framed.takes(content) for content in contents]
+        if not any(framed):
+            return self._deletes_of_texts(raw, places, contents)
+        mask: Array = np.array(framed, dtype=bool)
+        of_avro = self._deletes_of_avro(raw, places[mask])
+        texts = [content for content, is_framed in zip(contents, framed, strict=True) if not is_framed]
+        of_texts = self._deletes_of_texts(raw, places[~mask], texts)
+        [rows] = pa.Table.from_batches([of_avro[0], of_texts[0]]).combine_chunks().to_batches() or [
+            of_texts[0]
+        ]
+        rejects = sorted([*of_avro[2], *of_texts[2]], key=lambda one: one.record)
+        return rows, np.concatenate([of_avro[1], of_texts[1]]), rejects
+
+    def _deletes_of_avro(
+        self, raw: pa.RecordBatch, places: Array
+    ) -> tuple[pa.RecordBatch, Array, list[Reject]]:
+        assert self._framed is not None
+        columns, kept, failed = self._framed.read(raw.column("key").take(pa.array(places)))
+        rejects = [Reject(int(places[at]), f"{_NO_ROWS_KEY}: {reason}") for at, reason in failed]
+        deleted = places[kept]
+        named = {part.name: column for part, column in zip(self._key, columns, strict=True)}
+        of = raw.take(pa.array(deleted))
+        named |= {name: of.column(part) for name, part in self._metadata.items() if name not in named}
+        return self._typed(named, True, len(deleted)), deleted, rejects
+
+    def _deletes_of_texts(
+        self, raw: pa.RecordBatch, places: Array, contents: Sequence[bytes | None]
+    ) -> tuple[pa.RecordBatch, Array, list[Reject]]:
         keys, kept, rejects = [], [], []
-        for place, content in zip(places.tolist(), raw.column("key").take(pa.array(places)), strict=True):
-            found = key_object(content.as_py(), self._key)
+        for place, content in zip(places.tolist(), contents, strict=True):
+            found = key_object(content, self._key)
             if isinstance(found, bytes):
                 keys.append(found)
                 kept.append(place)
@@ -91,10 +134,7 @@ class DeletingDecoder:
         at = chosen.schema.get_field_index("value")
         given = chosen.set_column(at, chosen.schema.field(at), pa.array(keys, chosen.schema.field(at).type))
         decoded = self._keys.decode(given, keep_rejects=True)
-        rejects += [
-            Reject(kept[each.record], f"it has no value, and its key is none of a row: {each.reason}")
-            for each in decoded.rejects
-        ]
+        rejects += [Reject(kept[each.record], f"{_NO_ROWS_KEY}: {each.reason}") for each in decoded.rejects]
         columns = {part.name: decoded.rows.column(part.name) for part in self._key}
         of = chosen.take(pa.array(decoded.records))
         columns |= {name: of.column(part) for name, part in self._metadata.items() if name not in columns}
@@ -168,6 +208,14 @@ def _single(key: bytes, part: NestedField) -> Any:
             return int(text)
         return int.from_bytes(key, "big", signed=True) if len(key) in (4, 8) else None
     return text
+
+
+def _without_frame(key: bytes | None) -> bytes | None:
+    """A key without the header of a schema registry, where JSON follows it."""
+    is_framed = key is not None and key[:1] == b"\0" and any(key[1:HEADER_BYTES])
+    if key is None or not is_framed or _parsed(key[HEADER_BYTES:]) is None:
+        return key
+    return key[HEADER_BYTES:]
 
 
 def _parsed(key: bytes) -> Any:

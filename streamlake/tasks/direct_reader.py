@@ -172,7 +172,7 @@ def row_decoder(
         )
         if not source.has_row_kinds:
             return plain
-        return DeletingDecoder(plain, schema, source.metadata_columns, key, options)
+        return DeletingDecoder(plain, schema, source.metadata_columns, key, options, source.format)
 
     if watch is None:
         return decoder(None)

@@ -84,8 +84,8 @@ class RowScreen:
         decoded = self.fitting(decoded)
         self.rejected += len(decoded.rejects)
         if self._rules.most is not None and self.rejected > self._rules.most:
-            told = [(record_place(decoded.raw, reject.record), reject.reason) for reject in decoded.rejects]
-            raise too_many_rejects(self._rules.table, self.rejected, self._rules.most, told, or_more=True)
+            named = [(record_place(decoded.raw, reject.record), reject.reason) for reject in decoded.rejects]
+            raise too_many_rejects(self._rules.table, self.rejected, self._rules.most, named, or_more=True)
         return decoded
 
     def rejects_of(self, decoded: Decoded) -> pa.RecordBatch | None:
@@ -149,10 +149,10 @@ class RecordScreen(RowScreen):
 
 
 def too_many_rejects(
-    table: str, count: int, most: int, told: Sequence[tuple[str, str]], *, or_more: bool = False
+    table: str, count: int, most: int, named: Sequence[tuple[str, str]], *, or_more: bool = False
 ) -> TooManyRejectsError:
-    """The error for a checkpoint with too many rejects; `told` are (place, reason) of some of them."""
-    first = "; ".join(f"{place}: {reason}" for place, reason in told[:SHOWN])
+    """The error for a checkpoint with too many rejects; `named` are (place, reason) of some of them."""
+    first = "; ".join(f"{place}: {reason}" for place, reason in named[:SHOWN])
     return TooManyRejectsError(
         f"{table}: {count}{' or more' if or_more else ''} records of this checkpoint cannot become rows, and "
         f"max_rejects allows {most}: nothing of the checkpoint was committed. The first are {first}. Correct "

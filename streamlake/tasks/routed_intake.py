@@ -141,14 +141,14 @@ class RowParting:
         found = self._names.of(decoded.rows)
         parts = self._places(found)
         rejects = list(decoded.rejects)
-        told = found.unknown()
+        unrouted = found.unknown()
         if not intake.keeps_unrouted:
             lost = found.without_table()
-            told = np.union1d(told, lost[~left_nothing(decoded.rows, decoded.records)[lost]])
-        if len(told):
-            rejects += self._unrouted(decoded, found, told)
+            unrouted = np.union1d(unrouted, lost[~left_nothing(decoded.rows, decoded.records)[lost]])
+        if len(unrouted):
+            rejects += self._unrouted(decoded, found, unrouted)
         if rejects:
-            parts.setdefault(intake.unrouted, told[:0])
+            parts.setdefault(intake.unrouted, unrouted[:0])
         if is_own:
             self._meet(parts)
         wanted = [
@@ -157,8 +157,8 @@ class RowParting:
             if (branch := branches.get(name)) is not None and branch.table not in self._given_up
         ]
         chosen = _chosen(decoded.rows, [places for _, places, _ in wanted])
-        for (branch, places, told), rows in zip(wanted, chosen, strict=True):
-            part = self._fitted(branch, decoded, places, rows, told)
+        for (branch, places, rejected), rows in zip(wanted, chosen, strict=True):
+            part = self._fitted(branch, decoded, places, rows, rejected)
             if part is not None:
                 yield part
 
@@ -226,13 +226,13 @@ class RowParting:
             first.setdefault(int(decoded.records[row]), row)
         if self._intake.rejects:
             return [
-                Reject(record, f"{found.reason(row)}: no table is told", DecodeError.__name__)
+                Reject(record, f"{found.reason(row)}: no table is named", DecodeError.__name__)
                 for record, row in first.items()
             ]
         record, row = next(iter(first.items()))
         if row in found.unknown():
             raise DecodeError(
-                f"{record_place(decoded.raw, record)}: {found.reason(row)}, so that nothing tells which "
+                f"{record_place(decoded.raw, record)}: {found.reason(row)}, so that nothing says which "
                 f"table of '{self._intake.names.template}' it belongs to. Have the field in every record, or "
                 "let such records go to the rejects with on_error='reject'"
             )

@@ -67,6 +67,11 @@ class TableNames:
         """Whether the topic alone does not determine the table."""
         return bool(row_placeholders(self._template))
 
+    def may_be(self, table: str) -> bool:
+        """Whether some topic, which may be still to come, could give a table of this name."""
+        literal = PLACEHOLDER.split(self._template)[::2]
+        return re.fullmatch(".+".join(map(re.escape, literal)), table, re.DOTALL) is not None
+
     def of(self, topic: str) -> str:
         """The table of a topic, with the placeholders left in that rows fill.
 
@@ -112,5 +117,6 @@ def unused_settings(name: str, known: Sequence[str]) -> str:
     """What is wrong with settings for a table that is none of the `known` ones, with the nearest of these."""
     folded = {each.rpartition(".")[2].rpartition("/")[2]: each for each in known}
     near = folded.get(name) or suggestion(name, known) or folded.get(suggestion(name, folded), "")
-    hint = f"did you mean '{near}'?" if near else f"the tables are {', '.join(known)}"
+    tables = f"the tables are {', '.join(known)}" if known else "there is no topic yet"
+    hint = f"did you mean '{near}'?" if near else tables
     return f"tables has '{name}', which is the table of no topic; {hint}"

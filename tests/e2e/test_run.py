@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from streamlake.cli.commands.run import receipt_line
 from streamlake.errors import InvalidOptionError, SchemaMismatchError
 from streamlake.operate.check.check_points import Verdict
 from streamlake.operate.check.pipeline_check import check_pipeline
+from streamlake.operate.status.driver_status import RunState
 from streamlake.operate.status.status import status_of
 from streamlake.pipeline.definition.pipeline_file import load_pipeline, parse_pipeline
 from streamlake.pipeline.definition.running import PipelineRun, StopRequest, run_pipeline
@@ -45,6 +47,13 @@ trigger: available-now
 """
 
 
+def without_times(out: str) -> list[str]:
+    """The lines of a run without their times, which each of them has."""
+    lines = [re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d (.*)", line) for line in out.splitlines()]
+    assert None not in lines, out
+    return [line[1] for line in lines if line is not None]
+
+
 def land(home: Path, name: str, ids: range) -> None:
     """A JSON file of readings; every fifth has a negative amount."""
     (home / "in").mkdir(exist_ok=True)
@@ -65,7 +74,7 @@ def test_files_to_table(tmp_path: Path, duckdb_reader: DuckDbReader) -> None:
     (tmp_path / "p.yaml").write_text(FILES.format(home=tmp_path))
     done = streamlake("run", "p.yaml", cwd=tmp_path)
     assert (done.returncode, without_jvm_notice(done.stderr)) == (0, [])
-    lines = done.stdout.splitlines()
+    lines = without_times(done.stdout)
     assert lines[0] == f"readings: streaming into {tmp_path}/table, checkpoint in {tmp_path}/checkpoint"
     for number, line in enumerate(lines[1:3]):
         assert re.match(
@@ -96,7 +105,8 @@ def test_a_bad_record_is_one_line_on_stderr_and_a_run_without_news_is_up_to_date
     idle = streamlake("run", "p.yaml", cwd=tmp_path)
     assert (idle.returncode, without_jvm_notice(idle.stderr)) == (0, [])
     assert (
-        idle.stdout.splitlines()[-1] == "readings: up to date; there is nothing new since the last checkpoint"
+        without_times(idle.stdout)[-1]
+        == "readings: up to date; there is nothing new since the last checkpoint"
     )
 
 
@@ -181,10 +191,15 @@ spark:
 @pytest.mark.spark
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_cleanly(number: signal.Signals, tmp_path: Path) -> None:
+    """Sent to the process alone, then to its whole group, as a container's stop, systemd and a terminal do."""
     (tmp_path / "p.yaml").write_text(RATE.format(home=tmp_path))
     for run in range(2):
         out = _run_until_signal(tmp_path, run, number)
-        assert out.splitlines()[-1].startswith("ticks: stopped; ")
+        with status_of(load_pipeline(tmp_path / "p.yaml")) as status:
+            driver = status.read().driver
+        assert driver is not None
+        assert (driver.state, driver.error) == (RunState.STOPPED, None)
+        assert without_times(out)[-1].startswith("ticks: stopped; ")
     values = sorted(load_table(tmp_path / "table").scan(columns=["value"]).to_arrow()["value"].to_pylist())
     assert values == list(range(len(values))), "every row once, over both runs"
     assert len(load_table(tmp_path / "table").snapshots) >= 4
@@ -209,7 +224,10 @@ def _run_until_signal(home: Path, run: int, number: signal.Signals) -> str:
                 120,
                 "snapshots",
             )
-            process.send_signal(number)
+            if run:
+                os.killpg(process.pid, number)
+            else:
+                process.send_signal(number)
             started = time.monotonic()
             assert process.wait(60) == 0, (home / f"err-{run}").read_text()
             assert time.monotonic() - started < 45
@@ -270,8 +288,11 @@ def test_kafka_to_table(
         assert status.read().lag == 1000
         state = run_pipeline(pipeline, spark)
         assert (status.read().lag, status.read().problems) == (0, ())
-    assert state.rows == 1000
+        driver = status.read().driver
+    assert (state.rows, state.offsets) == (1000, (1000, 1000))
     assert state.checkpoints >= 3
+    assert driver is not None
+    assert driver.state is RunState.ENDED
     table: pa.Table = load_table(tmp_path / "table").scan().to_arrow().sort_by("id")
     assert table["id"].to_pylist() == list(range(1000))
     assert table["name"][7].as_py() == "größe 7"

@@ -5,10 +5,9 @@ from __future__ import annotations
 import sys
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from streamlake.cli.views.rendering import json_text, terminal
+from streamlake.cli.views.rendering import facts, json_text, show
 from streamlake.operate.check.check_points import Points, Verdict
 from streamlake.operate.check.pipeline_check import check_pipeline
 from streamlake.pipeline.definition.running import PipelineRun
@@ -30,7 +29,7 @@ def run(path: str, *, as_json: bool) -> int:
     if as_json:
         sys.stdout.write(json_text(content(path, points)) + "\n")
     else:
-        terminal().print(view(points))
+        show(view(points))
     return 0 if points.is_right else 1
 
 
@@ -48,15 +47,14 @@ def content(path: str, points: Points) -> Row:
 
 def view(points: Points) -> RenderableType:
     """One or more lines for each point, and the verdict."""
-    table = Table.grid(padding=(0, 2))
-    table.add_column(no_wrap=True)
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
+    width = max((len(each.verdict.value) for each in points.found), default=0)
+    pairs: list[tuple[str | Text, str]] = []
     for each in points.found:
-        table.add_row(
-            Text(each.verdict.value, style=_STYLES[each.verdict]), Text(each.about), Text(each.message)
-        )
+        verdict = Text(each.verdict.value.ljust(width), style=_STYLES[each.verdict])
+        pairs.append((Text.assemble(verdict, "  ", (each.about, "dim")), each.message))
     errors, warnings = points.count(Verdict.ERROR), points.count(Verdict.WARNING)
     counts = [counted(count, word) for count, word in ((errors, "error"), (warnings, "warning")) if count]
-    verdict = "the pipeline can be started" if points.is_right else "the pipeline cannot be started"
-    return Group(table, Text(), Text(f"{verdict}{': ' if counts else ''}{', '.join(counts)}", style="bold"))
+    outcome = "the pipeline can be started" if points.is_right else "the pipeline cannot be started"
+    return Group(
+        facts(pairs), Text(), Text(f"{outcome}{': ' if counts else ''}{', '.join(counts)}", style="bold")
+    )

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 
-from rich.console import Console, Group, RenderableType
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from streamlake.cli.arguments import parse_catalog
@@ -21,9 +18,9 @@ from streamlake.cli.views.rendering import (
     json_text,
     show,
 )
+from streamlake.cli.views.task_progress import step_progress
 from streamlake.operate.doctor.diagnosis import Diagnosis, diagnose
 from streamlake.operate.doctor.finding import Finding, Severity
-from streamlake.operate.doctor.table_check import OnProgress
 from streamlake.read.metadata_tables import Row
 from streamlake.read.natural_values import instant
 from streamlake.wording import counted
@@ -46,7 +43,7 @@ def run(
 
     Raises whatever prevents the diagnosis.
     """
-    with progress() as on_progress:
+    with step_progress(f"doctor {location}") as on_progress:
         found = diagnose(
             location,
             parse_catalog(catalog),
@@ -131,17 +128,3 @@ def _finding(finding: Finding) -> RenderableType:
     head.append(f"  {finding.check}", style="bold")
     pairs = [("  where", finding.where), ("  what", finding.what), ("  fix", finding.fix)]
     return Group(head, facts(pairs))
-
-
-@contextmanager
-def progress() -> Iterator[OnProgress]:
-    """Context manager: shows the current step on stderr, where that is a terminal."""
-    console = Console(stderr=True)
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
-        task = bars.add_task("", total=None)
-
-        def step(what: str, done: int, total: int | None) -> None:
-            bars.update(task, description=what, completed=done, total=total)
-
-        yield step

@@ -11,13 +11,15 @@ from collections.abc import Sequence
 
 import typer
 
+from streamlake.checkpoint.checkpoint_storage import checkpoint_io
 from streamlake.checkpoint.spark_directory import SparkDirectory
 from streamlake.checkpoint.table_note import NO_CHECKPOINT
 from streamlake.cli.arguments import parse_catalog
+from streamlake.cli.views.task_progress import step_progress
 from streamlake.commit.findings import table_gone
 from streamlake.commit.lineage import CatalogOption, Finding, RecoverCommand, Way
 from streamlake.errors import InvalidOptionError, TableNotFoundError
-from streamlake.operate.checkpoint_directory import checkpoint_io, existing_directory
+from streamlake.operate.checkpoint_directory import existing_directory
 from streamlake.operate.recover.recovery import Recovery, without_table
 from streamlake.operate.recover.recovery_plan import Plan, Step
 from streamlake.operate.recover.resuming import resuming
@@ -219,7 +221,8 @@ def _carry_out(plan: Plan, way: Way, *, yes: bool) -> int:
     if not yes:
         _say("Nothing was done yet. Stop every driver of the pipeline, then run this again with --yes.")
         return 0
-    plan.carry_out()
+    with step_progress(f"recover {way.value}") as on_progress:
+        plan.carry_out(on_progress)
     _say("Done. Start the stream again.")
     return 0
 

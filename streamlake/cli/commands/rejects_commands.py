@@ -18,7 +18,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from streamlake.cli.arguments import is_pipeline_file, parse_catalog
-from streamlake.cli.views.rendering import facts, grid, human_count, human_time, json_text, terminal
+from streamlake.cli.views.rendering import facts, grid, human_count, human_time, json_text, show
+from streamlake.cli.views.task_progress import step_progress
 from streamlake.errors import InvalidOptionError
 from streamlake.operate.replay.kept_rejects import KeptRejects, kept_rejects, parsed_place
 from streamlake.operate.replay.replay_settings import replayed_tables
@@ -51,7 +52,7 @@ def show_causes(
     parts: list[RenderableType] = []
     for each in found:
         parts += _causes(each, what)
-    terminal().print(Group(*parts))
+    show(Group(*parts))
     return 0
 
 
@@ -82,7 +83,7 @@ def show_records(
         sys.stdout.write(json_text([_readable(each) for each in records]) + "\n")
     elif records:
         parts = [part for record in records for part in (facts(_facts(record)), Text())]
-        terminal().print(Group(*parts))
+        show(Group(*parts))
     else:
         sys.stdout.write(f"{', '.join(_name(each) for each in found)}: no such record\n")
     return 1 if named and not records else 0
@@ -117,7 +118,9 @@ def drop(
         sys.stdout.write("Nothing was done yet; run this again with --yes.\n")
         return 0
     for each in chosen:
-        sys.stdout.write(f"{_name(each)}: {counted(each.drop(), 'record')} dropped\n")
+        with step_progress(f"rejects drop {each.table}") as on_progress:
+            dropped = each.drop(on_progress)
+        sys.stdout.write(f"{_name(each)}: {counted(dropped, 'record')} dropped\n")
     return 0
 
 
@@ -132,7 +135,9 @@ def edit(
             f"{named} is among the rejects of {' and '.join(each.table for each in chosen)}: say which with "
             "--table"
         )
-    chosen[0].edit(_content(file))
+    content = _content(file)
+    with step_progress(f"rejects edit {chosen[0].table}") as on_progress:
+        chosen[0].edit(content, on_progress)
     place = place_text(*parsed_place(named))
     sys.stdout.write(
         f"{_name(chosen[0])}: {place} has a new value. Bring it into the table with `streamlake "
@@ -189,13 +194,13 @@ def _causes(found: KeptRejects, what: str) -> list[RenderableType]:
         ("first of them", "right"),
         ("last rejected", "right"),
     ]
-    told = (
+    hints = (
         f"One of them: streamlake rejects show {what} {_short(causes[0].first)}\n"
         f"With a corrected value: streamlake rejects edit {what} {_short(causes[0].first)} FILE\n"
         f"Once the cause is corrected: streamlake replay-rejects {_pipeline_file(what)}"
     )
     title = f"{_name(found)}: {counted(found.rows.num_rows, 'record')}, {counted(len(causes), 'cause')}"
-    return [grid(title, columns, rows), Text(told, style="dim"), Text()]
+    return [grid(title, columns, rows), Text(hints, style="dim"), Text()]
 
 
 def _short(place: str) -> str:

@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from streamlake.cli.views.rendering import facts, grid, human_count, json_text, show
+from streamlake.cli.views.task_progress import step_progress
 from streamlake.operate.replay.replay import Replayed, replay
 from streamlake.operate.replay.replay_settings import replayed_tables
 from streamlake.pipeline.definition.pipeline_file import load_pipeline
@@ -21,7 +22,10 @@ _ERRORS_SHOWN = 10
 
 def run(path: str, *, table: str | None, where: str | None, limit: int | None, as_json: bool) -> int:
     """Replay, print the result, and return 0 when nothing is left of the chosen rejects, else 1."""
-    found = [replay(each, where, limit) for each in replayed_tables(load_pipeline(path), path, table)]
+    found = []
+    for each in replayed_tables(load_pipeline(path), path, table):
+        with step_progress(f"replay-rejects {each.table}") as on_progress:
+            found.append(replay(each, where, limit, on_progress))
     if as_json:
         sys.stdout.write(json_text([asdict(each) for each in found]) + "\n")
     else:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-from streamlake.cli.views.rendering import human_count, human_size
+from streamlake import clock
+from streamlake.cli.views.rendering import human_count, human_duration, human_size
 from streamlake.commit.receipt import (
     OTHER_TABLES_COUNTER,
     REJECTED_COUNTER,
@@ -17,6 +18,7 @@ from streamlake.pipeline.definition.pipeline_file import KafkaSettings, load_pip
 from streamlake.pipeline.definition.progress import ProgressState
 from streamlake.pipeline.spark.session import started_session
 from streamlake.pipeline.spark.without_pandas import decide_about_pandas
+from streamlake.read.natural_values import instant
 from streamlake.source.iceberg.iceberg_source import IcebergSource
 from streamlake.wording import counted
 
@@ -40,11 +42,12 @@ def run(path: str) -> int:
         # This takes a second of imports, while the JVM starts.
         running = import_module("streamlake.pipeline.definition.running")
         prepared = running.PipelineRun(pipeline)
-        spark = started()
-        with running.stop_on_signals() as stop:
-            query = prepared.start(spark)
-            say(f"{name}: streaming into {pipeline.sink.table}, checkpoint in {pipeline.checkpoint}")
-            state = prepared.watch(query, stop, report)
+        with prepared.heartbeats:
+            spark = started()
+            with running.stop_on_signals() as stop:
+                query = prepared.start(spark)
+                say(f"{name}: streaming into {pipeline.sink.table}, checkpoint in {pipeline.checkpoint}")
+                state = prepared.watch(query, stop, report)
     say(f"{name}: {_ending(state, is_stopped=stop.is_set)}")
     if stop.signal is not None and pipeline.ends_by_itself:
         return 128 + int(stop.signal)
@@ -61,14 +64,25 @@ def _ending(state: ProgressState, *, is_stopped: bool) -> str:
 
 
 def report(receipts: list[CommitReceipt], state: ProgressState) -> None:
-    """Print one line per checkpoint."""
-    for receipt in receipts:
-        say(receipt_line(receipt))
+    """Print one line per checkpoint; the last says how much was read of the whole, where that is known."""
+    for number, receipt in enumerate(receipts, 1):
+        say(receipt_line(receipt) + (_read_so_far(state) if number == len(receipts) else ""))
+
+
+def _read_so_far(state: ProgressState) -> str:
+    if state.offsets is None or not state.offsets[1]:
+        return ""
+    read, every = state.offsets
+    left = state.seconds_left if read < every else None
+    return f"; read {read:,} of {counted(every, 'offset')}" + (
+        "" if left is None else f", about {human_duration(left)} left"
+    )
 
 
 def receipt_line(receipt: CommitReceipt) -> str:
     """The outcome of a checkpoint, in one line."""
-    head = f"checkpoint {receipt.checkpoint_id}: {receipt.outcome.value}"
+    table = "" if receipt.table is None else f" of {receipt.table}"
+    head = f"checkpoint {receipt.checkpoint_id}{table}: {receipt.outcome.value}"
     if receipt.outcome is Outcome.EMPTY:
         return head + _changes(receipt)
     if receipt.outcome is Outcome.SKIPPED:
@@ -100,6 +114,6 @@ def _changes(receipt: CommitReceipt) -> str:
 
 
 def say(text: str) -> None:
-    """Print a line at once, without buffering."""
-    sys.stdout.write(text + "\n")
+    """Print a line with its time (UTC) at once, without buffering."""
+    sys.stdout.write(f"{instant(clock.now_ms()):%Y-%m-%d %H:%M:%S} {text}\n")
     sys.stdout.flush()

@@ -18,6 +18,7 @@ from streamlake.cli.views.rendering import (
     grid,
     human_count,
     human_deleted_rows,
+    human_duration,
     human_rows,
     human_time,
     json_text,
@@ -25,6 +26,7 @@ from streamlake.cli.views.rendering import (
     terminal,
 )
 from streamlake.errors import InvalidOptionError
+from streamlake.operate.status.driver_status import DriverStatus, RunState
 from streamlake.operate.status.status import (
     PartitionLag,
     PipelineStatus,
@@ -40,6 +42,8 @@ from streamlake.wording import counted
 
 _PARTITIONS_SHOWN = 32
 _OFFSETS = ("offsets", "source_offset")
+PROBLEM, STOPPED, FAILED, SILENT = 1, 3, 4, 5
+"""Exit codes; 2 is a wrong command line."""
 
 
 def run(
@@ -55,7 +59,7 @@ def run(
     branch: str,
     pipeline: str | None,
 ) -> int:
-    """Show the status once, or until Ctrl-C; returns 1 when there was a problem, else 0.
+    """Show the status once, or until Ctrl-C; returns `exit_code` of what it shows.
 
     Raises InvalidOptionError, and the errors of opening a table.
     """
@@ -83,7 +87,21 @@ def run(
             sys.stdout.write(json_text(content(found)) + "\n")
         else:
             show(view(found))
-        return 1 if found.problems else 0
+        return exit_code(found)
+
+
+def exit_code(found: PipelineStatus) -> int:
+    """FAILED and SILENT before PROBLEM, and STOPPED last; 0 for a pipeline that runs, has ended by itself, or
+    does not say.
+    """
+    state = None if found.driver is None else found.driver.state
+    if state is RunState.FAILED:
+        return FAILED
+    if state is RunState.SILENT:
+        return SILENT
+    if found.problems:
+        return PROBLEM
+    return STOPPED if state is RunState.STOPPED else 0
 
 
 def _watch(reader: StatusReader, interval: float, *, as_json: bool) -> int:
@@ -119,7 +137,9 @@ def content(found: PipelineStatus) -> Row:
         tables.append({**shown_fields, "committed_at": _moment(table.committed_ms)})
     return {
         "name": found.name,
+        "driver": None if found.driver is None else _driver_content(found.driver),
         "lag": found.lag,
+        "seconds_left": found.seconds_left,
         "tables": tables,
         "partitions": [asdict(each) for each in found.partitions],
         "source": None if found.source is None else asdict(found.source),
@@ -134,6 +154,7 @@ def view(found: PipelineStatus) -> RenderableType:
         facts(
             [
                 ("pipeline", found.name or "without a name"),
+                *_driver(found.driver),
                 *_source(found),
                 ("lag", _lag(found)),
                 *(("note", note) for note in found.notes),
@@ -161,7 +182,10 @@ def _lag(found: PipelineStatus) -> str:
         return "unknown"
     source = found.source
     if source is None:
-        return counted(found.lag, "offset")
+        lag = counted(found.lag, "offset")
+        if not found.lag or found.seconds_left is None:
+            return lag
+        return f"{lag}, about {human_duration(found.seconds_left)} at the pace of the last commits"
     parts = [
         counted(found.lag, "snapshot"),
         counted(source.files or 0, "file"),
@@ -180,6 +204,35 @@ def _source(found: PipelineStatus) -> list[tuple[str, str]]:
         return [("reads", f"{name}, whose head is {head}")]
     half = "in the middle of snapshot" if source.is_within else "up to snapshot"
     return [("reads", f"{name}, {half} {source.snapshot_id}; its head is {head}")]
+def _driver_content(driver: DriverStatus) -> Row:
+    return {
+        **asdict(driver),
+        "started_at": _moment(driver.started_ms),
+        "seen_at": _moment(driver.seen_ms),
+        "error_at": _moment(driver.error_ms),
+    }
+
+
+def _driver(driver: DriverStatus | None) -> list[tuple[str, str]]:
+    if driver is None:
+        return []
+    where = f"process {driver.pid} on {driver.host}"
+    seen, started = human_time(_moment(driver.seen_ms)), human_time(_moment(driver.started_ms))
+    words = {
+        RunState.RUNNING: f"running since {started}: {where}",
+        RunState.IDLE: f"idle, nothing is new: {where}, since {started}",
+        RunState.STOPPED: f"stopped at {seen}",
+        RunState.ENDED: f"ended by itself at {seen}, with nothing left to do",
+        RunState.FAILED: f"failed at {seen}",
+        RunState.SILENT: f"not heard from since {seen}: {where} was killed, or cannot reach its checkpoint "
+        "directory",
+    }
+    pairs = [("state", words[driver.state])]
+    if driver.error is not None:
+        at = "" if driver.state is RunState.FAILED else f"{human_time(_moment(driver.error_ms))} "
+        pairs.append(("last error", f"{at}{driver.error}"))
+    return pairs
+
 
 
 def _tables(tables: Sequence[TableStatus]) -> RenderableType:
@@ -242,16 +295,3 @@ def _wrapped(text: str, style: str = "") -> Text:
 
 def _moment(timestamp_ms: int | None) -> datetime | None:
     return None if timestamp_ms is None else instant(timestamp_ms)
-
-
-def human_duration(seconds: float | None) -> str:
-    """A duration: 1.2 s, 3 min 20 s, 5 h 2 min, 2 d 3 h."""
-    if seconds is None:
-        return ""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(int(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours < 24 else f"{hours // 24} d {hours % 24} h"

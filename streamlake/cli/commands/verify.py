@@ -79,7 +79,7 @@ def run(
 
     def session() -> SparkSession:
         if not started:
-            # A task's error is raised here too, and is told in one line.
+            # A task's error is raised here too, and is shown in one line.
             started.append(
                 spark_session("streamlake verify", master=master, config=config, log_level="FATAL")
             )
@@ -196,8 +196,8 @@ def view(found: Verification) -> RenderableType:
         ),
     ]
     if found.rejected:
-        told = f"{human_count(found.rejected)}  of the source are in the rejects, and were not compared"
-        pairs.append(("rejected", told))
+        left_out = f"{human_count(found.rejected)}  of the source are in the rejects, and were not compared"
+        pairs.append(("rejected", left_out))
     if found.differing_columns:
         differing = ", ".join(
             f"{name} ({human_count(count)})" for name, count in found.differing_columns.items()

@@ -1,4 +1,4 @@
-"""Errors on one line of a terminal, with the page of the docs that explains them."""
+"""Errors on a line of a terminal, with the page of the docs that explains them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from streamlake.errors import (
     FormatUpgradedError,
     HeadMovedError,
     InvalidOptionError,
+    LineageError,
     NewSchemaError,
     NewSourceError,
     NewTablesError,
@@ -40,8 +41,13 @@ handles.
 
 
 def describe(error: BaseException) -> str:
-    """One line for an error: its message, with its kind where that helps, and the page that explains it."""
+    """One line for an error: its message, with its kind where that helps, and the page that explains it.
+
+    A LineageError has a line for each way out.
+    """
     text = " ".join(str(error).split())
+    if isinstance(error, LineageError):
+        text = "\n".join(line.rstrip() for line in str(error).splitlines() if line.strip())
     if isinstance(error, StreamlakeError):
         return f"{text} [{type(error).__name__}: {page_of(type(error))}]"
     if isinstance(error, OSError) and error.strerror:

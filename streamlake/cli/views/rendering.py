@@ -61,6 +61,19 @@ def human_time(moment: datetime | None) -> str:
     return moment.strftime("%Y-%m-%d %H:%M:%S.") + f"{moment.microsecond // 1000:03d}"
 
 
+def human_duration(seconds: float | None) -> str:
+    """A duration: 1.2 s, 3 min 20 s, 5 h 2 min, 2 d 3 h."""
+    if seconds is None:
+        return ""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours < 24 else f"{hours // 24} d {hours % 24} h"
+
+
 def human_value(value: Any) -> str:
     """A bound or a partition value: nulls are shown, control characters escaped, long texts cut."""
     if value is None:
@@ -101,7 +114,8 @@ class Grid:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if self._title:
-            yield _wrapped(Text(self._title, style="table.title"))
+            for part in _parts(self._title, options.max_width, whole=options.overflow == "ignore"):
+                yield Text(part, style="table.title", no_wrap=True, overflow="ignore")
         for count in range(len(self._optional) + 1):
             left_out = self._optional[:count]
             shown = [at for at, (heading, _) in enumerate(self._columns) if heading not in left_out]
@@ -145,22 +159,26 @@ class Facts:
     whole there, however long it is. Something in backquotes, such as a command, counts as one word.
     """
 
-    def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
-        self._pairs = [(name, _QUOTED.sub(_unbroken, value)) for name, value in pairs]
+    def __init__(self, pairs: Iterable[tuple[str | Text, str]]) -> None:
+        self._pairs = [
+            (name if isinstance(name, Text) else Text(name, style="dim"), _QUOTED.sub(_unbroken, value))
+            for name, value in pairs
+        ]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        names = max((cell_len(name) for name, _ in self._pairs), default=0) + 2
+        names = max((name.cell_len for name, _ in self._pairs), default=0) + 2
         for name, value in self._pairs:
             room = options.max_width - names
-            indent = " " * names
-            head = name + " " * (names - cell_len(name))
+            indent = Text(" " * names)
+            head = name.copy()
+            head.pad_right(names - name.cell_len)
             if _word_width(value) > room:
-                yield Text(name, style="dim")
-                indent = head = " " * (len(name) - len(name.lstrip()) + 2)
-                room = options.max_width - len(indent)
+                yield name
+                indent = head = Text(" " * (len(name.plain) - len(name.plain.lstrip()) + 2))
+                room = options.max_width - indent.cell_len
             for line in value.split("\n"):
                 for part in _parts(line, room, whole=options.overflow == "ignore"):
-                    yield Text.assemble((head, "dim"), part, no_wrap=True, overflow="ignore")
+                    yield Text.assemble(head, part, no_wrap=True, overflow="ignore")
                     head = indent
 
 
@@ -201,8 +219,8 @@ def grid(
     return Grid(title, columns, rows, optional)
 
 
-def facts(pairs: Iterable[tuple[str, str]]) -> Facts:
-    """Two columns without a frame: name and value."""
+def facts(pairs: Iterable[tuple[str | Text, str]]) -> Facts:
+    """Two columns without a frame: name and value. Names are dim, unless they have a style."""
     return Facts(pairs)
 
 

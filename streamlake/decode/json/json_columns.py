@@ -49,6 +49,8 @@ from streamlake.spec.types.data_types import (
 
 _Array = np.ndarray[Any, Any]
 _FEW = 64
+_BLANKS = " \t\n\r"
+"""The whitespace of JSON."""
 _LONGEST_NUMBER = 400
 _ROW = re.compile(r"in row (\d+)")
 _DIGIT, _OF_NUMBER, _BESIDE_NUMBER = (
@@ -254,7 +256,7 @@ def _joined(values: pa.Array) -> pa.Buffer:
     """The records with a newline between them. Raises NotBulkError when one does not look like an object."""
     if not _are_objects(values).all():
         try:
-            values = pc.ascii_trim_whitespace(values.cast(pa.string())).cast(pa.binary())
+            values = pc.ascii_trim(values.cast(pa.string()), _BLANKS).cast(pa.binary())
         except pa.ArrowInvalid as error:
             raise NotBulkError from error
         objects = _are_objects(values)

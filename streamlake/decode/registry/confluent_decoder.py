@@ -8,7 +8,7 @@ that does not fit the table is an error of the records that carry it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,7 @@ from streamlake.decode.avro.avro_types import schema_from_avro
 from streamlake.decode.json.json_decoder import JsonDecoder
 from streamlake.decode.json.json_options import JsonOptions
 from streamlake.decode.registry.confluent_framing import HEADER_BYTES, schema_ids, unframed, without_header
-from streamlake.decode.registry.schema_registry import SchemaRegistry, UnknownSchemaError
+from streamlake.decode.registry.schema_registry import UnknownSchemaError
 from streamlake.decode.values.new_fields import Watch, require_columns
 from streamlake.errors import (
     FeatureUnsupportedError,
@@ -34,6 +34,28 @@ Array = np.ndarray[Any, Any]
 _UNUSABLE_KEPT = 1_000
 
 
+class NamedSchema(Protocol):
+    """A schema, and its name in messages."""
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        ...
+
+    @property
+    def avro(self) -> AvroType:
+        """Raises FeatureUnsupportedError for another kind, InvalidOptionError for an invalid schema."""
+        ...
+
+
+class SchemasById(Protocol):
+    """The part of a registry that the decoder needs."""
+
+    def by_id(self, schema_id: int) -> NamedSchema:
+        """Raises UnknownSchemaError, and SourceError when the registry does not answer."""
+        ...
+
+
 class ConfluentAvroDecoder:
     """Decodes to the columns of `schema`.
 
@@ -44,7 +66,7 @@ class ConfluentAvroDecoder:
     def __init__(
         self,
         schema: Schema,
-        registry: SchemaRegistry,
+        registry: SchemasById,
         reader: AvroType | None = None,
         watch: Watch | None = None,
     ) -> None:

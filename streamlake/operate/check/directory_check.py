@@ -8,18 +8,19 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
+from streamlake.checkpoint.checkpoint_storage import checkpoint_properties
 from streamlake.checkpoint.spark_directory import SparkDirectory
 from streamlake.checkpoint.spark_logs import local_home
 from streamlake.checkpoint.table_note import Calls
 from streamlake.commit.findings import torn_log
-from streamlake.commit.lineage import CatalogOption, Finding, RecoverCommand, explained
+from streamlake.commit.lineage import CatalogOption, RecoverCommand, explained
 from streamlake.commit.marker import parsed_property, property_name
 from streamlake.commit.offset_summary import source_offsets, table_offset
 from streamlake.commit.unnamed import has_unnamed
 from streamlake.errors import SourceError, StreamlakeError, TableNotFoundError
 from streamlake.operate.check.check_points import Points
 from streamlake.operate.check.sink_check import SinkPlan
-from streamlake.operate.checkpoint_directory import checkpoint_properties, started_directory
+from streamlake.operate.checkpoint_directory import started_directory
 from streamlake.pipeline.direct.offset_log import require_tick
 from streamlake.pipeline.sinks.bound_directory import own_findings
 from streamlake.pipeline.sinks.bound_tables import BoundTables, tables_finding, template_command
@@ -137,7 +138,7 @@ def check_tables(
         found = tables_finding(directory, tables, names, catalog)
         if found is not None:
             command = template_command(tables.table, tables.branch, catalog, directory.location)
-            _report(found, command, points)
+            points.error(LINEAGE, explained(found, command))
 
 
 def check_lineage(
@@ -160,7 +161,7 @@ def check_lineage(
         points.error(LINEAGE, str(error))
         return
     for finding in found:
-        _report(finding, command, points)
+        points.error(LINEAGE, explained(finding, command))
     if not found and table is not None:
         points.right(LINEAGE, f"{command.table} and the checkpoint directory agree")
 
@@ -192,13 +193,3 @@ def _found(plan: SinkPlan, table: Table | None) -> Table:
     if table is None:
         raise TableNotFoundError(f"there is no table {plan.table}")
     return table
-
-
-def _report(finding: Finding, command: RecoverCommand, points: Points) -> None:
-    if finding.by_hand and not finding.ways:
-        points.error(
-            LINEAGE, f"{finding.found}. Continuing would {finding.consequence}. To go on, {finding.by_hand}"
-        )
-        return
-    ways = "; or ".join(command.offers(finding))
-    points.error(LINEAGE, f"{finding.found}. Continuing would {finding.consequence}. Ways out: {ways}")

@@ -170,7 +170,8 @@ class _KafkaCheck:
         for name in sink.arguments.get("tables", {}):
             if name in tables:
                 continue
-            report = self.points.warning if self.source.topics is None else self.points.error
+            may_come = self.source.topics is None and bound_tables(self.pipeline)[1].may_be(name)
+            report = self.points.warning if may_come else self.points.error
             report(TABLE, f"sink.{unused_settings(name, tables)}")
 
     @property

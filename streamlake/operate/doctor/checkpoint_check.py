@@ -15,6 +15,7 @@ from typing import Any
 
 from streamlake import clock
 from streamlake.catalog.open import CatalogOption
+from streamlake.checkpoint.checkpoint_storage import checkpoint_io
 from streamlake.checkpoint.offset_entries import DIRECTORY as OFFSET_ENTRIES
 from streamlake.checkpoint.offset_entries import entry_from_text, entry_path
 from streamlake.checkpoint.spark_directory import SparkDirectory
@@ -22,7 +23,6 @@ from streamlake.checkpoint.table_note import note_from_text
 from streamlake.commit.lineage import Finding, RecoverCommand
 from streamlake.commit.marker import JOB_ID, PIPELINE, PROPERTY_PREFIX
 from streamlake.errors import DataInvalidError, InvalidOptionError, MissingFileError, StreamlakeError
-from streamlake.operate.checkpoint_directory import checkpoint_io
 from streamlake.operate.doctor.finding import Findings
 from streamlake.operate.doctor.reachable_files import is_temporary
 from streamlake.pipeline.key_index.index_states import branches

@@ -21,7 +21,8 @@ from streamlake.operate.doctor.metadata_check import check_metadata
 from streamlake.operate.doctor.reachable_files import Orphan, ReachableFiles
 from streamlake.operate.doctor.staged_check import StagedCheckpoint, check_staged
 from streamlake.operate.doctor.storage_check import StorageCheck, need_metadata
-from streamlake.operate.doctor.table_check import OnProgress, TableCheck
+from streamlake.operate.doctor.table_check import TableCheck
+from streamlake.operate.on_progress import OnProgress, unseen
 from streamlake.table.table import Table
 from streamlake.wording import counted
 
@@ -66,7 +67,7 @@ def diagnose(
     *,
     orphan_age_ms: int = ORPHAN_AGE_MS,
     deletes: bool = True,
-    on_progress: OnProgress = lambda what, done, total: None,
+    on_progress: OnProgress = unseen,
 ) -> Diagnosis:
     """Diagnose a table, and with `checkpoint` the checkpoint directory of a stream into it.
 

@@ -22,7 +22,7 @@ from streamlake.operate.doctor.reachable_files import (
     listed,
     storage_key,
 )
-from streamlake.operate.doctor.table_check import OnProgress
+from streamlake.operate.on_progress import OnProgress
 from streamlake.storage.file_info import FileInfo
 from streamlake.storage.locations import metadata_version_of
 from streamlake.table.table import Table

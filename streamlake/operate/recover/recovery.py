@@ -229,19 +229,21 @@ class Recovery:
 
     def _replays(self, checkpoint_id: int, target: Snapshot | None) -> ReplaysUndone:
         """What becomes of the records of replays that moving the branch undoes."""
-        offsets = () if checkpoint_id == NO_CHECKPOINT else self.directory.end_offsets(checkpoint_id) or ()
-        at = CheckpointIdentity(self.pipeline, self.directory.job_id, checkpoint_id, (), offsets)
+        at, _ = self._ended_at(checkpoint_id)
         began = self.directory.end_offsets(NO_CHECKPOINT + 1) if checkpoint_id == NO_CHECKPOINT else None
         above = self._above(target)
         start = read_again_from(at, began) if above and self._rejects is not None else {}
         return replays_undone(self._rejects, above, at, start)
 
     def _rejects_at(self, checkpoint_id: int) -> list[Step]:
+        at, is_known = self._ended_at(checkpoint_id)
+        return _rejects_rewound(self._rejects, at, self.directory) if is_known else []
+
+    def _ended_at(self, checkpoint_id: int) -> tuple[CheckpointIdentity, bool]:
+        """A checkpoint with the offsets that it ends at, and whether the directory has them."""
         offsets = () if checkpoint_id == NO_CHECKPOINT else self.directory.end_offsets(checkpoint_id)
-        if offsets is None:
-            return []
-        at = CheckpointIdentity(self.pipeline, self.directory.job_id, checkpoint_id, (), offsets)
-        return _rejects_rewound(self._rejects, at, self.directory)
+        at = CheckpointIdentity(self.pipeline, self.directory.job_id, checkpoint_id, (), offsets or ())
+        return at, offsets is not None
 
     def _moving(self, marker: Marker, snapshot: Snapshot | None) -> Step:
         action = (

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from streamlake.checkpoint.table_note import NO_CHECKPOINT
+from streamlake.operate.on_progress import OnProgress, unseen
 
 
 @dataclass(frozen=True)
@@ -23,9 +24,10 @@ class Plan:
     steps: tuple[Step, ...]
     warnings: tuple[str, ...] = ()
 
-    def carry_out(self) -> None:
+    def carry_out(self, on_progress: OnProgress = unseen) -> None:
         """Carry out the steps in their order."""
-        for step in self.steps:
+        for number, step in enumerate(self.steps):
+            on_progress("steps", number, len(self.steps))
             step.act()
 
 

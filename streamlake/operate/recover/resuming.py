@@ -86,7 +86,7 @@ def last_commit(table: Table, branch: str, pipeline: str | None) -> LastCommit:
     snapshot = None if name is None else streams.get(name)
     if name is None or snapshot is None:
         raise InvalidOptionError(
-            f"no snapshot of branch '{branch}' of {table.location} tells to which offsets of "
+            f"no snapshot of branch '{branch}' of {table.location} says to which offsets of "
             f"Kafka or a table {'a stream' if name is None else f'pipeline {name!r}'} has written it: its "
             f"source is another one, or these snapshots have expired. {_BY_HAND}"
         )

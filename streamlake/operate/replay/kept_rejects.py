@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -28,7 +28,8 @@ from streamlake.checkpoint.table_note import NO_CHECKPOINT
 from streamlake.decode.rejected_records import REJECTS
 from streamlake.errors import CommitConflictError, FencedError, InvalidOptionError, LineageError
 from streamlake.formats.arrow.arrow_schema import schema_to_arrow
-from streamlake.operate.replay.rejects_settling import rewrite
+from streamlake.operate.on_progress import OnProgress, unseen
+from streamlake.operate.replay.rejects_settling import Change, rewrite
 from streamlake.operate.replay.replay_plan import places, planned_places
 from streamlake.pipeline.runs.rejected.rejects_table import open_rejects
 from streamlake.read.natural_values import EPOCH_UTC
@@ -97,16 +98,16 @@ class KeptRejects:
             for at, row in enumerate(plain)
         ]
 
-    def drop(self) -> int:
+    def drop(self, on_progress: OnProgress = unseen) -> int:
         """Remove these records; gives their number. Raises CommitConflictError."""
         if self.rejects is None or not self.rows.num_rows:
             return 0
         gone = places(self.rows)
         self._require_not_planned(gone)
-        self._commit("drop", partial(_without, gone))
+        self._commit("drop", partial(_without, gone), on_progress)
         return int(self.rows.num_rows)
 
-    def edit(self, value: bytes) -> None:
+    def edit(self, value: bytes, on_progress: OnProgress = unseen) -> None:
         """Replace the value of the one record that there is, so that the next replay decodes the new one.
 
         Raises InvalidOptionError where there is none, or several; CommitConflictError.
@@ -122,7 +123,7 @@ class KeptRejects:
                 "--where too if it was rejected more than once"
             )
         self._require_not_planned(places(self.rows))
-        self._commit("edit", partial(_with_value, places(self.rows), value))
+        self._commit("edit", partial(_with_value, places(self.rows), value), on_progress)
 
     def _cause(self, error: str, text: str, numbers: Sequence[int]) -> Cause:
         rows = self.rows.take(pa.array(numbers))
@@ -153,7 +154,7 @@ class KeptRejects:
                 "it did: run `streamlake replay-rejects` to its end first. Nothing was changed"
             )
 
-    def _commit(self, what: str, change: Callable[[pa.Table, pa.Array], pa.Table | None]) -> None:
+    def _commit(self, what: str, change: Change, on_progress: OnProgress) -> None:
         assert self.rejects is not None
         job_id = f"rejects-{uuid.uuid5(uuid.UUID(self.rejects.uuid), _PIPELINE)}"
         # The digest distinguishes what two commands do at the same time.
@@ -161,7 +162,7 @@ class KeptRejects:
         identity = CheckpointIdentity(_PIPELINE, job_id, NO_CHECKPOINT, end_offsets=ends)
         self.rejects.refresh()
         try:
-            rewrite(self.rejects, identity, change, "nothing was changed; run the command again")
+            rewrite(self.rejects, identity, change, "nothing was changed; run the command again", on_progress)
         except (FencedError, LineageError) as error:
             raise CommitConflictError(
                 f"{self.rejects.name}: somebody else was changing the rejects at the same time, and was "

@@ -25,6 +25,7 @@ from streamlake.commit.committer import Committer
 from streamlake.decode.rejected_records import REJECTS
 from streamlake.errors import CommitConflictError, HeadMovedError, StorageError
 from streamlake.formats.arrow.arrow_schema import schema_to_arrow
+from streamlake.operate.on_progress import OnProgress, unseen
 from streamlake.operate.replay.replay_plan import ReplayPlan, places
 from streamlake.read.scan import TableScan
 from streamlake.spec.metadata.data_file import DataFile
@@ -42,16 +43,22 @@ Change = Callable[[pa.Table, pa.Array], pa.Table | None]
 """Gives the rows of one file as they are to be, from the rows and their places; None: as they are."""
 
 
-def settle(rejects: Table, plan: ReplayPlan) -> None:
+def settle(rejects: Table, plan: ReplayPlan, on_progress: OnProgress = unseen) -> None:
     """Carry out a plan whose records are in the table.
 
     Raises CommitConflictError when other writers are always faster.
     """
     advice = "the records are in the table, and the next replay takes them out of the rejects"
-    rewrite(rejects, plan.identity, partial(_settled, plan), advice)
+    rewrite(rejects, plan.identity, partial(_settled, plan), advice, on_progress)
 
 
-def rewrite(rejects: Table, given: CheckpointIdentity, change: Change, advice: str) -> None:
+def rewrite(
+    rejects: Table,
+    given: CheckpointIdentity,
+    change: Change,
+    advice: str,
+    on_progress: OnProgress = unseen,
+) -> None:
     """Rewrite the files that a change concerns, as the next checkpoint of the pipeline of `given`.
 
     Raises CommitConflictError, which ends with the advice, when other writers are always faster.
@@ -60,7 +67,7 @@ def rewrite(rejects: Table, given: CheckpointIdentity, change: Change, advice: s
     deadline = clock.monotonic() + retry.total_timeout_ms / 1000
     committer = Committer(rejects, MAIN_BRANCH)
     while True:
-        committable, files = _staged(rejects, change, next_checkpoint(committer, given))
+        committable, files = _staged(rejects, change, next_checkpoint(committer, given), on_progress)
         if committable is None:
             return
         try:
@@ -112,14 +119,16 @@ def _settled(plan: ReplayPlan, rows: pa.Table, at: pa.Array) -> pa.Table | None:
 
 
 def _staged(
-    rejects: Table, change: Change, identity: CheckpointIdentity
+    rejects: Table, change: Change, identity: CheckpointIdentity, on_progress: OnProgress
 ) -> tuple[Committable | None, tuple[DataFile, ...]]:
     snapshot = rejects.current_snapshot
     scan = TableScan(rejects, columns=[*rejects.schema.column_names, _FILE])
     planned: Mapping[str, DataFile] = {task.data_file.file_path: task.data_file for task in scan.plan_files()}
     removed: list[DataFile] = []
     kept: list[pa.Table] = []
-    for path, rows in _by_file(scan.to_arrow()):
+    of_files = _by_file(scan.to_arrow())
+    for number, (path, rows) in enumerate(of_files):
+        on_progress("files of the rejects", number, len(of_files))
         changed = change(rows, places(rows))
         if changed is not None:
             removed.append(planned[path])

@@ -46,6 +46,7 @@ from streamlake.errors import (
     SchemaMismatchError,
     StagedUnfitError,
 )
+from streamlake.operate.on_progress import OnProgress, unseen
 from streamlake.operate.replay.chosen_rejects import of_one_topic, refused, whole
 from streamlake.operate.replay.rejects_settling import settle
 from streamlake.operate.replay.replay_plan import ReplayPlan, ReplayPlans, places
@@ -129,7 +130,12 @@ class Replayed:
     notes: tuple[str, ...] = ()
 
 
-def replay(given: ReplayedTable, where: str | None = None, limit: int | None = None) -> Replayed:
+def replay(
+    given: ReplayedTable,
+    where: str | None = None,
+    limit: int | None = None,
+    on_progress: OnProgress = unseen,
+) -> Replayed:
     """Replay the rejects of a table: those for which the filter `where` is true, the oldest `limit` of them.
 
     Raises TableNotFoundError, InvalidOptionError for a filter that does not parse or a mode without replays,
@@ -148,12 +154,13 @@ def replay(given: ReplayedTable, where: str | None = None, limit: int | None = N
         return Replayed(
             given.table, notes=(f"there is no table {rejects_name(rejected)}: nothing was rejected",)
         )
-    return _Replay(given, table, rejects).carry_out(where, limit)
+    return _Replay(given, table, rejects, on_progress).carry_out(where, limit)
 
 
 class _Replay:
-    def __init__(self, given: ReplayedTable, table: Table, rejects: Table) -> None:
+    def __init__(self, given: ReplayedTable, table: Table, rejects: Table, on_progress: OnProgress) -> None:
         self._given = given
+        self._on_progress = on_progress
         self._rejects = rejects
         self._name = f"{given.pipeline or given.table}.replay"
         if given.rejects_of is not None:
@@ -209,7 +216,7 @@ class _Replay:
             else:
                 is_held = self._is_held(plan, marker)
             if is_held:
-                settle(self._rejects, plan)
+                settle(self._rejects, plan, self._on_progress)
                 settled.append(plan)
             self._plans.remove(plan)
             if committable is not None:
@@ -258,6 +265,7 @@ class _Replay:
             target = replace(target, yields=True)
         rows, undecoded = self._decoded(chosen, at, target)
         failed |= undecoded
+        self._on_progress("writing", 0, None)
         results = self._written(target, rows)
         failed |= refused(chosen, at, results)
         done = tuple(place for place in at if place not in failed and place not in self._others)
@@ -266,9 +274,10 @@ class _Replay:
         plan = ReplayPlan(identity, done, failed)
         if not done:
             self._run.discard(path for result in results for path in result.paths)
-            settle(self._rejects, plan)
+            settle(self._rejects, plan, self._on_progress)
             return _with_failed(found, failed)
         self._plans.write(plan)
+        self._on_progress("committing", 0, None)
         committable = self._run.stage(identity, Written(tuple(results), aim.base))
         assert committable is not None, "every checkpoint of a replay is committed"
         try:
@@ -283,7 +292,7 @@ class _Replay:
                 f"another replay of {self._rejects.name} finished first: it has written its records into "
                 f"{self._given.table}, and this one has written nothing; run it again for what is left"
             ) from error
-        settle(self._rejects, plan)
+        settle(self._rejects, plan, self._on_progress)
         self._run.store.remove(identity)
         self._plans.remove(plan)
         notes = (*found.notes, *_notes_of(receipt.counters.get("late", 0)))
@@ -294,6 +303,7 @@ class _Replay:
 
     def _chosen(self, where: str | None, limit: int | None) -> pa.Table:
         """The rejects to replay, in the order of rejection, and within a partition in that of the source."""
+        self._on_progress("reading the rejects", 0, None)
         rows = TableScan(self._rejects, where).to_arrow()
         if self._given.pipeline is not None:
             rows = rows.filter(pc.equal(rows.column("pipeline"), self._given.pipeline))
@@ -346,6 +356,7 @@ class _Replay:
         failed: dict[str, tuple[str, str]] = {}
         order = 0
         for low, count in of_one_topic(chosen):
+            self._on_progress("decoding records", low, chosen.num_rows)
             raw = raw_records(chosen.slice(low, count))
             found_here = decoder(raw.column("topic")[0].as_py()).decode(raw, keep_rejects=True)
             own, others = self._own(found_here)

@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from types import TracebackType
 
 from streamlake.catalog.open import CatalogOption, open_table
+from streamlake.checkpoint.heartbeat import Heartbeat
 from streamlake.checkpoint.spark_directory import SparkDirectory
 from streamlake.commit.offset_summary import kafka_offsets, source_offsets
 from streamlake.errors import InvalidOptionError, SourceError, StreamlakeError
 from streamlake.operate.checkpoint_directory import started_directory
 from streamlake.operate.read_position import place_in_words
 from streamlake.operate.status.committed_offsets import committed_offsets_of
+from streamlake.operate.status.driver_status import DriverStatus, driver_status, read_heartbeat
 from streamlake.operate.status.source_lag import SourceLag, committed_offset, source_lag
 from streamlake.operate.status.table_status import StatusTarget, TableStatus, table_status
 from streamlake.pipeline.definition.pipeline_file import KafkaSettings, Pipeline
@@ -53,7 +55,8 @@ class PipelineStatus:
 
     `lag` is the sum over the partitions, of a table that is read (`source`) the number of snapshots; None
     where it is unknown. `problems` are errors in reading the status, and what keeps the stream from going on.
-    `notes` are worth knowing.
+    `notes` are worth knowing. `driver` is None where there is no heartbeat. `seconds_left` is how long the
+    lag takes at the pace of the last commits (None: not known, or nothing runs).
     """
 
     name: str | None
@@ -63,6 +66,8 @@ class PipelineStatus:
     source: SourceLag | None = None
     notes: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+    driver: DriverStatus | None = None
+    seconds_left: float | None = None
 
 
 class StatusReader:
@@ -113,11 +118,13 @@ class StatusReader:
             ends, begins = None, {}
             problems.append(str(error))
         job_id = None if directory is None else directory.job_id
+        beat = self._heartbeat()
         named = None if directory is None else directory.text(TABLES_PATH)
         targets = self._targets(
             _topics(ends, directory), {} if named is None else tables_from_text(named, TABLES_PATH)
         )
-        tables = tuple(table_status(target, job_id) for target in targets)
+        since_ms = None if beat is None else beat.started_ms
+        tables = tuple(table_status(target, job_id, since_ms) for target in targets)
         if self._table is not None:
             at = committed_offset(targets[0], tables[0], directory, problems)
             behind = source_lag(self._table, at, notes, problems)
@@ -128,6 +135,7 @@ class StatusReader:
                 source=behind,
                 notes=tuple(notes),
                 problems=tuple(problems),
+                driver=None if beat is None else driver_status(beat, behind.snapshots),
             )
         committed = committed_offsets_of(targets, tables, directory, notes)
         read = [each.source_offset for each in tables if each.source_offset is not None]
@@ -142,17 +150,30 @@ class StatusReader:
         if directory is not None:
             problems += _quarantined(directory, committed or {})
         lags = [each.lag for each in partitions]
+        lag = sum(each or 0 for each in lags) if lags and None not in lags else None
+        driver = None if beat is None else driver_status(beat, lag)
         return PipelineStatus(
             self._shown_name(tables),
             tables,
             partitions,
-            sum(lag or 0 for lag in lags) if lags and None not in lags else None,
+            lag=lag,
             notes=tuple(notes),
             problems=tuple(problems),
+            driver=driver,
+            seconds_left=_seconds_left(lag, tables) if driver is None or driver.runs else None,
         )
 
     def _shown_name(self, tables: Sequence[TableStatus]) -> str | None:
         return self._name or next((each.pipeline for each in tables if each.pipeline), None)
+
+    def _heartbeat(self) -> Heartbeat | None:
+        if self._checkpoint is None:
+            return None
+        try:
+            return read_heartbeat(self._checkpoint, self._catalog)
+        except StreamlakeError:
+            # Why the directory cannot be read is a note already.
+            return None
 
     def _directory(self, notes: list[str]) -> SparkDirectory | None:
         if self._checkpoint is None:
@@ -179,6 +200,7 @@ class StatusReader:
         if found.missing:
             raise SourceError(
                 f"Kafka has no topic {', '.join(found.missing)}, or does not show it to this user"
+                f"{found.did_you_mean(found.missing)}"
             )
         if directory is not None:
             problems += _recreated(directory, found.topic_ids)
@@ -237,6 +259,12 @@ def status_of_table(
         raise InvalidOptionError(f"{table} does not record which topics it holds; name them with --topic")
     source = KafkaSource(bootstrap_servers, names, options=dict(options or {}))
     return StatusReader(lambda topics, named: [target], source)
+
+
+def _seconds_left(lag: int | None, tables: Sequence[TableStatus]) -> float | None:
+    newest = max(tables, key=lambda each: each.committed_ms or 0, default=None)
+    pace = None if newest is None else newest.offsets_per_second
+    return None if lag is None or not pace else lag / pace
 
 
 def _topics(ends: Iterable[Partition] | None, directory: SparkDirectory | None) -> list[str]:

@@ -48,7 +48,7 @@ class TableStatus:
     `live_rows_at_most`; `deleted_rows` are those deleted by position. `rejected` counts over the stream's
     snapshots that are still there; `rejects` counts the rows of the rejects table (None: there is none).
     `offsets` is the next offset of each partition, `source_offset` how far a table was read (None: neither is
-    recorded).
+    recorded); `offsets_per_second` is the pace of `offsets` over the same snapshots.
     """
 
     table: str
@@ -71,14 +71,16 @@ class TableStatus:
     rejects: int | None = None
     tombstones: int = 0
     watermark_ms: int | None = None
+    offsets_per_second: float | None = None
     offsets: PartitionOffsets | None = None
     source_offset: TableOffset | None = None
 
 
-def table_status(target: StatusTarget, job_id: str | None = None) -> TableStatus:
+def table_status(target: StatusTarget, job_id: str | None = None, since_ms: int | None = None) -> TableStatus:
     """The table's status now.
 
-    With `job_id` only that job's commits count, else those of the target's pipeline. Raises the errors of
+    With `job_id` only that job's commits count, else those of the target's pipeline. Only commits after
+    `since_ms` count for the pace in offsets. Raises the errors of
     opening the table, except that it does not exist.
     """
     try:
@@ -112,6 +114,7 @@ def table_status(target: StatusTarget, job_id: str | None = None) -> TableStatus
         rejects=_rejects(target),
         tombstones=sum(_number(each.summary, TOMBSTONES) or 0 for each in commits),
         watermark_ms=_number(recorded, WATERMARK),
+        offsets_per_second=_offset_pace(commits, since_ms or 0),
         offsets=committed_offsets(recorded),
         source_offset=committed_table_offset(recorded),
     )
@@ -147,6 +150,17 @@ def _pace(commits: list[Snapshot]) -> float | None:
     seconds = (recent[0].timestamp_ms - recent[-1].timestamp_ms) / 1000
     rows = sum(_number(each.summary, "added-records") or 0 for each in recent[:-1])
     return round(rows / seconds, 1) if seconds > 0 else None
+
+
+def _offset_pace(commits: list[Snapshot], since_ms: int) -> float | None:
+    recent = [each for each in commits[:SNAPSHOTS_OF_PACE] if each.timestamp_ms >= since_ms]
+    if len(recent) < 2:
+        return None
+    first, last = committed_offsets(recent[-1].summary), committed_offsets(recent[0].summary)
+    seconds = (recent[0].timestamp_ms - recent[-1].timestamp_ms) / 1000
+    if first is None or last is None or seconds <= 0:
+        return None
+    return round(sum(max(0, end - first[part]) for part, end in last.items() if part in first) / seconds, 1)
 
 
 def _rejects(target: StatusTarget) -> int | None:

@@ -49,7 +49,10 @@ def topic_extent(
         topics = cluster.topics()
         if topics.missing or not topics.partitions:
             missing = ", ".join(topics.missing) or str(source.topic_pattern)
-            raise SourceError(f"Kafka at {source.bootstrap_servers} has no topic {missing}; correct the name")
+            raise SourceError(
+                f"Kafka at {source.bootstrap_servers} has no topic {missing}; correct the name"
+                f"{topics.did_you_mean(topics.missing)}"
+            )
         latest = cluster.latest(topics.partitions)
         first = cluster.earliest(topics.partitions)
         mode = source.settings.starting_offsets

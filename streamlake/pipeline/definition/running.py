@@ -17,13 +17,17 @@ from pyspark.errors import AnalysisException, IllegalArgumentException, ParseExc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from streamlake import clock
+from streamlake.checkpoint.checkpoint_storage import checkpoint_io
+from streamlake.checkpoint.heartbeat import BEAT_SECONDS, DriverState
 from streamlake.commit.receipt import CommitReceipt
 from streamlake.errors import InvalidOptionError
 from streamlake.formats.arrow.arrow_schema import schema_to_arrow
 from streamlake.pipeline.definition.file_words import file_words
+from streamlake.pipeline.definition.heartbeats import Heartbeats
 from streamlake.pipeline.definition.pipeline_file import FilesSettings, KafkaSettings, Pipeline, RateSettings
 from streamlake.pipeline.definition.pipeline_source import kafka_source
-from streamlake.pipeline.definition.progress import Progress, ProgressState
+from streamlake.pipeline.definition.progress import Progress, ProgressState, offsets_read
 from streamlake.pipeline.sinks.sink import IcebergSink
 from streamlake.pipeline.sinks.tables_sink import IcebergTables
 from streamlake.source.iceberg.iceberg_source import IcebergSource
@@ -98,12 +102,19 @@ class PipelineRun:
             self.sink: Any = sink(
                 pipeline.sink.table,
                 pipeline=pipeline.name,
-                on_commit=self.progress.add,
+                on_commit=self._on_commit,
                 **pipeline.sink.arguments,
             )
         self._direct: KafkaSource | IcebergSource | None = None
         if isinstance(source, KafkaSettings | IcebergSource):
             self._direct = kafka_source(source) if isinstance(source, KafkaSettings) else source
+        catalog = pipeline.sink.arguments.get("catalog")
+        self.heartbeats = Heartbeats(lambda: checkpoint_io(pipeline.checkpoint, catalog), pipeline.checkpoint)
+        """The driver's sign of life; the run lies inside this context manager."""
+
+    def _on_commit(self, receipt: CommitReceipt) -> None:
+        self.progress.add(receipt)
+        self.heartbeats.finished(receipt)
 
     def start(self, spark: SparkSession) -> Any:
         """Start the query (StreamingQuery interface). Raises InvalidOptionError where Spark refuses it."""
@@ -121,9 +132,17 @@ class PipelineRun:
 
     def watch(self, query: Any, stop: StopRequest, on_tick: OnTick) -> ProgressState:
         """Report to `on_tick` until the query ends or `stop` is set. Raises the query's error."""
+        offsets = getattr(query, "offsets", None)
+        if offsets is not None:
+            self.progress.follow(lambda: offsets_read(offsets.first, offsets.planned, offsets.target))
+        asked = -BEAT_SECONDS
         while query.isActive and not stop.wait(POLL_SECONDS):
             on_tick(self.progress.take(), self.progress.state)
+            if clock.monotonic() - asked >= BEAT_SECONDS:
+                asked = clock.monotonic()
+                self.heartbeats.waits(not query.status["isTriggerActive"])
         if stop.is_set:
+            self.heartbeats.end(DriverState.STOPPED)
             query.stop()
         else:
             with file_words():
@@ -137,7 +156,7 @@ def run_pipeline(
 ) -> ProgressState:
     """Run a pipeline to its end, or until SIGINT or SIGTERM. Raises the error that ended it."""
     run = PipelineRun(pipeline)
-    with stop_on_signals() as stop:
+    with run.heartbeats, stop_on_signals() as stop:
         return run.watch(run.start(spark), stop, on_tick)
 
 

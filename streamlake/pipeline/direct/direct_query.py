@@ -85,7 +85,7 @@ class DirectQuery:
 
     def __init__(self, query: Any, offsets: PlannedOffsets[Any]) -> None:
         self._query = query
-        self._offsets = offsets
+        self._offsets = self.offsets = offsets
         self._watch_error: Exception | None = None
         if offsets.has_end:
             threading.Thread(target=self._watch, name="streamlake-available-now", daemon=True).start()

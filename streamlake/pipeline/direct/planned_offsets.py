@@ -57,6 +57,11 @@ class PlannedOffsets(ABC, Generic[Offset]):
         query's.
         """
 
+    @property
+    def planned(self) -> Offset | None:
+        """Where the micro-batch ends that is being written, or was last; None before the first one."""
+        return self._end
+
     def interrupt(self) -> None:
         """Stop waiting for the end of an outage, because the query is about to be stopped."""
 

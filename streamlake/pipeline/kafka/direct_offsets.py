@@ -43,6 +43,8 @@ class DirectOffsets(PlannedOffsets[SourceOffsets]):
         start = self._planner.initial() if known is None else None
         self.target = self._planner.latest(known or start) if is_bounded else None
         """Where the query ends; None for one without end."""
+        self.first = known or start
+        """Where this run begins."""
         self._start = start
         self._cursor: OffsetCursor | None = None
 

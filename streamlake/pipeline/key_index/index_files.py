@@ -19,7 +19,7 @@ from streamlake.errors import IndexDamagedError, MissingFileError, StreamlakeErr
 from streamlake.failpoints import failpoint
 from streamlake.index.runs.run_writer import RunRef
 from streamlake.index.state import IndexState
-from streamlake.pipeline.key_index.index_lineage import told_states
+from streamlake.pipeline.key_index.index_lineage import named_states_of
 from streamlake.pipeline.key_index.index_states import NamedState, branches, named_states
 from streamlake.storage.file_info import FileInfo
 from streamlake.table.table import Table
@@ -151,7 +151,7 @@ class IndexFiles:
             for states in by_columns.values():
                 needed.update(each.path for each in states[:KEPT_STATES])
                 needed.update(_shared(states))
-            needed.update(each.path for each in told_states(metadata, branch))
+            needed.update(each.path for each in named_states_of(metadata, branch))
         return needed
 
     def _is_own(self, state: NamedState) -> bool:

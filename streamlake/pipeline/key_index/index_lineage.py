@@ -20,7 +20,7 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class ToldState:
+class NamedState:
     """The state file at `path` is the key index of the snapshot with this sequence number, over the key with
     these field ids.
     """
@@ -30,12 +30,12 @@ class ToldState:
     key_ids: tuple[int, ...]
 
 
-def told_states(metadata: TableMetadata, branch: str) -> list[ToldState]:
+def named_states_of(metadata: TableMetadata, branch: str) -> list[NamedState]:
     """The states that the properties of a branch's pipelines name, newest first."""
     found = [
-        ToldState(told.index_state, told.index_number, told.key_ids)
-        for told in properties_on_branch(metadata, branch)
-        if told.index_state is not None and told.index_number is not None
+        NamedState(entry.index_state, entry.index_number, entry.key_ids)
+        for entry in properties_on_branch(metadata, branch)
+        if entry.index_state is not None and entry.index_number is not None
     ]
     return sorted(found, key=lambda each: -each.sequence_number)
 

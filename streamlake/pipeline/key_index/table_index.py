@@ -26,7 +26,12 @@ from streamlake.index.runs.run import open_run
 from streamlake.index.runs.run_writer import RunWriter
 from streamlake.index.state import IndexState
 from streamlake.pipeline.key_index.index_files import IndexFiles
-from streamlake.pipeline.key_index.index_lineage import is_cut_after, is_past, told_states, warn_built_anew
+from streamlake.pipeline.key_index.index_lineage import (
+    is_cut_after,
+    is_past,
+    named_states_of,
+    warn_built_anew,
+)
 from streamlake.pipeline.key_index.index_states import columns_text, named_states, property_name
 from streamlake.pipeline.key_index.indexed import Indexed
 from streamlake.pipeline.key_index.indexed_rows import IndexedRows
@@ -54,7 +59,7 @@ class TableIndex:
         self._rows_indexed = 0
         self.files = IndexFiles(table, branch, columns_text(key.key_ids, key.sequence_ids))
         self._started = False
-        self._told: str | None = None
+        self._rebuilt: str | None = None
 
     def rows_indexed(self) -> int:
         """The number of rows of data files that were read for the index since the last call."""
@@ -80,17 +85,17 @@ class TableIndex:
                 return self._in_buckets(self.refresh(session), bucketing, session)
             self._bucketing = bucketing
         if not self._started:
-            self._told = self._rebuilt_property()
-        now_told = self._rebuilt_property()
-        told = now_told if now_told != self._told else None
-        if rebuild or told:
+            self._rebuilt = self._rebuilt_property()
+        rebuilt_now = self._rebuilt_property()
+        rebuilt = rebuilt_now if rebuilt_now != self._rebuilt else None
+        if rebuild or rebuilt:
             self._indexed = None
         head = branch_head(self._table.metadata, self._branch)
         head_id = None if head is None else head.snapshot_id
         if self._indexed is not None and self._indexed.snapshot_id == head_id:
             return self._indexed
         tasks = live_tasks(self._table, head)
-        known, covered = (self._empty(), {}) if rebuild else self._known(head, tasks, told)
+        known, covered = (self._empty(), {}) if rebuild else self._known(head, tasks, rebuilt)
         added = [task for path, task in tasks.items() if path not in covered]
         if added:
             rows = IndexedRows.of(self._table, self._key, known.bucketing)
@@ -102,7 +107,7 @@ class TableIndex:
             self._rows_indexed += sum(task.data_file.record_count for task in added)
         indexed = Indexed.planned(head_id, replace(known, base_snapshot_id=head_id), tasks)
         self.advance(indexed)
-        self._told = now_told  # not earlier: a refresh that failed is tried again
+        self._rebuilt = rebuilt_now  # not earlier: a refresh that failed is tried again
         if not self._started:
             # Not earlier: files of a predecessor without an owner show that there was an index.
             self._started = True
@@ -155,20 +160,20 @@ class TableIndex:
         self._indexed = None
 
     def _known(
-        self, head: Snapshot | None, tasks: Mapping[str, FileScanTask], told: str | None
+        self, head: Snapshot | None, tasks: Mapping[str, FileScanTask], rebuilt: str | None
     ) -> tuple[IndexState, Mapping[str, object]]:
         """The newest state that fits, and the data files that it covers; else an empty state and none.
 
-        `tasks` are the head's. `told` is the property that names a rebuilt index, where it was set while this
-        index was in use: then that one is used, though newer snapshots name states that go back to the old
-        one.
+        `tasks` are the head's. `rebuilt` is the property that names a rebuilt index, where it was set while
+        this index was in use: then that one is used, though newer snapshots name states that go back to the
+        old one.
         """
         metadata = self._table.metadata
         mine = self._indexed
         if mine is not None and not is_past(metadata, head, mine.snapshot_id):
             mine = self._indexed = None
         states = named_states(metadata, self._branch, down_to=None if mine is None else mine.snapshot_id)
-        for named in sorted(states, key=lambda each: not each.is_rebuilt) if told else states:
+        for named in sorted(states, key=lambda each: not each.is_rebuilt) if rebuilt else states:
             covered = tasks if named.snapshot == head else None
             try:
                 state = self.loaded(named.path)
@@ -180,7 +185,7 @@ class TableIndex:
                 return self._empty(), {}
             if state is not None:
                 return state, live_tasks(self._table, named.snapshot) if covered is None else covered
-        return (self._told_state(head, tasks), {}) if mine is None else (mine.state, mine.live_files)
+        return (self._named_state(head, tasks), {}) if mine is None else (mine.state, mine.live_files)
 
     def _widened(self, path: str, live: Mapping[str, object]) -> IndexState | None:
         """The state at `path` if only types became wider, else None; `live`: its snapshot's data files."""
@@ -193,13 +198,14 @@ class TableIndex:
             self.files.made(found.runs)
         return found
 
-    def _told_state(self, head: Snapshot | None, tasks: Mapping[str, FileScanTask]) -> IndexState:
+    def _named_state(self, head: Snapshot | None, tasks: Mapping[str, FileScanTask]) -> IndexState:
         """The newest state that a pipeline's property names, where the snapshots that named states have
         expired; else an empty one. All rows are indexed again, because their positions are not certain.
         """
         metadata = self._table.metadata
-        told = [each for each in told_states(metadata, self._branch) if each.key_ids == self._key.key_ids]
-        for each in told:
+        named = named_states_of(metadata, self._branch)
+        of_this_key = [each for each in named if each.key_ids == self._key.key_ids]
+        for each in of_this_key:
             if is_cut_after(metadata, head, each.sequence_number):
                 try:
                     state = self.loaded(each.path) or self._widened(each.path, tasks)
@@ -208,7 +214,7 @@ class TableIndex:
                     return self._empty()
                 if state is not None:
                     return state
-        if told:
+        if of_this_key:
             self.warn_built_anew("its history has no index any more that is over the same columns and types")
         elif tasks and properties_on_branch(metadata, self._branch) and self._was_indexed():
             self.warn_built_anew("neither its history nor a property of a pipeline names its index any more")

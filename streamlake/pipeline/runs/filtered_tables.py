@@ -28,7 +28,7 @@ class FilteredTables:
 
     def __init__(self) -> None:
         self._met: set[str] = set()
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
 
     def see(self, wanted: Sequence[str], named: Mapping[str, int], known: Iterable[str], where: str) -> int:
         """The number of skipped records in a micro-batch whose records name the tables in `named`, with the
@@ -37,9 +37,9 @@ class FilteredTables:
         """
         met = [name for name in (*named, *known) if name]
         self._met.update(each for each in wanted if any(is_wanted(name, (each,)) for name in met))
-        for each, text in unmet(wanted, named, self._met | self._told).items():
+        for each, text in unmet(wanted, named, self._met | self._warned).items():
             _LOG.warning("%s: %s", where, text)
-            self._told.add(each)
+            self._warned.add(each)
         return sum(count for name, count in named.items() if not is_wanted(name, wanted))
 
 

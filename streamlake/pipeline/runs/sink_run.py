@@ -103,7 +103,7 @@ class SinkRun:
         self._empty = 0
         self._recovered = False
         self._staged: list[CheckpointIdentity] = []
-        self._told_done: dict[int, CheckpointIdentity] = {}
+        self._reported_done: dict[int, CheckpointIdentity] = {}
         self._staged_lock = threading.Lock()
         self._last_staged = NO_CHECKPOINT
         self.outage_retry = OutageRetry(lambda: table.properties)
@@ -226,8 +226,8 @@ class SinkRun:
         """
         last = self.committer.last_checkpoint_id
         checkpoint_id = None if last is None else min(last, identity.checkpoint_id)
-        is_told = self._calls is Calls.EVERY or self.written_before is not None
-        due = not is_told or clock.monotonic() - self._noted_at >= _NOTE_EVERY_S
+        is_reported = self._calls is Calls.EVERY or self.written_before is not None
+        due = not is_reported or clock.monotonic() - self._noted_at >= _NOTE_EVERY_S
         if checkpoint_id is not None and (due or not self._noted.committed):
             self._write_note(self._noted.with_checkpoint(checkpoint_id))
             failpoint("commit-noted")
@@ -246,7 +246,7 @@ class SinkRun:
         found = self.outage_retry.through(self.store.pending)
         failpoint("pending-read")
         self._staged = [committable.identity for committable in found]
-        self._told_done = {each.checkpoint_id: each for each in _staged_ahead(found)}
+        self._reported_done = {each.checkpoint_id: each for each in _staged_ahead(found)}
         return found
 
     def end_recovery(self, last: CheckpointIdentity | None) -> None:
@@ -261,7 +261,7 @@ class SinkRun:
         """A checkpoint staged ahead of its commit under this id must be this one: its own stream may count it
         as done, and what is staged now would replace it. Raises LineageError.
         """
-        staged = self._told_done.get(identity.checkpoint_id)
+        staged = self._reported_done.get(identity.checkpoint_id)
         if staged is not None and not staged.covers_the_same(identity):
             raise self.committer.error(
                 staged_by_another(self.table.location, identity, staged), identity.pipeline
@@ -419,8 +419,8 @@ class SinkRun:
             extra = replace(extra, follows=self.last_written)
             self._require_free(committable.identity)
         skipped = skipped_summary(written.passed_over, written.nulls)
-        told = {**watermark_summary(written.newest), **skipped}
-        summary = {**self.summary, **told, **committable.summary}
+        recorded = {**watermark_summary(written.newest), **skipped}
+        summary = {**self.summary, **recorded, **committable.summary}
         if written.rejected and REJECTED_RECORDS not in summary:
             summary = {**summary, REJECTED_RECORDS: str(written.rejected)}
         staged = committable = replace(committable, extra=extra, summary=summary)

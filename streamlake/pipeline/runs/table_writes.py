@@ -126,7 +126,7 @@ def _ended(number: int, write: TableWrite, job: _Job, outcomes: Outcomes) -> Wri
         if rejects is not None:
             rejects.discard(rejected)
         return errors
-    findings = merged(job.newest.get(job.routed.told_by(number), ()))
+    findings = merged(job.newest.get(job.routed.reported_by(number), ()))
     passed_over = _passed_over(write, findings)
     return Written(tuple(results), job.aims[number].base, findings.newest, passed_over, findings.nulls)
 
@@ -236,8 +236,8 @@ class _Job:
         else:
             self.appends[number] = target
             if (most := write.run.job.parallelism) is not None:
-                told_by = self.routed.told_by(number)
-                self.limits[told_by] = max(most, self.limits.get(told_by, 0))
+                reported_by = self.routed.reported_by(number)
+                self.limits[reported_by] = max(most, self.limits.get(reported_by, 0))
         rules = slot = None
         if write.run.rejects is not None:
             rules, slot = self._rejecting(number, write, write.run.rejects, target)

@@ -68,10 +68,10 @@ def missed_ranges(entries: Iterable[Quarantined], until: PartitionOffsets) -> li
     the missing records of another table begin.
     """
     entries = list(entries)
-    told = {topic: topic_id for entry in entries for topic, topic_id in entry.topic_ids.items()}
+    known_ids = {topic: topic_id for entry in entries for topic, topic_id in entry.topic_ids.items()}
     starts: dict[tuple[Partition, str], set[int]] = {}
     for entry in entries:
-        ids = {**told, **entry.topic_ids}
+        ids = {**known_ids, **entry.topic_ids}
         for part, start in flatten(entry.offsets).items():
             if until.get(part, start) > start:
                 starts.setdefault((part, ids.get(part[0], "")), set()).add(start)

@@ -88,11 +88,16 @@ class TablesSettings:
             self.max_tables,
         )
 
-    def require_own_used(self, known: Sequence[str]) -> None:
-        """Where all tables are known, settings for any other one are a mistake. Raises InvalidOptionError."""
+    def require_own_used(self, known: Sequence[str], later: TableNames | None = None) -> None:
+        """Settings for another table than the known ones are a mistake, except for those that `later` may
+        name once there is a topic for them: then they are a warning. Raises InvalidOptionError.
+        """
         for name in self.own:
-            if name not in known:
+            if name in known:
+                continue
+            if later is None or not later.may_be(name):
                 raise InvalidOptionError(unused_settings(name, known))
+            _LOG.warning("%s (a topic that is created later may give it)", unused_settings(name, known))
 
 
 class TablesQuery:

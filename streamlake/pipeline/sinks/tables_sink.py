@@ -164,6 +164,9 @@ class IcebergTables:
         self._query = tables
         offsets_of = kafka_offsets(session, source, str(checkpoint_location))
         stream = direct_stream(session, offsets_of, trigger)
+        if not tables.names.by_row and source.topics is None and stream.offsets.first is not None:
+            now = sorted({topic for topic, _ in stream.offsets.first.positions})
+            settings.require_own_used([tables.names.of(topic) for topic in now], tables.names)
         query = start_query(
             partial(tables.write, stream.offsets),
             stream.frame,

@@ -30,9 +30,9 @@ def archive_path(java: str, options: str) -> Path:
     """The path of the archive for this Java (the output of `java -version`), this Spark and these JVM
     options, in the user's cache directory; the file need not exist.
     """
-    told = "\n".join((java, pyspark.__version__, str(Path(pyspark.__file__).parent), options))
+    content = "\n".join((java, pyspark.__version__, str(Path(pyspark.__file__).parent), options))
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "streamlake"
-    return home / f"classes-{hashlib.sha256(told.encode()).hexdigest()[:16]}.jsa"
+    return home / f"classes-{hashlib.sha256(content.encode()).hexdigest()[:16]}.jsa"
 
 
 def mapping_options(path: Path) -> str:

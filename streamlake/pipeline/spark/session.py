@@ -18,6 +18,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession as SparkSession
 
 from streamlake.errors import InvalidOptionError
@@ -83,13 +85,14 @@ _LEAN_SQL = {
 @contextmanager
 def started_session(app_name: str, *, is_lean: bool, **given: Any) -> Iterator[Callable[[], SparkSession]]:
     """A session that starts in the background while the caller prepares its work: yields a function that
-    waits for the session and returns it. The session is stopped at the end.
+    waits for the session and returns it. The session is stopped at the end. Its JVM has a process group of
+    its own, so that a signal to the caller's group leaves the stopping to the caller.
 
     `is_lean`: no record passes through the driver. Other arguments and errors: see `spark_session`.
     """
     with ThreadPoolExecutor(1, "streamlake-session") as thread:
         start = _lean if is_lean else spark_session
-        starting: Future[SparkSession] = thread.submit(lambda: start(app_name, **given))
+        starting: Future[SparkSession] = thread.submit(lambda: start(app_name, is_apart=True, **given))
         try:
             yield starting.result
         finally:
@@ -125,9 +128,11 @@ def spark_session(
     config: Mapping[str, str] | None = None,
     log_level: str = "ERROR",
     java_options: str = "",
+    is_apart: bool = False,
 ) -> SparkSession:
     """A Spark session for `app_name`; `config` overrides the defaults set here. `java_options` go to a JVM
-    that is started here.
+    that is started here; with `is_apart` it is in a process group of its own. It ends with this process
+    either way.
 
     `master` None is `local[*]`, or what spark-submit was given. Raises InvalidOptionError where Java is
     missing or too old, where the log level is unknown, or where Spark refuses the master or a setting.
@@ -146,12 +151,26 @@ def spark_session(
     for key, value in {**settings, **given}.items():
         builder = builder.config(key, value)
     try:
+        if is_apart and not submitted:
+            _start_apart(app_name, {**settings, **given, "spark.master": str(master)})
         spark = builder.getOrCreate()
     except Exception as error:
         first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InvalidOptionError(f"Spark could not be started on master '{master}': {first_line}") from error
     spark.sparkContext.setLogLevel(log_level.upper())
     return spark
+
+
+def _start_apart(app_name: str, config: Mapping[str, str]) -> None:
+    """Start the JVM in a session of its own. SIGTERM to the process group (a container's stop, `timeout`,
+    systemd) would otherwise end it while the query is still to be stopped through it.
+    """
+    is_remote = "SPARK_REMOTE" in os.environ or "spark.remote" in config
+    if is_remote or SparkContext._gateway is not None or os.name != "posix":
+        return
+    conf = SparkConf().setAppName(app_name).setAll(list(config.items()))
+    gateway = launch_gateway(conf, {"start_new_session": True})
+    SparkContext(conf=conf, gateway=gateway)
 
 
 def _defaults(master: str | None, *, submitted: bool, log_level: str, java_options: str) -> dict[str, str]:

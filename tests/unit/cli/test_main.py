@@ -8,6 +8,7 @@ import pytest
 
 import streamlake
 from streamlake.cli import main as cli
+from streamlake.commit.lineage import Finding, Kind, RecoverCommand, Way, WayOut, lineage_error
 from streamlake.errors import DataInvalidError
 from streamlake.pipeline.spark.spark_traces import traces_wanted
 
@@ -137,3 +138,32 @@ def test_the_command_line_needs_no_spark_to_inspect() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]
+
+
+def test_a_refused_stream_has_what_was_found_in_its_first_line_and_each_way_out_in_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = Finding(
+        Kind.ROLLED_BACK,
+        "/lake/orders was rolled back",
+        "leave out the rows in between",
+        (WayOut(Way.REWIND, "writes them again", 5), WayOut(Way.ADOPT, "leaves them out")),
+        "restore the table",
+    )
+    error = lineage_error(found, RecoverCommand("/lake/orders", "orders"))
+
+    def refused(_: str) -> int:
+        raise error
+
+    monkeypatch.setattr(cli, "_command", lambda _: refused)
+    with pytest.raises(SystemExit, match="1"):
+        cli.main(["run", "p.yaml"])
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[:2] == [
+        "error: /lake/orders was rolled back.",
+        "Continuing would leave out the rows in between.",
+    ]
+    assert lines[2].startswith("Stop every driver of the pipeline, then take one of these ways out ")
+    assert len(lines) == 6
+    assert lines[3].startswith("  (1) `streamlake recover /lake/orders --pipeline orders ")
+    assert lines[5] == "  (3) restore the table [LineageError: docs/operating/errors/lineage-error.md]"

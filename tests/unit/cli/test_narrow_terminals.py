@@ -13,17 +13,26 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from rich.console import Group
 from rich.live import Live
 
-from streamlake.cli.commands import demo, doctor, index, inspect, status
+from streamlake.cli.commands import check, demo, doctor, index, inspect, rejects_commands, status
 from streamlake.cli.views.demo_view import DemoView, next_steps
-from streamlake.cli.views.rendering import terminal
+from streamlake.cli.views.rendering import facts, show, terminal
+from streamlake.commit.lineage import Finding as LineageFinding
+from streamlake.commit.lineage import Kind, RecoverCommand, Way, WayOut, explained
 from streamlake.commit.receipt import CommitReceipt, Outcome
+from streamlake.decode.rejected_records import REJECTS
 from streamlake.demo.demo_check import ReaderCost
+from streamlake.formats.arrow.arrow_schema import schema_to_arrow
+from streamlake.operate.check.check_points import Points
 from streamlake.operate.doctor.diagnosis import Diagnosis
 from streamlake.operate.doctor.finding import Finding, Severity
 from streamlake.operate.doctor.reachable_files import Orphan
+from streamlake.operate.replay.kept_rejects import KeptRejects
+from streamlake.operate.status.driver_status import DriverStatus, RunState
 from streamlake.operate.status.status import PartitionLag, PipelineStatus
 from streamlake.operate.status.table_status import TableStatus
 from tests.helpers.pseudo_terminal import pseudo_terminal
@@ -33,6 +42,15 @@ GOLDEN = Path(__file__).parent / "golden"
 NOW = datetime(2026, 3, 14, 22, 13, 20, 118000, timezone.utc)
 NOW_MS = 1_773_526_400_118
 LONG = "/srv/warehouse/of-the-shop/sales_by_region_and_product_and_day_and_channel_of_the_sale"
+WHOLE = (
+    "/srv/",
+    "`streamlake ",
+    "streamlake rejects ",
+    "One of them: ",
+    "With a corrected",
+    "Once the cause",
+    '"a-value',
+)
 IDS = [8_123_456_789_012_345_678 - 1_111_111_111_111_111_111 * at for at in range(3)]
 
 
@@ -41,8 +59,13 @@ def status_small(home: Path) -> None:
         "/lake/orders", "main", True, checkpoint_id=41, committed_ms=NOW_MS, seconds_since_commit=1.3,
         rows_per_second=48_123, records=4_000_700, live_rows=4_000_000, deleted_rows=700, data_files=12, delete_files=3, rejects=0,
     )  # fmt: skip
+    driver = DriverStatus(RunState.RUNNING, "ingest-7.shop.internal", 4711, NOW_MS - 86_400_000, NOW_MS)
     partitions = [PartitionLag("orders", at, 1_204_518, 1_204_718, 200) for at in range(2)]
-    status.show(status.view(PipelineStatus("orders", (table,), tuple(partitions), 400)))
+    status.show(
+        status.view(
+            PipelineStatus("orders", (table,), tuple(partitions), 400, driver=driver, seconds_left=8.3)
+        )
+    )
 
 
 def status_wide(home: Path) -> None:
@@ -63,6 +86,16 @@ def status_wide(home: Path) -> None:
         8_780,
         ("checkpoint 41 is not in all tables that it has rows for: the lag is counted from checkpoint 40",),
         ("sales-7: offsets 1204518 to 1204718 are no longer in Kafka and were never committed",),
+        DriverStatus(
+            RunState.SILENT,
+            "ingest-7.shop.internal",
+            4711,
+            NOW_MS - 86_400_000,
+            NOW_MS,
+            41,
+            "SourceError: the brokers broker-1.shop.internal:9092 and broker-2.shop.internal:9092 did not answer",
+            NOW_MS - 7_200_000,
+        ),
     )
     status.show(status.view(found))
 
@@ -189,6 +222,41 @@ def demo_page(home: Path) -> None:
     view.finish(asdict(result))
 
 
+def check_points(home: Path) -> None:
+    points = Points()
+    points.right("kafka", "broker-1.shop.internal:9092 answers; orders has 12 partitions")
+    points.warning(
+        "records",
+        f"column 'amount' is a decimal(12,3) in the stream and a decimal(10,2) in {LONG}: 3 of 50 records",
+    )
+    finding = LineageFinding(
+        Kind.ROLLED_BACK, f"{LONG} was rolled back", "leave out the rows in between",
+        (WayOut(Way.REWIND, "writes them again", 5),), "restore the table",
+    )  # fmt: skip
+    points.error(
+        "lineage", explained(finding, RecoverCommand(LONG, "sales", checkpoint_location=f"{LONG}/checkpoint"))
+    )
+    show(check.view(points))
+
+
+def rejects_list(home: Path) -> None:
+    moment = NOW.replace(tzinfo=None)
+    rows = [
+        {
+            "topic": "sales.of.all.regions.and.products", "partition": 0, "offset": 91_204_518_123 + at, "timestamp": moment,
+            "key": b"1", "value": b'{"amount": "a-value-that-is-a-single-word-and-does-not-fit-beside-anything-else-here"}',
+            "error_class": "DecodeError", "error_message": f"sales-0 offset {at}: field 'amount' is no decimal(10,2)",
+            "pipeline": "sales", "checkpoint_id": 7, "rejected_at": moment,
+        }
+        for at in range(3)
+    ]  # fmt: skip
+    schema = schema_to_arrow(REJECTS, field_ids=False)
+    found = KeptRejects(LONG, None, pa.Table.from_pylist(rows, schema))
+    parts = [*rejects_commands._causes(found, "pipelines/sales_by_region_and_product.yaml")]
+    parts += [facts(rejects_commands._facts(record)) for record in found.records()[:1]]
+    show(Group(*parts))
+
+
 PAGES: dict[str, Callable[[Path], None]] = {
     "status": status_small,
     "status-wide": status_wide,
@@ -200,6 +268,8 @@ PAGES: dict[str, Callable[[Path], None]] = {
     "index-check": index_check,
     "doctor": doctor_findings,
     "demo": demo_page,
+    "check": check_points,
+    "rejects": rejects_list,
 }
 
 
@@ -215,7 +285,8 @@ def test_a_page_is_whole_on_a_terminal(
         golden.write_text(screen.text)
     assert screen.text == golden.read_text()
     for line in screen.lines:
-        assert len(line) <= width or line.strip().startswith(("/srv/", "`streamlake ")), "a path or a command"
+        whole = line.strip().removeprefix("(1) ")
+        assert len(line) <= width or whole.startswith(WHOLE), "a path, a command or a value"
 
 
 @pytest.mark.parametrize("page", PAGES)

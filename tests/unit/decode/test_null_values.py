@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from decimal import Decimal
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pytest
 
 from streamlake.decode.null_values import NoKey, key_object
@@ -21,6 +24,7 @@ from streamlake.source.offsets import OffsetRange
 from streamlake.spec.types.ddl import parse_ddl
 from streamlake.tasks.direct_reader import row_decoder
 from streamlake.tasks.watermarks import Watermarks, merged, together
+from tests.helpers.schema_registry import RegistryServer, framed
 from tests.unit.decode.raw_records import raw_batch
 
 DDL = "id long not null, v string not null, s string"
@@ -178,3 +182,100 @@ def test_they_are_counted_over_tasks_snapshots_and_receipts() -> None:
     assert skipped_summary(0, 3) == {"streamlake.tombstones": "3"}
     assert skipped_counters(skipped_summary(0, 3)) == {"tombstones": 3}
     assert skipped_counters({}) == {}
+
+
+AVRO_ROW = {
+    "type": "record",
+    "name": "R",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "v", "type": "string"},
+        {"name": "s", "type": "string"},
+    ],
+}
+AVRO_KEY = {"type": "record", "name": "K", "fields": [{"name": "id", "type": "long"}]}
+
+
+def in_avro(schema: Any, value: Any) -> bytes:
+    out = BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
+    return out.getvalue()
+
+
+@pytest.fixture
+def registry() -> Iterator[RegistryServer]:
+    with RegistryServer().running() as server:
+        yield server
+
+
+def of_registry(
+    registry: RegistryServer,
+    *records: Any,
+    ddl: str = DDL,
+    key: Any = ("id",),
+    format: str = "confluent-avro",
+) -> Any:
+    options = {"schema-registry.url": registry.url}
+    return decoded("delete", *records, schema=ddl, key=key, format=format, options=options)
+
+
+def test_keys_in_avro_delete_the_rows_that_they_name(registry: RegistryServer) -> None:
+    rows = registry.register("t-value", AVRO_ROW)
+    keys, single = registry.register("t-key", AVRO_KEY), registry.register("other-key", "long")
+    value = framed(rows, in_avro(AVRO_ROW, {"id": 1, "v": "a", "s": "x"}))
+    found = of_registry(
+        registry,
+        {"key": b"1", "value": value},
+        # Of eight bytes, as a number in the form of Kafka's own serializer would be.
+        {"key": framed(keys, in_avro(AVRO_KEY, {"id": 200_000})), "value": None},
+        {"key": framed(single, in_avro("long", 7)), "value": None},
+        {"key": b"8", "value": None},
+        {"key": (1 << 40).to_bytes(8, "big"), "value": None},
+    )
+    found.rows.validate(full=True)
+    assert not found.rejects
+    assert found.rows.column("id").to_pylist() == [1, 200_000, 7, 8, 1 << 40]
+    assert found.rows.column(ROW_KIND).to_pylist() == [RowKind.UPDATE_AFTER, *[RowKind.DELETE] * 4]
+    assert found.records.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_a_key_in_avro_that_is_none_of_a_row_is_a_reject(registry: RegistryServer) -> None:
+    other = {"type": "record", "name": "K", "fields": [{"name": "no", "type": "long"}]}
+    unset = {"type": "record", "name": "K", "fields": [{"name": "id", "type": ["null", "long"]}]}
+    keys = registry.register("a", AVRO_KEY), registry.register("b", other), registry.register("c", unset)
+    found = of_registry(
+        registry,
+        {"key": framed(keys[0], in_avro(AVRO_KEY, {"id": 5})), "value": None},
+        {"key": framed(keys[1], in_avro(other, {"no": 5})), "value": None},
+        {"key": framed(keys[2], in_avro(unset, {"id": None})), "value": None},
+        {"key": framed(99, in_avro(AVRO_KEY, {"id": 5})), "value": None},
+        {"key": framed(keys[0], in_avro(AVRO_KEY, {"id": 5}) + b"more than it has"), "value": None},
+    )
+    assert found.rows.column("id").to_pylist() == [5]
+    assert [each.record for each in found.rejects] == [1, 2, 3, 4]
+    assert all(
+        each.reason.startswith("it has no value, and its key is none of a row: ") for each in found.rejects
+    )
+
+
+def test_keys_of_several_columns_in_avro(registry: RegistryServer) -> None:
+    both = {
+        "type": "record",
+        "name": "K",
+        "fields": [{"name": "s", "type": "string"}, {"name": "id", "type": "int"}],
+    }
+    keys = registry.register("k", both)
+    found = of_registry(
+        registry, {"key": framed(keys, in_avro(both, {"s": "eu", "id": 3})), "value": None}, key=("id", "s")
+    )
+    assert found.rows.select(["id", "s"]).to_pylist() == [{"id": 3, "s": "eu"}]
+
+
+def test_keys_in_json_with_a_registrys_header(registry: RegistryServer) -> None:
+    found = of_registry(
+        registry,
+        {"key": framed(3, b'{"id": 12}'), "value": None},
+        {"key": framed(3, b"13"), "value": None},
+        format="confluent-json",
+    )
+    assert found.rows.column("id").to_pylist() == [12, 13]

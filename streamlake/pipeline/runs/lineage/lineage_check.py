@@ -130,8 +130,10 @@ def lost(
     table: Table, branch: str, job_id: str, marker: Marker | None, directory: KnownDirectory
 ) -> Finding | None:
     """The finding for a checkpoint that Spark counts as done, and that is neither in the table nor staged."""
-    told = None if directory.noted is None else directory.noted.staged_id
-    staged_id = told if told is not None and told < directory.next_checkpoint_id else NO_CHECKPOINT
+    noted_id = None if directory.noted is None else directory.noted.staged_id
+    staged_id = (
+        noted_id if noted_id is not None and noted_id < directory.next_checkpoint_id else NO_CHECKPOINT
+    )
     held = NO_CHECKPOINT if marker is None else marker.checkpoint_id
     last = max(staged_id, directory.written)
     gone = lost_staged(held, last, directory.staged, directory.digest_of)

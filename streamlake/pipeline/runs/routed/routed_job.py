@@ -97,7 +97,7 @@ class RoutedJob:
         """The numbers under which tasks report about routed topics."""
         return tuple(self._families)
 
-    def told_by(self, number: int) -> int:
+    def reported_by(self, number: int) -> int:
         """The number under which tasks report a table's watermarks: that of its routed topics, if any."""
         return self._family_of.get(number, number)
 
@@ -168,11 +168,11 @@ class RoutedJob:
         """
         left: dict[int, StreamlakeError | None] = {}
         for number, family in self._families.items():
-            told = outcomes[number][1]
+            raised = outcomes[number][1]
             family.met.update(
-                name for each in told if isinstance(each, NewTablesError) for name in each.names
+                name for each in raised if isinstance(each, NewTablesError) for name in each.names
             )
-            errors = [error for error in told if not isinstance(error, NewTablesError)]
+            errors = [error for error in raised if not isinstance(error, NewTablesError)]
             members = [at for at in due if self._family_of.get(at) == number]
             self._due.discard(number)
             if not errors:

@@ -206,6 +206,17 @@ def test_one_changed_byte_is_seen(data):
     assert decode(records) == exact(records)
 
 
+@pytest.mark.parametrize(
+    "letter", [b"\x0b", b"\x0c", b"\x1c", b"\xc2\x85", b"\xc2\xa0", b" ", b"\t", b"\n", b"\r"]
+)
+@pytest.mark.parametrize("at_end", [False, True])
+def test_only_the_whitespace_of_json_may_surround_a_record(letter, at_end):
+    records = [record(at, ignored=at) for at in range(8)]
+    records[3] = records[3] + letter if at_end else letter + records[3]
+    assert decode(records) == exact(records)
+    assert isinstance(decode(records), tuple) is not (letter in b" \t\n\r")
+
+
 TEXT = st.text(st.characters(codec="utf-8"), max_size=6)
 VALUES = st.one_of(st.none(), st.booleans(), st.integers(-(2**33), 2**33), st.floats(-1e6, 1e6), TEXT)
 

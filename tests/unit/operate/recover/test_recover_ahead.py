@@ -180,7 +180,7 @@ def test_a_directory_of_another_pipeline_is_named_and_no_way_out_binds_it(tmp_pa
     )
     told = (
         f"{accounts.path} is the checkpoint directory of pipeline 'accounts' (table {accounts.location}), not of "
-        f"'orders'. Continuing would go on in {orders.location} where 'accounts' has stopped in its own source. To go "
+        f"'orders'.\nContinuing would go on in {orders.location} where 'accounts' has stopped in its own source. To go "
         "on, correct the location of the checkpoint directory (`checkpoint:` in a pipeline file): each pipeline has "
         "one of its own, and a new pipeline a new one"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,26 @@ import pyarrow as pa
 import pytest
 
 from streamlake import clock
+from streamlake.checkpoint.heartbeat import (
+    HEARTBEAT_PATH,
+    SILENT_SECONDS,
+    DriverError,
+    DriverState,
+    Heartbeat,
+    heartbeat_to_bytes,
+)
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.checkpoint.spark_directory import SparkDirectory
 from streamlake.checkpoint.table_log import logged_table, table_log_path, table_log_to_bytes
 from streamlake.cli import main as cli
-from streamlake.cli.commands.status import human_duration
+from streamlake.cli.commands.status import exit_code
+from streamlake.cli.views.rendering import human_duration
 from streamlake.commit.marker import marker_summary
 from streamlake.errors import DataInvalidError, SchemaMismatchError, SourceError
 from streamlake.operate.status import status as statuses
+from streamlake.operate.status.driver_status import RunState, driver_status
 from streamlake.operate.status.status import status_of, status_of_table
-from streamlake.pipeline.definition.pipeline_file import parse_pipeline
+from streamlake.pipeline.definition.pipeline_file import load_pipeline, parse_pipeline
 from streamlake.pipeline.sinks.discovered_tables import TABLES_PATH, tables_to_bytes
 from streamlake.pipeline.sinks.quarantine import quarantine_to_bytes, quarantined
 from streamlake.source.offsets import Partition, SourceOffsets
@@ -112,6 +123,106 @@ def test_another_streams_commits_do_not_count(stream: Stream) -> None:
     assert found.tables[0].checkpoint_id == 7
     assert "no query has been started" in found.notes[0]
     assert stream.status(name="other").tables[0].checkpoint_id is None
+
+
+HOUR_MS = 3600 * 1000
+
+
+def beat(stream: Stream, state: DriverState = DriverState.RUNNING, **values: Any) -> Heartbeat:
+    """Leave a heartbeat of a run that began an hour ago; it was written now."""
+    given = {"started_ms": stream.now_ms - HOUR_MS, "at_ms": stream.now_ms, **values}
+    made = Heartbeat("run", state, "here", 4711, **given)
+    path = stream.checkpoint / HEARTBEAT_PATH
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(heartbeat_to_bytes(made))
+    return made
+
+
+def state_of(stream: Stream) -> tuple[str, int]:
+    found = stream.status()
+    assert found.driver is not None
+    return found.driver.state.value, exit_code(found)
+
+
+def test_a_pipeline_runs_or_is_idle_or_has_ended(stream: Stream) -> None:
+    stream.commit(0, {("orders", 0): 40, ("orders", 1): 5})
+    found = stream.status()
+    assert (found.driver, exit_code(found)) == (None, 0)
+    beat(stream)
+    assert state_of(stream) == ("running", 0)
+    stream.commit(1, {("orders", 0): 100, ("orders", 1): 50})
+    assert state_of(stream) == ("idle", 0)
+    beat(stream, DriverState.ENDED)
+    assert state_of(stream) == ("ended", 0)
+    beat(stream, DriverState.STOPPED)
+    assert state_of(stream) == ("stopped", 3)
+    beat(stream, DriverState.FAILED, error=DriverError("LineageError: gone", stream.now_ms))
+    assert state_of(stream) == ("failed", 4)
+    assert stream.status().driver.error == "LineageError: gone"  # type: ignore[union-attr]
+
+
+def test_a_driver_that_says_nothing_any_more_is_not_heard_from(stream: Stream) -> None:
+    stream.commit(0, {("orders", 0): 40, ("orders", 1): 5})
+    beat(stream)
+    stream.now_ms += round(SILENT_SECONDS * 1000)
+    assert state_of(stream) == ("running", 0)
+    stream.now_ms += 1
+    assert state_of(stream) == ("silent", 5)
+    beat(stream, DriverState.STOPPED)
+    stream.now_ms += HOUR_MS
+    assert state_of(stream) == ("stopped", 3)
+
+
+def test_a_problem_is_more_than_a_stop_and_less_than_a_failure(stream: Stream) -> None:
+    stream.commit(0, {("orders", 0): 400, ("orders", 1): 5})
+    beat(stream, DriverState.STOPPED)
+    assert state_of(stream) == ("stopped", 1)
+    beat(stream, DriverState.FAILED)
+    assert state_of(stream) == ("failed", 4)
+
+
+def test_without_a_lag_a_driver_that_waits_for_its_trigger_is_idle(stream: Stream) -> None:
+    waiting = beat(stream, is_waiting=True)
+    assert driver_status(waiting, None).state is RunState.IDLE
+    assert driver_status(replace(waiting, checkpoint_ms=stream.now_ms - 1), None).state is RunState.RUNNING
+    assert driver_status(replace(waiting, is_waiting=False), None).state is RunState.RUNNING
+
+
+def test_the_last_error_of_an_earlier_run_is_shown_for_a_day(stream: Stream) -> None:
+    error = DriverError("SourceError: no broker", stream.now_ms - 23 * HOUR_MS)
+    made = beat(stream, error=error)
+    assert driver_status(made, 1).error == "SourceError: no broker"
+    stream.now_ms += 2 * HOUR_MS
+    assert driver_status(beat(stream, error=error), 1).error is None
+    assert driver_status(beat(stream, DriverState.FAILED, error=error), 1).error == "SourceError: no broker"
+
+
+def test_a_damaged_heartbeat_is_none(stream: Stream) -> None:
+    beat(stream)
+    (stream.checkpoint / HEARTBEAT_PATH).write_text('{"state"')
+    assert stream.status().driver is None
+
+
+def test_how_long_the_lag_takes_at_the_pace_of_this_run(stream: Stream) -> None:
+    stream.commit(0, {("orders", 0): 0, ("orders", 1): 5})
+    stream.now_ms += 10 * HOUR_MS
+    started = stream.now_ms
+    stream.commit(1, {("orders", 0): 10, ("orders", 1): 5})
+    stream.now_ms += 2_000
+    stream.commit(2, {("orders", 0): 40, ("orders", 1): 15})
+    beat(stream, started_ms=started)
+    found = stream.status()
+    assert (found.lag, found.tables[0].offsets_per_second) == (95, 20.0)
+    assert found.seconds_left == pytest.approx(95 / 20)
+    beat(stream, DriverState.STOPPED, started_ms=started)
+    assert stream.status().seconds_left is None
+
+
+def test_the_nearest_topic_is_named(stream: Stream) -> None:
+    stream.file.write_text(stream.file.read_text().replace("topics: orders", "topics: ordres"))
+    with status_of(load_pipeline(stream.file)) as reader:
+        [problem] = reader.read().problems
+    assert problem.endswith("has no topic ordres, or does not show it to this user; did you mean 'orders'?")
 
 
 def test_pace_and_age(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:

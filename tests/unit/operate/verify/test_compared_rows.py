@@ -153,7 +153,7 @@ class OneTopic:
 
     def topics(self) -> Topics:
         missing = tuple(name for name in self.source.topics if name != "t")
-        return Topics((("t", 0), ("t", 1)), {}, missing)
+        return Topics((("t", 0), ("t", 1)), {}, missing, {"tt": "t"})
 
     def earliest(self, partitions: Any) -> dict[Any, int]:
         return {("t", 0): 5, ("t", 1): 0}
@@ -187,6 +187,10 @@ class TestTopicExtent:
         first, later = found.notes
         assert "t-0 begins at offset 5" in first
         assert "47 offsets are newer than what pipeline 'orders' has committed" in later
+
+    def test_the_nearest_topic_is_named(self, table: Table) -> None:
+        with pytest.raises(SourceError, match=r"b:1 has no topic tt; correct the name; did you mean 't'\?"):
+            self.extent(table, topics="tt")
 
     def test_up_to_the_latest(self, table: Table) -> None:
         self.committed(table, {("t", 0): 60})

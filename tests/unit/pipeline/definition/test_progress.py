@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from streamlake.commit.receipt import CommitReceipt, Outcome
-from streamlake.pipeline.definition.progress import Progress, ProgressState
+from streamlake.pipeline.definition.progress import Progress, ProgressState, offsets_read
+from streamlake.source.offsets import SourceOffsets
 
 
 def test_counts() -> None:
@@ -31,3 +32,23 @@ def test_receipts_are_taken_once() -> None:
 
 def test_no_time_no_rate() -> None:
     assert ProgressState(rows=5).rows_per_second == 0.0
+
+
+def test_a_run_with_an_end_knows_how_much_is_read_and_how_long_the_rest_takes() -> None:
+    first = SourceOffsets({("t", 0): 10, ("t", 1): 0})
+    target = SourceOffsets({("t", 0): 110, ("t", 1): 50, ("t", 2): 30}, {("t", 2): 20})
+    assert offsets_read(first, None, target) == (0, 160)
+    assert offsets_read(first, SourceOffsets({("t", 0): 60, ("t", 1): 500, ("t", 2): 25}), target) == (
+        105,
+        160,
+    )
+    assert offsets_read(first, first, None) is None
+    progress = Progress()
+    progress.begin()
+    progress.follow(lambda: (40, 160))
+    progress.add(CommitReceipt("job", 0, Outcome.COMMITTED, 1, rows=40))
+    state = progress.state
+    assert state.offsets == (40, 160)
+    assert state.seconds_left is not None
+    assert abs(state.seconds_left - 3 * state.seconds) < 1e-6
+    assert ProgressState().seconds_left is None

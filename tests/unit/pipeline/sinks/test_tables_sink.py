@@ -8,6 +8,7 @@ import pytest
 
 from streamlake import IcebergTables, KafkaSource
 from streamlake.errors import InvalidOptionError, StreamlakeError
+from streamlake.tasks.table_names import TableNames
 
 
 @pytest.mark.parametrize(
@@ -43,6 +44,26 @@ def test_settings_of_a_table_that_no_topic_has_are_refused(tables: dict[str, Any
     source = KafkaSource("127.0.0.1:1", topics=["orders"], schema="id long")
     with pytest.raises(StreamlakeError, match=message):
         sink.start(source, checkpoint_location="/nowhere")
+
+
+def test_settings_that_no_topic_of_the_pattern_can_have_are_refused_and_others_are_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def required(own: str) -> None:
+        settings = IcebergTables("lake.s_{topic}", tables={own: {}})._settings
+        names = TableNames("lake.s_{topic}", "o.*")
+        settings.require_own_used(["lake.s_orders"], names)
+
+    required("lake.s_orders")
+    assert not caplog.records
+    with pytest.raises(
+        InvalidOptionError, match=r"'lake\.orders', which is the table of no topic; did you mean"
+    ):
+        required("lake.orders")
+    with pytest.raises(InvalidOptionError, match="of no topic"):
+        required("lake.s_")
+    required("lake.s_orderz")
+    assert "did you mean 'lake.s_orders'? (a topic that is created later may give it)" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -261,7 +261,9 @@ def test_the_start_refuses_them_where_they_are_not_removed(
     session: Any = SimpleNamespace(
         _jvm=SimpleNamespace(org=SimpleNamespace(apache=SimpleNamespace(hadoop=hadoop)))
     )
-    with pytest.raises(LineageError, match=r"commits/2, offsets/2 of hdfs://.* are empty.* --remove-torn"):
+    with pytest.raises(
+        LineageError, match=r"(?s)commits/2, offsets/2 of hdfs://.* are empty.* --remove-torn"
+    ):
         directory_at(session, str(stream.path))
     SparkDirectory(str(stream.path)).remove_torn()
     found = directory_at(session, str(stream.path))

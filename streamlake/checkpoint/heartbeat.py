@@ -1,0 +1,85 @@
+"""The heartbeat of a pipeline's driver: a small file in the checkpoint directory that says whether it runs.
+
+`streamlake run` replaces it every few seconds, and `streamlake status` reads it. It is no part of the
+protocol: no stream reads it to decide anything, it is not synced, and a damaged one counts as missing.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from enum import Enum
+
+HEARTBEAT_PATH = "streamlake/heartbeat"
+"""Below the checkpoint directory."""
+BEAT_SECONDS = 5.0
+SILENT_SECONDS = 30.0
+"""A driver that says it runs is not heard from any more when its last heartbeat is older than this."""
+
+
+class DriverState(str, Enum):
+    """What a driver says of itself. ENDED: there was nothing left to do."""
+
+    RUNNING = "running"
+    STOPPED = "stopped"
+    ENDED = "ended"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class DriverError:
+    """The error that ended a run, and when."""
+
+    text: str
+    at_ms: int
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """One heartbeat.
+
+    `run_id` tells runs apart. `at_ms` is when it was written. `is_waiting`: Spark waits for its next trigger.
+    `checkpoint_id` is the last one that this run has finished, at `checkpoint_ms`. `error` is the last one of
+    the pipeline, of an earlier run while the state is not FAILED.
+    """
+
+    run_id: str
+    state: DriverState
+    host: str
+    pid: int
+    started_ms: int
+    at_ms: int
+    is_waiting: bool = False
+    checkpoint_id: int | None = None
+    checkpoint_ms: int | None = None
+    error: DriverError | None = None
+
+
+def heartbeat_to_bytes(beat: Heartbeat) -> bytes:
+    """The content of the file: one JSON object."""
+    return json.dumps(asdict(beat)).encode()
+
+
+def heartbeat_from_text(text: str) -> Heartbeat | None:
+    """The heartbeat; None for a damaged file, or one of an unknown form."""
+    try:
+        obj = json.loads(text)
+        error = obj["error"]
+        return Heartbeat(
+            str(obj["run_id"]),
+            DriverState(obj["state"]),
+            str(obj["host"]),
+            int(obj["pid"]),
+            int(obj["started_ms"]),
+            int(obj["at_ms"]),
+            bool(obj["is_waiting"]),
+            _optional(obj["checkpoint_id"]),
+            _optional(obj["checkpoint_ms"]),
+            None if error is None else DriverError(str(error["text"]), int(error["at_ms"])),
+        )
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _optional(value: object) -> int | None:
+    return None if value is None else int(str(value))
