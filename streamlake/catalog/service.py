@@ -13,6 +13,8 @@ from threading import Lock
 from typing import Any
 
 from streamlake.catalog.client_errors import is_outage
+from streamlake.catalog.metastores.dynamodb_metastore import DynamoDbMetastore, dynamodb_catalog
+from streamlake.catalog.metastores.glue_metastore import GlueMetastore
 from streamlake.catalog.metastores.metastore_catalog import MetastoreCatalog
 from streamlake.catalog.metastores.pointers import Metastore
 from streamlake.catalog.metastores.sql_metastore import SqlMetastore
@@ -29,7 +31,11 @@ _EXTRAS = {
 }
 """Types of catalogs, and the extra of this package that brings what their client needs."""
 SERVICE_TYPES = tuple(_EXTRAS)
-_METASTORES: Mapping[str, Callable[[Any], Metastore]] = {"SqlCatalog": SqlMetastore}
+_METASTORES: Mapping[str, Callable[[Any], Metastore]] = {
+    "SqlCatalog": SqlMetastore,
+    "GlueCatalog": GlueMetastore,
+    "DynamoDbCatalog": DynamoDbMetastore,
+}
 """PyIceberg's clients that hold a pointer for us, by the name of their class."""
 
 
@@ -83,8 +89,14 @@ def _open(
     catalog: str | Mapping[str, str], name: str, properties: Mapping[str, Any]
 ) -> MetastoreCatalog | ServiceCatalog:
     try:
-        loader = import_module("pyiceberg.catalog").load_catalog
-        client = loader(name) if isinstance(catalog, str) else loader(name, **properties)
+        if properties.get("type") == "dynamodb":
+            client = dynamodb_catalog(name, properties)
+        else:
+            loader = import_module("pyiceberg.catalog").load_catalog
+            given = {} if isinstance(catalog, str) else dict(properties)
+            if "glue.max-retries" in properties:  # the client passes text on to one that takes numbers
+                given["glue.max-retries"] = int(properties["glue.max-retries"])
+            client = loader(name, **given)
         kinds = [kind.__name__ for kind in type(client).__mro__]
         metastore = next((_METASTORES[kind] for kind in kinds if kind in _METASTORES), None)
         return ServiceCatalog(name, client) if metastore is None else MetastoreCatalog(metastore(client))

@@ -27,8 +27,13 @@ def new_table_location(client: Any, table: str, ending: str = "", key: str = "lo
     """
     namespace, name = split_name(table)
     with translated(f"creating {table} in catalog {client.name}"):
-        client.create_namespace_if_not_exists(namespace)
-        properties = client.load_namespace_properties(namespace)
+        try:
+            properties = client.load_namespace_properties(namespace)
+        except Exception as error:
+            if type(error).__name__ != "NoSuchNamespaceError":
+                raise
+            client.create_namespace_if_not_exists(namespace)
+            properties = client.load_namespace_properties(namespace)
     home = properties.get(key) or properties.get("location")
     warehouse = client.properties.get("warehouse")
     if not home and not warehouse:
