@@ -15,6 +15,7 @@ from typing import Any
 from streamlake.catalog.client_errors import is_outage
 from streamlake.catalog.metastores.dynamodb_metastore import DynamoDbMetastore, dynamodb_catalog
 from streamlake.catalog.metastores.glue_metastore import GlueMetastore
+from streamlake.catalog.metastores.hive_metastore import HiveMetastore
 from streamlake.catalog.metastores.metastore_catalog import MetastoreCatalog
 from streamlake.catalog.metastores.pointers import Metastore
 from streamlake.catalog.metastores.sql_metastore import SqlMetastore
@@ -35,6 +36,7 @@ _METASTORES: Mapping[str, Callable[[Any], Metastore]] = {
     "SqlCatalog": SqlMetastore,
     "GlueCatalog": GlueMetastore,
     "DynamoDbCatalog": DynamoDbMetastore,
+    "HiveCatalog": HiveMetastore,
 }
 """PyIceberg's clients that hold a pointer for us, by the name of their class."""
 

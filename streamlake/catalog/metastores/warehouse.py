@@ -19,11 +19,14 @@ def split_name(table: str) -> tuple[str, str]:
     return namespace, name
 
 
-def new_table_location(client: Any, table: str, ending: str = "", key: str = "location") -> str:
+def new_table_location(
+    client: Any, table: str, ending: str = "", key: str = "location", *, place_namespace: bool = False
+) -> str:
     """Where a new table goes: in its namespace's location, else in the warehouse of PyIceberg's `client`.
 
     The namespace is created when it is missing; in the warehouse its directory ends in `ending`, and its
-    property `key` may name another place. Raises InvalidOptionError when there is neither.
+    property `key` may name another place. With `place_namespace` a new one gets that directory.
+    Raises InvalidOptionError when there is neither.
     """
     namespace, name = split_name(table)
     with translated(f"creating {table} in catalog {client.name}"):
@@ -32,14 +35,19 @@ def new_table_location(client: Any, table: str, ending: str = "", key: str = "lo
         except Exception as error:
             if type(error).__name__ != "NoSuchNamespaceError":
                 raise
-            client.create_namespace_if_not_exists(namespace)
+            place = {"location": f"{_directory(client)}/{namespace}{ending}"}
+            placed = place_namespace and _directory(client)
+            client.create_namespace_if_not_exists(namespace, place if placed else {})
             properties = client.load_namespace_properties(namespace)
     home = properties.get(key) or properties.get("location")
-    warehouse = client.properties.get("warehouse")
-    if not home and not warehouse:
+    if not home and not _directory(client):
         raise InvalidOptionError(
             f"creating {table}: catalog {client.name} has no warehouse, and namespace {namespace} has no "
             "location; give the catalog warehouse=DIRECTORY"
         )
-    home = home or f"{str(warehouse).rstrip('/')}/{namespace}{ending}"
+    home = home or f"{_directory(client)}/{namespace}{ending}"
     return table_location(f"{str(home).rstrip('/')}/{name}")
+
+
+def _directory(client: Any) -> str:
+    return str(client.properties.get("warehouse") or "").rstrip("/")
