@@ -27,9 +27,11 @@ from streamlake.errors import (
 from streamlake.failpoints import failpoint
 from streamlake.formats.manifests.metadata_json import metadata_bytes, read_metadata
 from streamlake.spec.metadata.table_metadata import TableMetadata
+from streamlake.storage.conditional_put import require_conditional_put
 from streamlake.storage.durability import wants_fsync
 from streamlake.storage.file_io import FileIO, scheme_of
 from streamlake.storage.local import local_path
+from streamlake.storage.object_settings import OBJECT_SCHEMES
 from streamlake.table.options import MetadataOptions
 
 _READ_ATTEMPTS = 5
@@ -145,6 +147,7 @@ class HadoopTableOperations:
 
     def create(self, metadata: TableMetadata) -> TableMetadata:
         """Write version 1. Raises TableAlreadyExistsError when the directory holds a table."""
+        require_conditional_put(self._io, self._location)
         already = f"there is a table at {self._location} already; load it, or choose another location"
         if self.exists():
             raise TableAlreadyExistsError(already)
@@ -168,6 +171,7 @@ class HadoopTableOperations:
         if new is base:
             return base
         self._refuse_relocation(new)
+        require_conditional_put(self._io, self._location)
         options = MetadataOptions.parse(new.properties)
         # The name follows the base: racing writers must collide, even if one of them changes the codec.
         path = self._versions.path(seen.number + 1, gzip=MetadataOptions.parse(base.properties).gzip)
@@ -206,7 +210,12 @@ class HadoopTableOperations:
 
     def _created(self, number: int, path: str, metadata: TableMetadata) -> _Version:
         data = metadata_bytes(metadata, gzip=path.endswith(".gz.metadata.json"))
-        self._io.create_exclusive(path, data)
+        try:
+            self._io.create_exclusive(path, data)
+        except FileExistsError:
+            # A put whose answer was lost is sent again by the store's client, and then finds itself.
+            if scheme_of(path) not in OBJECT_SCHEMES or self._io.read_bytes(path) != data:
+                raise
         return _Version(number, path, self._versions.fingerprint(path), metadata)
 
     def _require_successor(self, seen: _Version, created: _Version) -> None:

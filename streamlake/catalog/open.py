@@ -2,7 +2,8 @@
 
 This is the one module that knows which catalogs there are. `catalog=None` means that `location` is the
 table's own directory (the Hadoop catalog); a mapping gives a type and its properties; a string is a catalog
-that PyIceberg's configuration knows.
+that PyIceberg's configuration knows. A mapping of nothing but storage settings (`s3.endpoint`, ...) is no
+catalog: it says how the table's own directory is reached.
 """
 
 from __future__ import annotations
@@ -76,19 +77,29 @@ def storage_properties(catalog: CatalogOption) -> dict[str, str]:
     return storage_settings(given)
 
 
+def service_of(catalog: CatalogOption) -> str | Mapping[str, str] | None:
+    """The catalog that an option names; None for none, and for nothing but settings of the storage of a
+    table's directory.
+    """
+    if isinstance(catalog, str):
+        return catalog
+    return None if all(key.startswith(_STORAGE_PREFIXES) for key in catalog or {}) else catalog
+
+
 def open_table(location: str, catalog: CatalogOption = None) -> Table:
-    """Load a table by its directory (`catalog=None`) or by its name in a catalog.
+    """Load a table by its directory (see `service_of`) or by its name in a catalog.
 
     Raises TableNotFoundError.
     """
-    if catalog is None:
+    service = service_of(catalog)
+    if service is None:
         try:
-            return load_hadoop_table(location)
+            return load_hadoop_table(location, storage_properties(catalog))
         except TableNotFoundError as error:
             if is_catalog_name(location):
                 raise TableNotFoundError(_without_catalog(location)) from error
             raise
-    return open_catalog(catalog).load_table(location)
+    return open_catalog(service).load_table(location)
 
 
 def create(
@@ -105,8 +116,9 @@ def create(
     Raises TableAlreadyExistsError, InvalidOptionError, FeatureUnsupportedError, StorageError.
     """
     definition = TableDefinition(schema, partition_spec, sort_order, format_version, dict(properties or {}))
-    if catalog is None:
+    service = service_of(catalog)
+    if service is None:
         if is_catalog_name(location):
             raise InvalidOptionError(_without_catalog(location))
-        return create_hadoop_table(location, definition)
-    return open_catalog(catalog).create_table(location, definition)
+        return create_hadoop_table(location, definition, storage_properties(catalog))
+    return open_catalog(service).create_table(location, definition)

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -122,7 +123,7 @@ def key_object(key: bytes | None, fields: Sequence[NestedField]) -> bytes | NoKe
     """The key columns in a message key, as a JSON object.
 
     A key is such an object itself, or one in Kafka Connect's form (schema and payload); of a single column it
-    is also the value alone: as text, or a number of 4 or 8 bytes.
+    is also the value alone: as text, as a JSON string, or a number of 4 or 8 bytes.
     """
     names = [part.name for part in fields]
     if not fields:
@@ -134,6 +135,8 @@ def key_object(key: bytes | None, fields: Sequence[NestedField]) -> bytes | NoKe
         is_wrapped = set(parsed) == _CONNECT and not set(names) & _CONNECT
         if is_wrapped and isinstance(parsed["payload"], dict):
             parsed, key = parsed["payload"], json.dumps(parsed["payload"]).encode()
+        elif is_wrapped and parsed["payload"] is None:
+            return NoKey(f"it has no value, and its key {_shown(key)} is null")
         elif is_wrapped:
             return key_object(json.dumps(parsed["payload"]).encode(), fields)
         lacking = [name for name in names if parsed.get(name) is None]
@@ -145,7 +148,8 @@ def key_object(key: bytes | None, fields: Sequence[NestedField]) -> bytes | NoKe
             f"it has no value, and its key {_shown(key)} is no JSON object with the key columns "
             f"{', '.join(names)}"
         )
-    value = _single(key, fields[0])
+    # A serializer of JSON puts text in quotes, which are not part of the column's value.
+    value = parsed if isinstance(parsed, str) else _single(key, fields[0])
     if value is None:
         return NoKey(
             f"it has no value, and its key {_shown(key)} is no {fields[0].type} for the key column "
@@ -168,9 +172,15 @@ def _single(key: bytes, part: NestedField) -> Any:
 
 def _parsed(key: bytes) -> Any:
     try:
-        return json.loads(key)
+        return json.loads(key, parse_float=_number)
     except ValueError:
         return None
+
+
+def _number(text: str) -> float | str:
+    """A float where it holds the number exactly as it is written; a longer decimal stays text."""
+    number = float(text)
+    return number if Decimal(repr(number)) == Decimal(text) else text
 
 
 def _shown(key: bytes) -> str:

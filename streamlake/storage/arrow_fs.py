@@ -1,4 +1,4 @@
-"""Object stores and HDFS through pyarrow.fs, configured by Iceberg's property names.
+"""HDFS through pyarrow.fs, which needs libhdfs.
 
 Holds data, manifests and metadata. It cannot create a file exclusively, so commits to a table here need a
 catalog service. Invariant: only properties are pickled; each process opens its own connections.
@@ -6,7 +6,6 @@ catalog service. Invariant: only properties are pickled; each process opens its 
 
 from __future__ import annotations
 
-import difflib
 import errno
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,27 +14,10 @@ from typing import Any, BinaryIO, cast
 
 from pyarrow import fs
 
-from streamlake.errors import FeatureUnsupportedError, InvalidOptionError
+from streamlake.errors import FeatureUnsupportedError
 from streamlake.storage.file_info import FileInfo, storage_errors
 
-S3_SCHEMES = ("s3", "s3a", "s3n")
-GCS_SCHEMES = ("gs", "gcs")
-ARROW_SCHEMES = (*S3_SCHEMES, *GCS_SCHEMES, "abfs", "abfss", "hdfs", "viewfs")
-
-_S3_TEXT = {
-    "s3.endpoint": "endpoint_override",
-    "s3.access-key-id": "access_key",
-    "s3.secret-access-key": "secret_key",
-    "s3.session-token": "session_token",
-    "s3.region": "region",
-    "client.region": "region",
-    "s3.role-arn": "role_arn",
-    "s3.role-session-name": "session_name",
-    "s3.proxy-uri": "proxy_options",
-}
-_S3_SECONDS = {"s3.connect-timeout": "connect_timeout", "s3.request-timeout": "request_timeout"}
-_S3_FLAGS = ("s3.path-style-access", "s3.force-virtual-addressing", "s3.anonymous")
-_S3_KNOWN = (*_S3_TEXT, *_S3_SECONDS, *_S3_FLAGS)
+ARROW_SCHEMES = ("hdfs", "viewfs")
 
 
 @dataclass(frozen=True)
@@ -51,10 +33,9 @@ class ArrowFileIO:
     def __hash__(self) -> int:
         return hash((self.scheme, tuple(sorted(self.properties.items()))))
 
-    @property
-    def filesystem(self) -> Any:
-        """The pyarrow FileSystem of this process. Raises InvalidOptionError for an unknown property."""
-        return _filesystem(self.scheme, tuple(sorted(self.properties.items())))
+    def filesystem(self, path: str) -> Any:
+        """The pyarrow FileSystem of this process for the host that `path` names."""
+        return _filesystem(_authority(path), tuple(sorted(self.properties.items())))
 
     def with_fsync(self, on: bool) -> ArrowFileIO:
         """Itself: what the service has acknowledged is durable."""
@@ -63,21 +44,23 @@ class ArrowFileIO:
 
     def read_bytes(self, path: str) -> bytes:
         """The whole content of `path`."""
-        with storage_errors("reading", path), self.filesystem.open_input_file(self._key(path)) as stream:
+        with (
+            storage_errors("reading", path),
+            self.filesystem(path).open_input_file(self._key(path)) as stream,
+        ):
             return cast(bytes, stream.read())
 
     def open_input(self, path: str) -> BinaryIO:
         """A seekable pyarrow stream on `path`."""
         with storage_errors("opening", path):
-            return cast(BinaryIO, self.filesystem.open_input_file(self._key(path)))
+            return cast(BinaryIO, self.filesystem(path).open_input_file(self._key(path)))
 
     def open_output(self, path: str) -> BinaryIO:
         """A pyarrow stream that (over)writes `path`."""
         key = self._key(path)
         with storage_errors("creating", path):
-            if self.scheme in ("hdfs", "viewfs"):
-                self.filesystem.create_dir(key.rpartition("/")[0], recursive=True)
-            return cast(BinaryIO, self.filesystem.open_output_stream(key))
+            self.filesystem(path).create_dir(key.rpartition("/")[0], recursive=True)
+            return cast(BinaryIO, self.filesystem(path).open_output_stream(key))
 
     def write_bytes(self, path: str, data: bytes) -> None:
         """Replace `path` by `data`; an object store shows the new object only when it is complete."""
@@ -98,13 +81,13 @@ class ArrowFileIO:
     def exists(self, path: str) -> bool:
         """Whether there is a file at `path`."""
         with storage_errors("looking for", path):
-            return bool(self.filesystem.get_file_info(self._key(path)).type == fs.FileType.File)
+            return bool(self.filesystem(path).get_file_info(self._key(path)).type == fs.FileType.File)
 
     def delete(self, path: str) -> None:
         """Remove the file at `path`; a missing file is no error."""
         try:
             with storage_errors("deleting", path):
-                self.filesystem.delete_file(self._key(path))
+                self.filesystem(path).delete_file(self._key(path))
         except Exception:
             if self.exists(path):
                 raise
@@ -114,88 +97,39 @@ class ArrowFileIO:
         key = self._key(path.rstrip("/"))
         head = path.rstrip("/")[: len(path.rstrip("/")) - len(key)]
         with storage_errors("listing", path):
-            found = self.filesystem.get_file_info(fs.FileSelector(key, allow_not_found=True, recursive=True))
+            found = self.filesystem(path).get_file_info(
+                fs.FileSelector(key, allow_not_found=True, recursive=True)
+            )
         for info in found:
             if info.type == fs.FileType.File:
-                yield FileInfo(head + info.path, info.size, (info.mtime_ns or 0) // 1_000_000)
+                yield FileInfo(
+                    f"{head}/{info.path.lstrip('/')}", info.size, (info.mtime_ns or 0) // 1_000_000
+                )
 
     def size(self, path: str) -> int:
         """Size of `path` in bytes."""
         with storage_errors("reading the size of", path):
-            info = self.filesystem.get_file_info(self._key(path))
+            info = self.filesystem(path).get_file_info(self._key(path))
             if info.type != fs.FileType.File:
                 raise FileNotFoundError(errno.ENOENT, "no such file", path)
             return int(info.size)
 
     def _key(self, path: str) -> str:
-        """The path in pyarrow's form: bucket/key for object stores, the absolute path for HDFS."""
-        rest = path.partition("://")[2]
-        if self.scheme in ("hdfs", "viewfs"):
-            return "/" + rest.partition("/")[2]
-        if self.scheme in ("abfs", "abfss"):
-            authority, _, key = rest.partition("/")
-            return f"{authority.partition('@')[0]}/{key}"
-        return rest
+        """The path in pyarrow's form, without host and port."""
+        return "/" + path.partition("://")[2].partition("/")[2]
+
+
+def _authority(path: str) -> str:
+    return path.partition("://")[2].partition("/")[0]
 
 
 @lru_cache(maxsize=32)
-def _filesystem(scheme: str, items: tuple[tuple[str, str], ...]) -> Any:
-    properties = dict(items)
-    if scheme in S3_SCHEMES:
-        return fs.S3FileSystem(**s3_arguments(properties))
-    if scheme in GCS_SCHEMES:
-        token = properties.get("gcs.oauth2.token")
-        return fs.GcsFileSystem(**({"access_token": token} if token else {}))
-    if scheme in ("abfs", "abfss"):
-        name = properties.get("adls.account-name")
-        if not name:
-            raise InvalidOptionError(
-                f"{scheme}:// needs the property adls.account-name (and adls.account-key)"
-            )
-        return fs.AzureFileSystem(account_name=name, account_key=properties.get("adls.account-key"))
-    host = properties.get("hdfs.host", "default")
-    return fs.HadoopFileSystem(host, int(properties.get("hdfs.port", "0")), user=properties.get("hdfs.user"))
-
-
-def s3_arguments(properties: Mapping[str, str]) -> dict[str, Any]:
-    """Pyarrow's S3FileSystem arguments for `s3.*` properties.
-
-    Raises InvalidOptionError for an unknown one.
+def _filesystem(authority: str, items: tuple[tuple[str, str], ...]) -> Any:
+    """The file system of `host:port`; without a host that of the properties, else the one that Hadoop's
+    configuration names.
     """
-    arguments: dict[str, Any] = {}
-    for key, value in properties.items():
-        if key in _S3_TEXT:
-            arguments[_S3_TEXT[key]] = value
-        elif key in _S3_SECONDS:
-            arguments[_S3_SECONDS[key]] = _seconds(key, value)
-        elif key.startswith("s3.") and key not in _S3_FLAGS:
-            close = difflib.get_close_matches(key, _S3_KNOWN, n=1)
-            hint = f"; did you mean {close[0]}?" if close else f"; known are {', '.join(_S3_KNOWN)}"
-            raise InvalidOptionError(f"unknown storage property {key}{hint}")
-    if properties.get("s3.region"):
-        arguments["region"] = properties["s3.region"]
-    virtual = _flag(properties, "s3.force-virtual-addressing")
-    path_style = _flag(properties, "s3.path-style-access")
-    if virtual is None and path_style is not None:
-        virtual = not path_style
-    if virtual is not None:
-        arguments["force_virtual_addressing"] = virtual
-    if _flag(properties, "s3.anonymous"):
-        arguments["anonymous"] = True
-    return arguments
-
-
-def _flag(properties: Mapping[str, str], key: str) -> bool | None:
-    text = properties.get(key)
-    if text is None:
-        return None
-    if str(text).lower() not in ("true", "false"):
-        raise InvalidOptionError(f"{key} must be true or false, not {text!r}")
-    return str(text).lower() == "true"
-
-
-def _seconds(key: str, value: str) -> float:
-    try:
-        return float(value)
-    except ValueError:
-        raise InvalidOptionError(f"{key} must be a number of seconds, not {value!r}") from None
+    properties = dict(items)
+    host, _, port = authority.partition(":")
+    if not host:
+        host, port = properties.get("hdfs.host", "default"), properties.get("hdfs.port", "0")
+    return fs.HadoopFileSystem(host, int(port or 0), user=properties.get("hdfs.user"))

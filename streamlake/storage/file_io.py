@@ -14,6 +14,8 @@ from streamlake.errors import FeatureUnsupportedError
 from streamlake.storage.arrow_fs import ARROW_SCHEMES, ArrowFileIO
 from streamlake.storage.file_info import FileInfo, storage_error, storage_errors
 from streamlake.storage.local import LocalFileIO
+from streamlake.storage.object_settings import OBJECT_SCHEMES
+from streamlake.storage.object_store import ObjectFileIO
 
 __all__ = ["FileIO", "FileInfo", "file_io_for", "scheme_of", "storage_error", "storage_errors"]
 
@@ -107,7 +109,11 @@ def file_io_for(location: str, properties: Mapping[str, str] | None = None) -> F
     scheme = scheme_of(location)
     if scheme in ("", "file"):
         return LocalFileIO()
+    if scheme in OBJECT_SCHEMES:
+        return ObjectFileIO(scheme, dict(properties or {}))
     if scheme in ARROW_SCHEMES:
         return ArrowFileIO(scheme, dict(properties or {}))
-    known = ", ".join(("a plain path", "file:", *(f"{name}://" for name in ARROW_SCHEMES)))
+    known = ", ".join(
+        ("a plain path", "file:", *(f"{name}://" for name in (*OBJECT_SCHEMES, *ARROW_SCHEMES)))
+    )
     raise FeatureUnsupportedError(f"{location}: no storage for the scheme {scheme!r}; known are {known}")

@@ -59,7 +59,7 @@ def noted_table(table: str, catalog: object | None) -> str:
 
     It is the table's location if there is no catalog, else its name there.
     """
-    return table_location(table) if catalog is None else table
+    return table_location(table) if catalog is None or "://" in table else table
 
 
 def data_file_name(

@@ -23,7 +23,7 @@ from streamlake.operate.recover.recovery_plan import Plan, Step
 from streamlake.operate.recover.resuming import resuming
 from streamlake.pipeline.runs.rejected.rejects_table import open_rejects
 from streamlake.pipeline.sinks.bound_tables import BoundTables, bind_tables
-from streamlake.storage.locations import table_location
+from streamlake.storage.locations import noted_table, table_location
 from streamlake.tables import load_table
 from streamlake.tasks.table_names import is_template
 
@@ -117,7 +117,7 @@ def _resume(
             "the directory from a copy"
         )
     table = load_table(location, catalog=catalog).table
-    noted = table_location(location) if catalog is None else location
+    noted = noted_table(location, catalog)
     plan = resuming(
         table,
         branch,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from streamlake.catalog.open import CatalogOption
+from streamlake.catalog.open import CatalogOption, service_of, storage_properties
 from streamlake.operate.check.check_points import Points
 from streamlake.pipeline.sinks.arguments.property_names import PropertyNames, misspelt_text
 from streamlake.pipeline.sinks.arguments.unused_properties import Described, unused_layout, unused_properties
@@ -50,7 +50,7 @@ def check_layout(sink: Described, table: Table, points: Points) -> None:
 
 def require_place(table: str, catalog: CatalogOption, properties: Mapping[str, str]) -> None:
     """Raise StorageError where the files of a table that is to be created could not be written."""
-    if catalog is None:
-        require_writable(table_location(table), properties)
+    if service_of(catalog) is None:
+        require_writable(table_location(table), {**storage_properties(catalog), **properties})
     elif isinstance(catalog, Mapping) and catalog.get("type") in _WITH_FILES and catalog.get("warehouse"):
         require_writable(table_location(catalog["warehouse"]), {**catalog, **properties})

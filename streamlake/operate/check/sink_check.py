@@ -10,7 +10,13 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from streamlake.catalog.new_tables import TableDefinition, initial_metadata
-from streamlake.catalog.open import CatalogOption, is_catalog_name, open_catalog, open_table
+from streamlake.catalog.open import (
+    CatalogOption,
+    is_catalog_name,
+    open_catalog,
+    open_table,
+    service_of,
+)
 from streamlake.errors import InvalidOptionError, StreamlakeError, TableNotFoundError
 from streamlake.operate.check.check_points import Points
 from streamlake.operate.check.column_fit import KEY, check_columns, columns_text, warn_of_null_keys
@@ -79,16 +85,17 @@ class SinkPlan:
 
 def found_table(plan: SinkPlan, points: Points) -> tuple[Table | None, bool]:
     """The table (None: there is none), and whether it could be looked for at all."""
+    service = service_of(plan.catalog)
     try:
-        if plan.catalog is not None:
-            open_catalog(plan.catalog)
+        if service is not None:
+            open_catalog(service)
     except StreamlakeError as error:
         points.error(CATALOG, str(error))
         return None, False
     try:
         table = open_table(plan.table, plan.catalog)
     except TableNotFoundError as error:
-        if plan.catalog is not None:
+        if service is not None:
             points.right(CATALOG, "the catalog answers")
         elif is_catalog_name(plan.table):
             points.error(TABLE, str(error))
@@ -99,7 +106,7 @@ def found_table(plan: SinkPlan, points: Points) -> tuple[Table | None, bool]:
     except StreamlakeError as error:
         points.error(TABLE, str(error))
         return None, False
-    if plan.catalog is not None:
+    if service is not None:
         points.right(CATALOG, "the catalog answers")
     return table, True
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from streamlake.catalog.open import CatalogOption, open_table
+from streamlake.catalog.open import CatalogOption, open_table, service_of
 from streamlake.checkpoint.table_note import Calls
 from streamlake.errors import InvalidOptionError
 from streamlake.pipeline.runs.commit_queue import queue_limit
@@ -145,7 +145,7 @@ class SinkSettings:
                 f"max_continuous_empty_commits is {self.max_continuous_empty_commits}; it must be at least 1"
             )
         self.pending_limit({})
-        if self.catalog is None and scheme_of(self.table) in ARROW_SCHEMES:
+        if service_of(self.catalog) is None and scheme_of(self.table) in ARROW_SCHEMES:
             scheme = scheme_of(self.table)
             raise InvalidOptionError(
                 f"{self.table}: a table on {scheme}:// needs a catalog service, because {scheme}:// cannot "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,8 @@ def test_rejects() -> None:
         ("id long", b'{"schema": {}, "payload": 17}', {"id": 17}),
         ("id string", b"a-17", {"id": "a-17"}),
         ("id string", b"17", {"id": "17"}),
+        ("id string", b'"a-17"', {"id": "a-17"}),
+        ("id string", b'{"schema": {"type": "string"}, "payload": "a-17"}', {"id": "a-17"}),
         ("id string, n int", b'{"id": "a", "n": 3, "more": 1}', {"id": "a", "n": 3}),
     ],
 )
@@ -102,6 +105,14 @@ def test_keys_of_messages(ddl: str, key: bytes, columns: dict[str, Any]) -> None
     found = key_object(key, parse_ddl(ddl).fields)
     assert isinstance(found, bytes)
     assert {name: json.loads(found)[name] for name in columns} == columns
+
+
+def test_decimals_of_a_wrapped_key_keep_their_digits() -> None:
+    number = "1234567890123456789012345.67"
+    for key in ('{"schema":{},"payload":{"d":%s}}', '{"d":%s}', '{"schema":{},"payload":%s}'):
+        record = {"key": (key % number).encode(), "value": None}
+        found = decoded("delete", record, key=("d",), schema="d decimal(30,2), v string")
+        assert found.rows.column("d").to_pylist() == [Decimal(number)]
 
 
 @pytest.mark.parametrize(
@@ -113,6 +124,7 @@ def test_keys_of_messages(ddl: str, key: bytes, columns: dict[str, Any]) -> None
         ("id long, n int", b"1", "is no JSON object with the key columns id, n"),
         ("id long, n int", b'{"id": 1}', "lacks the key column 'n'"),
         ("id long", b'{"id": null}', "lacks the key column 'id'"),
+        ("id string", b'{"schema": {}, "payload": null}', "is null"),
     ],
 )
 def test_keys_that_are_no_rows(ddl: str, key: bytes | None, reason: str) -> None:

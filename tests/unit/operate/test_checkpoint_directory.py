@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from pyarrow import fs
+from obstore.store import LocalStore
 
 from streamlake.errors import InvalidOptionError
 from streamlake.operate.check.check_points import Points, Verdict
@@ -27,12 +28,13 @@ CATALOG = {
 def azure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory that stands for Azure, which can be opened with the account's name only."""
 
-    def filesystem(scheme: str, items: tuple[tuple[str, str], ...]) -> fs.FileSystem:
-        if "adls.account-name" not in dict(items):
+    def client(scheme: str, authority: str, properties: Mapping[str, str]) -> LocalStore:
+        if "adls.account-name" not in properties:
             raise InvalidOptionError(f"{scheme}:// needs the property adls.account-name")
-        return fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())
+        assert authority == "lake@account"
+        return LocalStore(tmp_path / "lake")
 
-    monkeypatch.setattr("streamlake.storage.arrow_fs._filesystem", filesystem)
+    monkeypatch.setattr("streamlake.storage.object_store.client", client)
     (tmp_path / "lake/jobs/orders").mkdir(parents=True)
     return tmp_path / "lake/jobs/orders"
 

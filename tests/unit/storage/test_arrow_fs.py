@@ -1,4 +1,4 @@
-"""ArrowFileIO: paths with a scheme over a pyarrow file system, and the `s3.*` properties."""
+"""ArrowFileIO: paths with a scheme over a pyarrow file system, and the host that they name."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from pyarrow import fs
 
-from streamlake.errors import FeatureUnsupportedError, InvalidOptionError, MissingFileError, StorageError
+from streamlake.errors import FeatureUnsupportedError, MissingFileError
 from streamlake.storage import arrow_fs
-from streamlake.storage.arrow_fs import ArrowFileIO, s3_arguments
+from streamlake.storage.arrow_fs import ArrowFileIO
 from streamlake.storage.file_io import FileIO, file_io_for
 
 
@@ -18,14 +18,14 @@ from streamlake.storage.file_io import FileIO, file_io_for
 def io(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ArrowFileIO:
     (tmp_path / "bucket").mkdir()
     beneath = fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())
-    monkeypatch.setattr(arrow_fs, "_filesystem", lambda scheme, items: beneath)
-    made = file_io_for("s3://bucket/t", {"s3.region": "eu-west-1"})
+    monkeypatch.setattr(arrow_fs, "_filesystem", lambda authority, items: beneath)
+    made = file_io_for("hdfs://host/bucket/t")
     assert isinstance(made, ArrowFileIO)
     return made
 
 
 def test_round_trip(io: ArrowFileIO) -> None:
-    path = "s3://bucket/f.bin"
+    path = "hdfs://host/bucket/f.bin"
     assert isinstance(io, FileIO)
     assert not io.exists(path)
     io.write_bytes(path, b"hello")
@@ -33,85 +33,54 @@ def test_round_trip(io: ArrowFileIO) -> None:
         stream.seek(1)
         assert stream.read() == b"ello"
     assert (io.read_bytes(path), io.size(path), io.exists(path)) == (b"hello", 5, True)
-    assert [(info.path, info.size) for info in io.list_prefix("s3://bucket/")] == [(path, 5)]
+    assert [(info.path, info.size) for info in io.list_prefix("hdfs://host/bucket/")] == [(path, 5)]
     io.delete(path)
     io.delete(path)
     assert not io.exists(path)
-    assert list(io.list_prefix("s3://bucket/none")) == []
+    assert list(io.list_prefix("hdfs://host/bucket/none")) == []
 
 
 def test_missing_files(io: ArrowFileIO) -> None:
     for action in (io.read_bytes, io.open_input, io.size):
-        with pytest.raises(MissingFileError, match="s3://bucket/nothing"):
-            action("s3://bucket/nothing")
+        with pytest.raises(MissingFileError, match="hdfs://host/bucket/nothing"):
+            action("hdfs://host/bucket/nothing")
 
 
 def test_no_exclusive_create(io: ArrowFileIO) -> None:
     with pytest.raises(FeatureUnsupportedError, match="catalog"):
-        io.create_exclusive("s3://bucket/v1.metadata.json", b"")
-    assert not io.exists("s3://bucket/v1.metadata.json")
+        io.create_exclusive("hdfs://host/bucket/v1.metadata.json", b"")
+    assert not io.exists("hdfs://host/bucket/v1.metadata.json")
 
 
 def test_it_pickles_without_its_connection() -> None:
-    io = ArrowFileIO("s3", {"s3.endpoint": "http://localhost:1", "s3.secret-access-key": "secret"})
+    io = ArrowFileIO("hdfs", {"hdfs.user": "somebody"})
     assert pickle.loads(pickle.dumps(io)) == io
-    assert "secret" not in repr(io)
-
-
-def test_s3_properties_of_iceberg() -> None:
-    properties = {
-        "s3.endpoint": "http://localhost:9000",
-        "s3.access-key-id": "key",
-        "s3.secret-access-key": "secret",
-        "s3.session-token": "token",
-        "s3.region": "eu-central-1",
-        "s3.path-style-access": "true",
-        "s3.connect-timeout": "1.5",
-        "write.parquet.compression-codec": "zstd",
-    }
-    assert s3_arguments(properties) == {
-        "endpoint_override": "http://localhost:9000",
-        "access_key": "key",
-        "secret_key": "secret",
-        "session_token": "token",
-        "region": "eu-central-1",
-        "force_virtual_addressing": False,
-        "connect_timeout": 1.5,
-    }
-    assert s3_arguments({"client.region": "a", "s3.region": "b"}) == {"region": "b"}
-    assert s3_arguments({"s3.path-style-access": "false"}) == {"force_virtual_addressing": True}
-    assert s3_arguments({"s3.anonymous": "true"}) == {"anonymous": True}
+    assert "somebody" not in repr(io)
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "message"),
+    ("path", "properties", "expected"),
     [
-        ("s3.acces-key-id", "x", r"s3\.access-key-id"),
-        ("s3.sse.type", "kms", "known are"),
-        ("s3.path-style-access", "1", "true or false"),
-        ("s3.connect-timeout", "soon", "seconds"),
+        ("hdfs://name-node:8020/t", {}, ("name-node", 8020)),
+        ("hdfs://cluster/t", {"hdfs.host": "other", "hdfs.port": "1"}, ("cluster", 0)),
+        ("hdfs:///t", {"hdfs.host": "name-node", "hdfs.port": "9000"}, ("name-node", 9000)),
+        ("hdfs:///t", {}, ("default", 0)),
     ],
 )
-def test_wrong_properties_are_errors(key: str, value: str, message: str) -> None:
-    with pytest.raises(InvalidOptionError, match=message):
-        s3_arguments({key: value})
+def test_the_host_is_the_one_of_the_path(
+    monkeypatch: pytest.MonkeyPatch, path: str, properties: dict[str, str], expected: tuple[str, int]
+) -> None:
+    seen: list[tuple[str, int]] = []
 
+    def connected(host: str, port: int, user: str | None) -> fs.FileSystem:
+        seen.append((host, port))
+        return fs.LocalFileSystem()
 
-def test_a_real_s3_file_system_takes_the_arguments() -> None:
-    io = ArrowFileIO(
-        "s3",
-        {
-            "s3.endpoint": "http://127.0.0.1:1",
-            "s3.access-key-id": "a",
-            "s3.secret-access-key": "b",
-            "s3.region": "us-east-1",
-            "s3.connect-timeout": "0.2",
-            "s3.request-timeout": "0.2",
-        },
-    )
-    assert io.filesystem.type_name == "s3"
-    with pytest.raises(StorageError, match="s3://bucket/f"):
-        io.read_bytes("s3://bucket/f")
+    monkeypatch.setattr(fs, "HadoopFileSystem", connected)
+    arrow_fs._filesystem.cache_clear()
+    assert not ArrowFileIO("hdfs", properties).exists(path)
+    arrow_fs._filesystem.cache_clear()
+    assert seen == [expected]
 
 
 @pytest.mark.parametrize("location", ["ftp://h/t", "jdbc:postgresql://h", "memory://x"])
