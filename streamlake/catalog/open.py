@@ -16,7 +16,7 @@ from typing import Protocol
 from streamlake.catalog.hadoop import HadoopCatalog, create_hadoop_table, load_hadoop_table
 from streamlake.catalog.new_tables import TableDefinition
 from streamlake.catalog.service import SERVICE_TYPES, configured_properties, load_service
-from streamlake.catalog.storage_settings import storage_settings
+from streamlake.catalog.storage_settings import STORAGE_PREFIXES, storage_settings
 from streamlake.errors import InvalidOptionError, TableNotFoundError
 from streamlake.options import suggestion
 from streamlake.spec.partitioning.partition_spec import UNPARTITIONED, PartitionSpec
@@ -83,7 +83,7 @@ def service_of(catalog: CatalogOption) -> str | Mapping[str, str] | None:
     """
     if isinstance(catalog, str):
         return catalog
-    return None if all(key.startswith(_STORAGE_PREFIXES) for key in catalog or {}) else catalog
+    return None if all(key.startswith(STORAGE_PREFIXES) for key in catalog or {}) else catalog
 
 
 def open_table(location: str, catalog: CatalogOption = None) -> Table:
