@@ -101,7 +101,11 @@ def _open(
             client = loader(name, **given)
         kinds = [kind.__name__ for kind in type(client).__mro__]
         metastore = next((_METASTORES[kind] for kind in kinds if kind in _METASTORES), None)
-        return ServiceCatalog(name, client) if metastore is None else MetastoreCatalog(metastore(client))
+        return (
+            ServiceCatalog(name, client, properties)
+            if metastore is None
+            else MetastoreCatalog(metastore(client))
+        )
     except StreamlakeError:
         raise
     except Exception as error:

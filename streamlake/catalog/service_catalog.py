@@ -7,14 +7,16 @@ commits, unless it is known to mean "not committed", becomes CommitStateUnknownE
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from typing import Any
 
+from streamlake import clock
 from streamlake.catalog.client_errors import CLIENT_LIMIT, CONFLICTS, NOT_THERE, REFUSALS, translated
 from streamlake.catalog.metadata_diff import requirements, updates
 from streamlake.catalog.new_tables import TableDefinition, initial_metadata
-from streamlake.catalog.sql_names import advice
+from streamlake.catalog.storage_settings import renewal_ms, served_settings
 from streamlake.errors import (
     CommitConflictError,
     CommitStateUnknownError,
@@ -37,9 +39,11 @@ from streamlake.table.table import Table
 class ServiceCatalog:
     """A catalog of the tables of a catalog service; `client` is PyIceberg's."""
 
-    def __init__(self, name: str, client: Any) -> None:
+    def __init__(self, name: str, client: Any, given: Mapping[str, Any]) -> None:
         self.name = name
         self.client = client
+        self.given = given
+        """The properties that the user has given, without those that the server has added."""
 
     def load_table(self, name: str) -> Table:
         """The table of this name. Raises TableNotFoundError, StorageError."""
@@ -80,6 +84,9 @@ class ServiceTableOperations:
         self._name = name
         self._handle: Any = None
         self._io: FileIO | None = None
+        self._settings: dict[str, str] = {}
+        self._renew_ms: int | None = None
+        self._expires_ms = 0
         self._path = ""
         self._metadata: TableMetadata | None = None
 
@@ -95,8 +102,15 @@ class ServiceTableOperations:
 
     @property
     def io(self) -> FileIO:
-        """The storage of the table's metadata and data files."""
+        """The storage of the table's metadata and data files; credentials that expire soon are renewed."""
         self.current()
+        if self._renew_ms is not None and clock.now_ms() >= self._renew_ms:
+            try:
+                self._use_storage(self._load())
+            except StorageError:
+                # The service is away: what is there serves as long as it is valid.
+                if clock.now_ms() >= self._expires_ms:
+                    raise
         assert self._io is not None
         return self._io
 
@@ -112,28 +126,38 @@ class ServiceTableOperations:
 
     def refresh(self) -> TableMetadata:
         """Ask the service for the current metadata file; the file is read only when it has changed."""
-        try:
-            with translated(f"loading {self._name} from catalog {self._catalog.name}"):
-                handle = self._catalog.client.load_table(self._name)
-        except TableNotFoundError as error:
-            hint = advice(self._catalog.client, self._name)
-            raise TableNotFoundError(f"{error}{hint}") if hint else error from error.__cause__
-        return self._adopt(handle)
+        handle = self._load()
+        self._use_storage(handle)
+        self._handle = handle
+        return self._adopt(handle.metadata_location)
 
-    def _adopt(self, handle: Any) -> TableMetadata:
-        if self._metadata is None or handle.metadata_location != self._path:
-            io = file_io_for(
-                handle.metadata_location, {**self._catalog.client.properties, **handle.io.properties}
-            )
-            metadata = read_metadata(io, handle.metadata_location)
+    def _load(self) -> Any:
+        with translated(f"loading {self._name} from catalog {self._catalog.name}"):
+            return self._catalog.client.load_table(self._name)
+
+    def _use_storage(self, handle: Any) -> None:
+        """Take the settings, and the credentials, that came with the table."""
+        catalog = self._catalog
+        sent = {**catalog.client.properties, **handle.io.properties}
+        settings, expires_ms = served_settings(sent, catalog.given, catalog.name)
+        self._renew_ms, self._expires_ms = renewal_ms(expires_ms), expires_ms or 0
+        if self._io is None or settings != self._settings:
+            self._settings = settings
+            io = file_io_for(handle.metadata_location, settings)
+            known = self._metadata
+            self._io = io if known is None else io.with_fsync(wants_fsync(known.properties))
+
+    def _adopt(self, path: str) -> TableMetadata:
+        if self._metadata is None or path != self._path:
+            assert self._io is not None
+            metadata = read_metadata(self._io, path)
             if self._metadata is not None and self._metadata.table_uuid not in ("", metadata.table_uuid):
                 raise DataInvalidError(
                     f"{self._name} is another table now (uuid {metadata.table_uuid}, was "
                     f"{self._metadata.table_uuid}): it was dropped and created again; load it again"
                 )
-            self._io = io.with_fsync(wants_fsync(metadata.properties))
-            self._metadata, self._path = metadata, handle.metadata_location
-        self._handle = handle
+            self._io = self._io.with_fsync(wants_fsync(metadata.properties))
+            self._metadata, self._path = metadata, path
         return self._metadata
 
     def commit(self, base: TableMetadata, new: TableMetadata) -> TableMetadata:
@@ -153,11 +177,11 @@ class ServiceTableOperations:
         if not base.snapshots:
             self._refuse_stale()
         try:
-            self._catalog.client.commit_table(self._handle, pinned, changes)
+            answer = self._catalog.client.commit_table(self._handle, pinned, changes)
         except Exception as error:
             raise self._commit_error(error) from error
         try:
-            committed = self.refresh()
+            committed = self._adopt(answer.metadata_location)
             # Some clients write the file themselves, without syncing it.
             self.io.sync(self._path)
             return committed
@@ -169,9 +193,7 @@ class ServiceTableOperations:
 
     def _refuse_stale(self) -> None:
         """Check the base again: no requirement prevents two first commits from creating one branch."""
-        with translated(f"loading {self._name} from catalog {self._catalog.name}"):
-            now = self._catalog.client.load_table(self._name)
-        if now.metadata_location != self._path:
+        if self._load().metadata_location != self._path:
             raise CommitConflictError(f"{self._name}: another writer committed first")
 
     def _commit_error(self, error: Exception) -> StreamlakeError:
