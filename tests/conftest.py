@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from tests.helpers.broker import KafkaBroker
     from tests.helpers.flink_tables import FlinkTable
+    from tests.helpers.hive_server import HiveServer
     from tests.helpers.postgres import PostgresServer
 
 os.environ.update(spark_environment())
@@ -99,6 +100,22 @@ def postgres_server() -> Iterator[PostgresServer]:
 
 
 @pytest.fixture(scope="session")
+def hive_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HiveServer]:
+    """A real Hive metastore for the whole run."""
+    from tests.helpers.hive_server import HiveServer
+
+    server = HiveServer(tmp_path_factory.mktemp("hive"))
+    try:
+        server.__enter__()
+    except PartUnavailableError as error:
+        rings.give_up("hive", error)
+    try:
+        yield server
+    finally:
+        server.__exit__()
+
+
+@pytest.fixture(scope="session")
 def flink_tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, FlinkTable]:
     """Tables that Flink's Iceberg sink has upserted, by name; Flink itself has ended. Tests that write `fork` one first."""
     from tests.helpers.flink import FlinkEngine
@@ -159,6 +176,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("kafka")
         if "postgres_server" in fixtures:
             item.add_marker("postgres")
+        if "hive_server" in fixtures:
+            item.add_marker("hive")
         in_interop = "/tests/interop/" in item.path.as_posix()
         if "iceberg_spark" in fixtures or in_interop:
             item.add_marker("iceberg_runtime")

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from streamlake import clock
 from streamlake.catalog.commit_turn import commit_turn
+from streamlake.catalog.metadata_log import delete_superseded, logged
 from streamlake.catalog.metadata_versions import MetadataVersions
 from streamlake.errors import (
     CommitConflictError,
@@ -29,7 +30,6 @@ from streamlake.errors import (
 )
 from streamlake.failpoints import failpoint
 from streamlake.formats.manifests.metadata_json import metadata_bytes, read_metadata
-from streamlake.spec.metadata.snapshot import MetadataLogEntry
 from streamlake.spec.metadata.table_metadata import TableMetadata
 from streamlake.storage.conditional_put import require_conditional_put
 from streamlake.storage.durability import wants_fsync
@@ -37,7 +37,6 @@ from streamlake.storage.file_io import FileIO, scheme_of
 from streamlake.storage.local import local_path
 from streamlake.storage.object_settings import OBJECT_SCHEMES
 from streamlake.table.options import MetadataOptions
-from streamlake.table.updates.metadata_changes import changed
 
 _READ_ATTEMPTS = 5
 _FRESH_SECONDS = 30.0
@@ -202,8 +201,7 @@ class HadoopTableOperations:
         options = MetadataOptions.parse(new.properties)
         # The name follows the base: racing writers must collide, even if one of them changes the codec.
         path = self._versions.path(seen.number + 1, gzip=MetadataOptions.parse(base.properties).gzip)
-        kept = (*base.metadata_log, MetadataLogEntry(base.last_updated_ms, seen.path))
-        new = changed(new, metadata_log=kept[-options.previous_versions_max :])
+        new, dropped = logged(base, seen.path, new, options)
         taken = f"{self._name}: another writer committed version {seen.number + 1} first"
         if not self._is_remote and self._versions.existing_path(seen.number + 1) is not None:
             raise CommitConflictError(taken)
@@ -228,8 +226,7 @@ class HadoopTableOperations:
         self._use(version)
         failpoint("after-create")
         self._versions.write_hint(version.number)
-        if options.delete_after_commit:
-            self._delete([entry for entry in kept if entry not in set(new.metadata_log)])
+        delete_superseded(self._io, dropped, options)
         return new
 
     def commit_turn(self) -> AbstractContextManager[None]:
@@ -304,13 +301,6 @@ class HadoopTableOperations:
                 f"{self._name}: write.metadata.path cannot be set on a file system table, whose catalog is "
                 "its metadata directory; unset it, or use a catalog service"
             )
-
-    def _delete(self, entries: Sequence[MetadataLogEntry]) -> None:
-        for entry in entries:
-            try:
-                self._io.delete(entry.metadata_file)
-            except StorageError:
-                continue
 
 
 def _is_there(io: FileIO, path: str) -> bool:

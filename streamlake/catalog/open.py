@@ -16,6 +16,7 @@ from typing import Protocol
 from streamlake.catalog.hadoop import HadoopCatalog, create_hadoop_table, load_hadoop_table
 from streamlake.catalog.new_tables import TableDefinition
 from streamlake.catalog.service import SERVICE_TYPES, configured_properties, load_service
+from streamlake.catalog.storage_settings import STORAGE_PREFIXES, storage_settings
 from streamlake.errors import InvalidOptionError, TableNotFoundError
 from streamlake.options import suggestion
 from streamlake.spec.partitioning.partition_spec import UNPARTITIONED, PartitionSpec
@@ -25,7 +26,6 @@ from streamlake.table.table import Table
 
 CatalogOption = str | Mapping[str, str] | None
 _DOTTED = re.compile(r"\w+(\.\w+)+")
-_STORAGE_PREFIXES = ("s3.", "gcs.", "adls.", "hdfs.", "client.")
 
 
 class Catalog(Protocol):
@@ -74,7 +74,7 @@ def storage_properties(catalog: CatalogOption) -> dict[str, str]:
     Raises InvalidOptionError when PyIceberg, which knows a catalog by its name, is not installed.
     """
     given = configured_properties(catalog) if isinstance(catalog, str) else catalog or {}
-    return {key: str(value) for key, value in given.items() if key.startswith(_STORAGE_PREFIXES)}
+    return storage_settings(given)
 
 
 def service_of(catalog: CatalogOption) -> str | Mapping[str, str] | None:
@@ -83,7 +83,7 @@ def service_of(catalog: CatalogOption) -> str | Mapping[str, str] | None:
     """
     if isinstance(catalog, str):
         return catalog
-    return None if all(key.startswith(_STORAGE_PREFIXES) for key in catalog or {}) else catalog
+    return None if all(key.startswith(STORAGE_PREFIXES) for key in catalog or {}) else catalog
 
 
 def open_table(location: str, catalog: CatalogOption = None) -> Table:

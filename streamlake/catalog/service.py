@@ -1,40 +1,26 @@
-"""Catalog services (REST, SQL, Hive, Glue, DynamoDB) through PyIceberg's catalog clients.
+"""Opens catalog services by PyIceberg's clients, which are optional and loaded only here.
 
-The client says where the current metadata file is and applies our changes when the base is still current.
-Metadata is read, and files are written, by streamlake itself. PyIceberg is optional and loaded only here.
-Invariant: whatever a client raises while it commits, unless it is known to mean "not committed", becomes
-CommitStateUnknownError.
+A metastore's client holds a pointer, and all else is done by streamlake itself. Other services, such as REST
+catalogs, apply the changes that are sent to them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+import os
+from collections.abc import Callable, Mapping
 from importlib import import_module
+from threading import Lock
 from typing import Any
 
-from streamlake.catalog.metadata_diff import requirements, updates
-from streamlake.catalog.new_tables import TableDefinition, initial_metadata
-from streamlake.catalog.sql_names import advice
-from streamlake.errors import (
-    CommitConflictError,
-    CommitStateUnknownError,
-    DataInvalidError,
-    FeatureUnsupportedError,
-    InvalidOptionError,
-    StorageError,
-    StreamlakeError,
-    TableAlreadyExistsError,
-    TableNotFoundError,
-)
-from streamlake.formats.manifests.metadata_json import read_metadata
-from streamlake.spec.metadata.table_metadata import TableMetadata
-from streamlake.spec.partitioning.partition_spec import spec_to_json
-from streamlake.spec.partitioning.sort_order import sort_order_to_json
-from streamlake.spec.types.type_json import schema_to_json
-from streamlake.storage.durability import wants_fsync
-from streamlake.storage.file_io import FileIO, file_io_for
-from streamlake.table.table import Table
+from streamlake.catalog.client_errors import is_outage
+from streamlake.catalog.metastores.dynamodb_metastore import DynamoDbMetastore, dynamodb_catalog
+from streamlake.catalog.metastores.glue_metastore import GlueMetastore
+from streamlake.catalog.metastores.hive_metastore import HiveMetastore
+from streamlake.catalog.metastores.metastore_catalog import MetastoreCatalog
+from streamlake.catalog.metastores.pointers import Metastore
+from streamlake.catalog.metastores.sql_metastore import SqlMetastore
+from streamlake.catalog.service_catalog import ServiceCatalog
+from streamlake.errors import InvalidOptionError, StorageError, StreamlakeError
 
 _EXTRAS = {
     "rest": "rest",
@@ -46,21 +32,13 @@ _EXTRAS = {
 }
 """Types of catalogs, and the extra of this package that brings what their client needs."""
 SERVICE_TYPES = tuple(_EXTRAS)
-_CONFLICTS = ("CommitFailedException", "WaitingForLockException")
-_REFUSALS = (
-    "BadRequestError",
-    "UnauthorizedError",
-    "ForbiddenError",
-    "OAuthError",
-    "AuthorizationExpiredError",
-)
-_OUTAGES = ("ServerError", "ServiceUnavailableError", "TooManyRequestsError", "OperationalError")
-_NOT_THERE = ("NoSuchTableError", "NoSuchIcebergTableError", "NoSuchNamespaceError", "NoSuchIdentifierError")
-
-_CLIENT_LIMIT = (
-    "this kind of catalog leaves writing metadata files to its client, which does not know the feature: use "
-    "format version 2, a REST catalog, or the Hadoop catalog"
-)
+_METASTORES: Mapping[str, Callable[[Any], Metastore]] = {
+    "SqlCatalog": SqlMetastore,
+    "GlueCatalog": GlueMetastore,
+    "DynamoDbCatalog": DynamoDbMetastore,
+    "HiveCatalog": HiveMetastore,
+}
+"""PyIceberg's clients that hold a pointer for us, by the name of their class."""
 
 
 def _not_installed(catalog: str | Mapping[str, str], error: Exception) -> InvalidOptionError:
@@ -83,25 +61,57 @@ def configured_properties(name: str) -> Mapping[str, str]:
     return dict(config.get_catalog_config(name) or {})
 
 
-def load_service(catalog: str | Mapping[str, str]) -> ServiceCatalog:
+def load_service(catalog: str | Mapping[str, str]) -> MetastoreCatalog | ServiceCatalog:
     """The catalog of a name in PyIceberg's configuration, or of a mapping of its properties.
 
-    Raises InvalidOptionError when it cannot be set up, StorageError when its service does not answer.
+    Its client is made once per process. Raises InvalidOptionError when it cannot be set up, StorageError when
+    its service does not answer.
     """
-    try:
-        loader = import_module("pyiceberg.catalog").load_catalog
-        if isinstance(catalog, str):
-            return ServiceCatalog(catalog, loader(catalog))
+    if isinstance(catalog, str):
+        name, properties = catalog, configured_properties(catalog)
+    else:
         name = str(catalog.get("name", "default"))
-        return ServiceCatalog(
-            name, loader(name, **{key: value for key, value in catalog.items() if key != "name"})
+        properties = {key: value for key, value in catalog.items() if key != "name"}
+    # A forked child makes its own clients: connections cannot be shared with the parent.
+    key = (os.getpid(), isinstance(catalog, str), name, repr(sorted(properties.items())))
+    with _opening:
+        found = _opened.pop(key, None)
+        _opened[key] = found = _open(catalog, name, properties) if found is None else found
+        while len(_opened) > _MOST_OPENED:
+            del _opened[next(iter(_opened))]
+    return found
+
+
+_MOST_OPENED = 32
+_opening = Lock()
+_opened: dict[Any, MetastoreCatalog | ServiceCatalog] = {}
+
+
+def _open(
+    catalog: str | Mapping[str, str], name: str, properties: Mapping[str, Any]
+) -> MetastoreCatalog | ServiceCatalog:
+    try:
+        if properties.get("type") == "dynamodb":
+            client = dynamodb_catalog(name, properties)
+        else:
+            loader = import_module("pyiceberg.catalog").load_catalog
+            given = {} if isinstance(catalog, str) else dict(properties)
+            if "glue.max-retries" in properties:  # the client passes text on to one that takes numbers
+                given["glue.max-retries"] = int(properties["glue.max-retries"])
+            client = loader(name, **given)
+        kinds = [kind.__name__ for kind in type(client).__mro__]
+        metastore = next((_METASTORES[kind] for kind in kinds if kind in _METASTORES), None)
+        return (
+            ServiceCatalog(name, client, properties)
+            if metastore is None
+            else MetastoreCatalog(metastore(client))
         )
     except StreamlakeError:
         raise
     except Exception as error:
         if isinstance(error, ImportError) or type(error).__name__ == "NotInstalledError":
             raise _not_installed(catalog, error) from error
-        if _is_away(error):
+        if is_outage(error):
             raise StorageError(f"catalog: {_shown(catalog)} cannot be reached: {error}") from error
         if isinstance(catalog, str) and not _is_configured(catalog):
             raise InvalidOptionError(
@@ -120,191 +130,5 @@ def _is_configured(name: str) -> bool:
         return True  # what is wrong with the configuration is the better message
 
 
-def _is_away(error: Exception) -> bool:
-    """Whether the error means that the service is unavailable at present.
-
-    Clients already send requests when they are made.
-    """
-    unreachable = isinstance(error, OSError) and not isinstance(error, FileNotFoundError)
-    return unreachable or type(error).__name__ in _OUTAGES
-
-
 def _shown(catalog: str | Mapping[str, str]) -> str:
     return repr(catalog) if isinstance(catalog, str) else f"the {catalog.get('type', 'given')} catalog"
-
-
-class ServiceCatalog:
-    """A catalog of the tables of a catalog service; `client` is PyIceberg's."""
-
-    def __init__(self, name: str, client: Any) -> None:
-        self.name = name
-        self.client = client
-
-    def load_table(self, name: str) -> Table:
-        """The table of this name. Raises TableNotFoundError, StorageError."""
-        operations = ServiceTableOperations(self, name)
-        operations.refresh()
-        return Table(name, operations)
-
-    def create_table(self, name: str, definition: TableDefinition) -> Table:
-        """Create a table in the service, and its namespace when it is missing.
-
-        Raises TableAlreadyExistsError.
-        """
-        draft = initial_metadata(definition, "")
-        properties = {**draft.properties, "format-version": str(draft.format_version)}
-        with _translated(f"creating {name} in catalog {self.name}"):
-            namespace = name.rpartition(".")[0]
-            if namespace:
-                self.client.create_namespace_if_not_exists(namespace)
-            self.client.create_table(
-                name,
-                import_module("pyiceberg.schema").Schema.model_validate(schema_to_json(draft.schema)),
-                partition_spec=import_module("pyiceberg.partitioning").PartitionSpec.model_validate(
-                    spec_to_json(draft.spec)
-                ),
-                sort_order=import_module("pyiceberg.table.sorting").SortOrder.model_validate(
-                    sort_order_to_json(draft.sort_order)
-                ),
-                properties=properties,
-            )
-        return self.load_table(name)
-
-
-class ServiceTableOperations:
-    """One table of a catalog service. See TableOperations."""
-
-    def __init__(self, catalog: ServiceCatalog, name: str) -> None:
-        self._catalog = catalog
-        self._name = name
-        self._handle: Any = None
-        self._io: FileIO | None = None
-        self._path = ""
-        self._metadata: TableMetadata | None = None
-
-    @property
-    def name(self) -> str:
-        """The name of the table in the catalog."""
-        return self._name
-
-    @property
-    def location(self) -> str:
-        """The table's base location."""
-        return self.current().location
-
-    @property
-    def io(self) -> FileIO:
-        """The storage of the table's metadata and data files."""
-        self.current()
-        assert self._io is not None
-        return self._io
-
-    @property
-    def metadata_path(self) -> str:
-        """The metadata file of the version that `current` returns."""
-        self.current()
-        return self._path
-
-    def current(self) -> TableMetadata:
-        """The metadata as last seen."""
-        return self.refresh() if self._metadata is None else self._metadata
-
-    def refresh(self) -> TableMetadata:
-        """Ask the service for the current metadata file; the file is read only when it has changed."""
-        try:
-            with _translated(f"loading {self._name} from catalog {self._catalog.name}"):
-                handle = self._catalog.client.load_table(self._name)
-        except TableNotFoundError as error:
-            hint = advice(self._catalog.client, self._name)
-            raise TableNotFoundError(f"{error}{hint}") if hint else error from error.__cause__
-        return self._adopt(handle)
-
-    def _adopt(self, handle: Any) -> TableMetadata:
-        if self._metadata is None or handle.metadata_location != self._path:
-            io = file_io_for(
-                handle.metadata_location, {**self._catalog.client.properties, **handle.io.properties}
-            )
-            metadata = read_metadata(io, handle.metadata_location)
-            if self._metadata is not None and self._metadata.table_uuid not in ("", metadata.table_uuid):
-                raise DataInvalidError(
-                    f"{self._name} is another table now (uuid {metadata.table_uuid}, was "
-                    f"{self._metadata.table_uuid}): it was dropped and created again; load it again"
-                )
-            self._io = io.with_fsync(wants_fsync(metadata.properties))
-            self._metadata, self._path = metadata, handle.metadata_location
-        self._handle = handle
-        return self._metadata
-
-    def commit(self, base: TableMetadata, new: TableMetadata) -> TableMetadata:
-        """Send the changes, on the condition that the base is current. See TableOperations.commit."""
-        if base is not self._metadata:
-            raise CommitConflictError(
-                f"{self._name}: the change was made on an older version; refresh and apply it again"
-            )
-        if new is base:
-            return base
-        module = import_module("pyiceberg.table.update")
-        adapter = import_module("pydantic").TypeAdapter
-        changes = tuple(adapter(module.TableUpdate).validate_python(update) for update in updates(base, new))
-        pinned = tuple(
-            adapter(module.TableRequirement).validate_python(need) for need in requirements(base, new)
-        )
-        if not base.snapshots:
-            self._refuse_stale()
-        try:
-            self._catalog.client.commit_table(self._handle, pinned, changes)
-        except Exception as error:
-            raise self._commit_error(error) from error
-        try:
-            committed = self.refresh()
-            # Some clients write the file themselves, without syncing it.
-            self.io.sync(self._path)
-            return committed
-        except StreamlakeError as error:
-            raise CommitStateUnknownError(
-                f"{self._name}: catalog {self._catalog.name} took the commit, but the table cannot be read: "
-                f"{error}"
-            ) from error
-
-    def _refuse_stale(self) -> None:
-        """Check the base again: no requirement prevents two first commits from creating one branch."""
-        with _translated(f"loading {self._name} from catalog {self._catalog.name}"):
-            now = self._catalog.client.load_table(self._name)
-        if now.metadata_location != self._path:
-            raise CommitConflictError(f"{self._name}: another writer committed first")
-
-    def _commit_error(self, error: Exception) -> StreamlakeError:
-        kind, message = type(error).__name__, f"{self._name}: catalog {self._catalog.name}: {error}"
-        stale = isinstance(error, ValueError) and any(
-            part in str(error) for part in ("sequence number", "row id")
-        )
-        if kind in _CONFLICTS or stale:
-            return CommitConflictError(message)
-        if kind in _NOT_THERE:
-            return TableNotFoundError(message)
-        if isinstance(error, NotImplementedError) or "Unsupported table format version" in str(error):
-            return FeatureUnsupportedError(f"{message}; {_CLIENT_LIMIT}")
-        if kind in _REFUSALS:
-            return StorageError(f"{message} (the catalog refused; check its credentials and permissions)")
-        return CommitStateUnknownError(f"{message} ({kind})")
-
-    def commit_turn(self) -> AbstractContextManager[None]:
-        """No lock: the service alone decides between commits."""
-        return nullcontext()
-
-
-@contextmanager
-def _translated(action: str) -> Iterator[None]:
-    try:
-        yield
-    except StreamlakeError:
-        raise
-    except Exception as error:
-        kind = type(error).__name__
-        if kind in _NOT_THERE:
-            raise TableNotFoundError(f"{action}: {error}; check the name, or create the table") from error
-        if kind == "TableAlreadyExistsError":
-            raise TableAlreadyExistsError(f"{action}: {error}; load it, or choose another name") from error
-        if isinstance(error, NotImplementedError):
-            raise FeatureUnsupportedError(f"{action}: {error}; {_CLIENT_LIMIT}") from error
-        raise StorageError(f"{action}: {kind}: {error}") from error

@@ -138,6 +138,13 @@ class TableLocations:
         """Path of a Hadoop table's metadata file: `v{N}.metadata.json` or `v{N}.gz.metadata.json`."""
         return f"{self.root_metadata_directory}/v{version}{'.gz' if gzip else ''}.metadata.json"
 
+    def metadata_file(self, number: int, uuid: str, *, gzip: bool = False) -> str:
+        """Path of a metadata file whose name is its own: `{number:05d}-{uuid}.metadata.json`, or with `.gz`.
+
+        It is the name that Iceberg gives in catalogs that hold a pointer to it.
+        """
+        return f"{self.metadata_directory}/{number:05d}-{uuid}{'.gz' if gzip else ''}.metadata.json"
+
     def version_hint(self) -> str:
         """Path of the file that holds the newest version number known to its writer."""
         return f"{self.root_metadata_directory}/version-hint.text"

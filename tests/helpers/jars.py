@@ -81,6 +81,16 @@ KAFKA_BROKER = listed("kafka-4.1.2")
 KAFKA_CONNECT = listed("kafka-connect-4.1.2")
 DEBEZIUM_POSTGRES = listed("debezium-connector-postgres-3.7.0")
 DEBEZIUM_MARIADB = listed("debezium-connector-mariadb-3.5.0")
+SQLITE_JDBC = Part(
+    "sqlite-jdbc-3.50.3.0", (Artifact("org.xerial", "sqlite-jdbc", "3.50.3.0", transitive=False),), 1
+)
+HIVE_METASTORE = Part(
+    "hive-standalone-metastore-3.1.3",
+    (Artifact("org.apache.hive", "hive-standalone-metastore", "3.1.3", False, "bin", "tar.gz"),),
+    1,
+    "*.tar.gz",
+)
+HIVE_METASTORE_EXTRAS = listed("hive-metastore-extras")
 SCHEMA_REGISTRY = Part(
     "apicurio-registry-3.3.3",
     (Artifact("io.apicurio", "apicurio-registry-app", "3.3.3", False, "all", "tar.gz"),),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -29,6 +30,8 @@ class JavaServer:
     """
 
     def __init__(self, name: str, home: Path, log: Path, java: str | None = None) -> None:
+        self.environment: dict[str, str] = {}
+        """Environment variables of its own, beside those of this process."""
         self.log = log
         self._name = name
         self._home = home
@@ -39,7 +42,12 @@ class JavaServer:
         """Run a program of the server's to its end, such as one that formats its storage."""
         with open(self.log, "ab") as log:
             subprocess.run(
-                self._command(arguments), check=True, stdout=log, stderr=log, stdin=subprocess.DEVNULL
+                self._command(arguments),
+                check=True,
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, **self.environment},
             )
 
     def start(self, arguments: Sequence[str], is_ready: Callable[[], bool]) -> None:
@@ -53,6 +61,7 @@ class JavaServer:
                 stderr=log,
                 stdin=subprocess.DEVNULL,
                 cwd=self._home,
+                env={**os.environ, **self.environment},
                 start_new_session=True,
             )
         deadline = time.monotonic() + _START_TIMEOUT_SECONDS

@@ -29,6 +29,19 @@ class RestServer:
         self.lost = 0
         self.away_after_loss = 0.0
         """For how many seconds the server is away once an answer was lost."""
+        self.config: dict[str, str] = {}
+        """What is sent along with every table."""
+        self.credentials: list[dict[str, Any]] = []
+        """Storage credentials that are sent along: a prefix and a configuration each."""
+        self.defaults: dict[str, str] = {}
+        """What is sent to every client as it starts."""
+        self.secret: str | None = None
+        """The client secret that a token is given for; without it nobody is asked for one."""
+        self.token: str | None = None
+        """The token that is valid at present."""
+        self.requests: list[str] = []
+        self.answer_next: int | None = None
+        """The status that the next commit is answered with instead of being done."""
         server = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -37,6 +50,8 @@ class RestServer:
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers.get("content-length", 0)))
+                if self.path.endswith("/oauth/tokens"):
+                    return server.give_token(self, body.decode())
                 server.handle(self, json.loads(body or b"{}"))
 
             def log_message(self, *_: Any) -> None:
@@ -78,11 +93,17 @@ class RestServer:
 
     def handle(self, request: BaseHTTPRequestHandler, body: Any) -> None:
         parts = request.path.partition("?")[0].strip("/").split("/")[1:]
+        self.requests.append(f"{request.command} {'/'.join(parts)}")
+        if self.secret is not None and request.headers.get("Authorization") != f"Bearer {self.token}":
+            return _refuse(request, 401, "NotAuthorizedException", PermissionError("the token has expired"))
         if parts == ["config"]:
-            return _answer(request, 200, {"defaults": {}, "overrides": {}})
+            return _answer(request, 200, {"defaults": self.defaults, "overrides": {}})
         try:
             if body is None:
-                return _answer(request, 200, _loaded(self.client.load_table(f"{parts[1]}.{parts[3]}")))
+                return _answer(request, 200, self._loaded(self.client.load_table(f"{parts[1]}.{parts[3]}")))
+            if self.answer_next is not None:
+                code, self.answer_next = self.answer_next, None
+                return _refuse(request, code, "ServerError", RuntimeError("out of order"))
             return self._commit(request, f"{parts[1]}.{parts[3]}", body)
         except NoSuchTableError as error:
             return _refuse(request, 404, "NoSuchTableException", error)
@@ -97,7 +118,9 @@ class RestServer:
                 TypeAdapter(TableRequirement).validate_python(each) for each in body["requirements"]
             )
             updates = tuple(TypeAdapter(TableUpdate).validate_python(each) for each in body["updates"])
-            answer = _loaded(self.client.commit_table(self.client.load_table(name), requirements, updates))
+            answer = self._loaded(
+                self.client.commit_table(self.client.load_table(name), requirements, updates)
+            )
         if lose is None:
             return _answer(request, 200, answer)
         self.lost += 1
@@ -106,13 +129,19 @@ class RestServer:
         request.close_connection = True
         return None
 
+    def give_token(self, request: BaseHTTPRequestHandler, form: str) -> None:
+        if f"client_secret={self.secret}" not in form.split("&"):
+            return _answer(request, 401, {"error": "invalid_client"})
+        self.token = f"token-{len(self.requests)}"
+        return _answer(request, 200, {"access_token": self.token, "token_type": "bearer", "expires_in": 3600})
 
-def _loaded(table: Any) -> Any:
-    return {
-        "metadata-location": table.metadata_location,
-        "metadata": json.loads(table.metadata.model_dump_json()),
-        "config": {},
-    }
+    def _loaded(self, table: Any) -> Any:
+        return {
+            "metadata-location": table.metadata_location,
+            "metadata": json.loads(table.metadata.model_dump_json()),
+            "config": self.config,
+            "storage-credentials": self.credentials,
+        }
 
 
 def _answer(request: BaseHTTPRequestHandler, code: int, obj: Any) -> None:

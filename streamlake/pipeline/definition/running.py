@@ -132,8 +132,8 @@ class PipelineRun:
 
     def watch(self, query: Any, stop: StopRequest, on_tick: OnTick) -> ProgressState:
         """Report to `on_tick` until the query ends or `stop` is set. Raises the query's error."""
-        offsets = getattr(query, "offsets", None)
-        if offsets is not None:
+        if isinstance(self._direct, KafkaSource):
+            offsets = query.offsets
             self.progress.follow(lambda: offsets_read(offsets.first, offsets.planned, offsets.target))
         asked = -BEAT_SECONDS
         while query.isActive and not stop.wait(POLL_SECONDS):

@@ -10,7 +10,10 @@ import pytest
 
 from streamlake.catalog import service
 from streamlake.catalog.metadata_diff import requirements, updates
+from streamlake.catalog.metastores.metastore_catalog import MetastoreCatalog
+from streamlake.catalog.metastores.sql_metastore import SqlMetastore
 from streamlake.catalog.open import create, open_table
+from streamlake.catalog.service_catalog import ServiceTableOperations
 from streamlake.errors import (
     CommitConflictError,
     CommitStateUnknownError,
@@ -34,6 +37,7 @@ from streamlake.table.updates.metadata_changes import with_properties
 from streamlake.table.updates.update_properties import UpdateProperties
 from tests.helpers.invariants import check_table, live_data_files
 from tests.helpers.processes import free_ports
+from tests.helpers.rest_catalog import RestServer
 from tests.helpers.tables import FAST_CHECKS, FAST_RETRIES, FaultyOperations, data_file, make_table
 
 
@@ -89,14 +93,16 @@ def test_a_schema_evolves_in_a_catalog_service(catalog: dict[str, str]) -> None:
     check_table(open_table("db.t", catalog))
 
 
-def test_what_a_client_cannot_write_is_refused_before_anything_happens(catalog: dict[str, str]) -> None:
-    with pytest.raises(FeatureUnsupportedError, match="REST catalog"):
-        new_table(catalog, 3)
+def test_a_service_holds_tables_of_every_format_version(catalog: dict[str, str]) -> None:
+    third = create("db.third", parse_ddl("id long"), format_version=3, catalog=catalog)
+    AppendFiles(third).append_file(data_file(third)).commit()
+    assert open_table("db.third", catalog).metadata.next_row_id == 10
     table = new_table(catalog)
-    with pytest.raises(FeatureUnsupportedError, match="REST catalog"):
-        UpdateProperties(table).upgrade_format_version(3).commit()
+    UpdateProperties(table).upgrade_format_version(3).commit()
     AppendFiles(table).append_file(data_file(table, "a", 1)).commit()
-    check_table(open_table("db.t", catalog))
+    fresh = open_table("db.t", catalog)
+    assert fresh.format_version == 3
+    check_table(fresh)
 
 
 def test_conflicts_are_retried_and_outcomes_found(catalog: dict[str, str]) -> None:
@@ -141,9 +147,7 @@ def test_two_writers_that_create_one_branch_of_an_empty_table_both_end_up_on_it(
 
 def test_a_table_that_was_replaced_is_not_taken_for_the_old_one(catalog: dict[str, str]) -> None:
     table = new_table(catalog)
-    operations = table.operations
-    assert isinstance(operations, service.ServiceTableOperations)
-    operations._catalog.client.drop_table("db.t")
+    client_of(catalog).drop_table("db.t")
     again = new_table(catalog)
     assert again.uuid != table.uuid
     with pytest.raises(DataInvalidError, match="another table"):
@@ -151,10 +155,12 @@ def test_a_table_that_was_replaced_is_not_taken_for_the_old_one(catalog: dict[st
     assert open_table("db.t", catalog).snapshots == ()
 
 
-def test_errors_of_a_client_are_sorted_by_what_they_mean(catalog: dict[str, str]) -> None:
+def test_errors_of_a_client_are_sorted_by_what_they_mean(
+    catalog: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     from pyiceberg import exceptions
 
-    table = new_table(catalog)
+    new_table(catalog)
     cases: list[tuple[Exception, type[Exception]]] = [
         (exceptions.CommitFailedException("x"), CommitConflictError),
         (exceptions.WaitingForLockException("x"), CommitConflictError),
@@ -165,13 +171,21 @@ def test_errors_of_a_client_are_sorted_by_what_they_mean(catalog: dict[str, str]
         (exceptions.ForbiddenError("x"), StorageError),
         (exceptions.NoSuchTableError("x"), TableNotFoundError),
     ]
-    operations = table.operations
-    assert isinstance(operations, service.ServiceTableOperations)
-    for raised, expected in cases:
-        operations._catalog.client.commit_table = _raising(raised)
-        base = operations.refresh()
-        with pytest.raises(expected):
-            operations.commit(base, with_properties(base, {"p": "1"}))
+    with RestServer(client_of(catalog)).running() as server:
+        operations = open_table("db.t", {"type": "rest", "uri": server.uri}).operations
+        assert isinstance(operations, ServiceTableOperations)
+        for raised, expected in cases:
+            monkeypatch.setattr(operations._catalog.client, "commit_table", _raising(raised))
+            base = operations.refresh()
+            with pytest.raises(expected):
+                operations.commit(base, with_properties(base, {"p": "1"}))
+
+
+def client_of(catalog: dict[str, str]) -> Any:
+    opened = service.load_service(catalog)
+    assert isinstance(opened, MetastoreCatalog)
+    assert isinstance(opened.metastore, SqlMetastore)
+    return opened.metastore.client
 
 
 def _raising(error: Exception) -> Callable[..., Any]:
@@ -181,13 +195,20 @@ def _raising(error: Exception) -> Callable[..., Any]:
     return call
 
 
-def test_an_unreachable_service_is_a_storage_error(catalog: dict[str, str]) -> None:
+def test_an_unreachable_service_is_a_storage_error(
+    catalog: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = new_table(catalog)
-    operations = table.operations
-    assert isinstance(operations, service.ServiceTableOperations)
-    operations._catalog.client.load_table = _raising(ConnectionRefusedError("nobody listens"))
+    monkeypatch.setattr(
+        client_of(catalog).engine, "connect", _raising(ConnectionRefusedError("nobody listens"))
+    )
     with pytest.raises(StorageError, match="nobody listens"):
         table.refresh()
+
+
+def test_clients_are_made_once_per_process_and_catalog(catalog: dict[str, str]) -> None:
+    assert service.load_service(catalog) is service.load_service(dict(catalog))
+    assert service.load_service({**catalog, "name": "other"}) is not service.load_service(catalog)
 
 
 def test_a_service_that_does_not_answer_when_it_is_opened_is_a_storage_error(tmp_path: Path) -> None:

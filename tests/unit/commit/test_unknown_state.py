@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from streamlake.catalog.metastores.sql_metastore import SqlMetastore
 from streamlake.catalog.open import create, open_table
 from streamlake.checkpoint.committable import Committable
 from streamlake.checkpoint.delta_manifests import write_delta_manifests
@@ -95,18 +96,16 @@ def _hadoop(home: Path, catalog: Any, monkeypatch: pytest.MonkeyPatch, deleted: 
 
 
 def _sql(catalog: dict[str, str], monkeypatch: pytest.MonkeyPatch, deleted: list[str]) -> Kind:
-    from pyiceberg.catalog.sql import SqlCatalog
-
-    commit_table = SqlCatalog.commit_table
+    swap = SqlMetastore.swap
 
     def lose(arrives: bool) -> None:
-        def broken(client: Any, *arguments: Any) -> Any:
-            monkeypatch.setattr(SqlCatalog, "commit_table", commit_table)
+        def broken(metastore: SqlMetastore, *arguments: Any) -> Any:
+            monkeypatch.setattr(SqlMetastore, "swap", swap)
             if arrives:
-                commit_table(client, *arguments)
+                swap(metastore, *arguments)
             raise ConnectionResetError("the database has closed the connection")
 
-        monkeypatch.setattr(SqlCatalog, "commit_table", broken)
+        monkeypatch.setattr(SqlMetastore, "swap", broken)
 
     return Kind(lambda: open_table("db.t", catalog), lose, deleted)
 

@@ -1,0 +1,175 @@
+"""A Hive metastore: lock the table, read it, compare its pointer, alter it, unlock.
+
+Without locks (`engine.hive.lock-enabled=false`), for metastores that compare by themselves: the alteration
+names the path that it replaces (HIVE-26882).
+"""
+
+from __future__ import annotations
+
+import getpass
+from collections import defaultdict
+from collections.abc import Mapping
+from functools import cached_property
+from threading import Lock
+from typing import Any
+
+from streamlake.catalog.client_errors import translated
+from streamlake.catalog.metastores.hive_clients import HiveClients
+from streamlake.catalog.metastores.hive_entries import OWNER, environment, new_entry, update_entry
+from streamlake.catalog.metastores.hive_lock import HiveLock, LockOptions
+from streamlake.catalog.metastores.pointers import Change, Pointer
+from streamlake.catalog.metastores.warehouse import new_table_location, split_name
+from streamlake.catalog.storage_settings import storage_settings
+from streamlake.errors import (
+    CommitConflictError,
+    CommitStateUnknownError,
+    InvalidOptionError,
+    StorageError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+)
+from streamlake.options import bool_property
+from streamlake.spec.metadata.table_metadata import TableMetadata
+
+_NOT_SAME = "The table has been modified. The parameter value for key 'metadata_location' is"
+
+
+class HiveMetastore:
+    """The tables of a Hive metastore; `client` is PyIceberg's HiveCatalog. See Metastore."""
+
+    repeats_requests = False
+
+    def __init__(self, client: Any, clients: HiveClients | None = None) -> None:
+        self.client = client
+        self._clients = clients or HiveClients(client)
+        self._options = LockOptions.parse(client.properties)
+        self._turns: dict[str, Lock] = defaultdict(Lock)
+
+    @property
+    def name(self) -> str:
+        """The catalog's name."""
+        return str(self.client.name)
+
+    @cached_property
+    def storage(self) -> Mapping[str, str]:
+        """The settings of the tables' storage."""
+        return storage_settings(self.client.properties)
+
+    def is_conditional(self, metadata: TableMetadata) -> bool:
+        """Only without locks: an alteration that is late does not know that its lock is gone."""
+        return not self._is_locked(metadata)
+
+    def pointer(self, table: str) -> Pointer:
+        """The path among the table's parameters."""
+        action = f"loading {table} from catalog {self.name}"
+        with translated(action):
+            try:
+                entry = self._entry(table)
+            except Exception as error:
+                if not _is_broken(error):
+                    raise
+                self._clients.forget()
+                entry = self._entry(table)
+        if entry is None:
+            raise TableNotFoundError(f"{action}: there is no such table; check the name, or create it")
+        parameters = entry.parameters or {}
+        if parameters.get("table_type", "").lower() != "iceberg" or not parameters.get("metadata_location"):
+            raise TableNotFoundError(f"{action}: the metastore has it, but it is not an Iceberg table")
+        return Pointer(parameters["metadata_location"])
+
+    def new_location(self, table: str) -> str:
+        """In the database's location."""
+        if table.count(".") != 1:
+            raise InvalidOptionError(f"creating {table}: a Hive metastore takes names such as db.orders")
+        return new_table_location(self.client, table, ".db", place_namespace=True)
+
+    def insert(self, table: str, change: Change) -> None:
+        """Create the table, under its lock."""
+        database, name = split_name(table)
+        owner = change.metadata.properties.get(OWNER) or getpass.getuser()
+        entry = new_entry(database, name, owner)
+        update_entry(entry, change, self.client.properties)
+        action = f"creating {table} in catalog {self.name}"
+        with self._clients.client() as client:
+            try:
+                client.create_table(entry)
+            except Exception as error:
+                kind = type(error).__name__
+                if kind == "AlreadyExistsException":
+                    raise TableAlreadyExistsError(
+                        f"{action}: there is such a table already; load it, or choose another name"
+                    ) from error
+                if kind in ("InvalidObjectException", "NoSuchObjectException"):
+                    raise StorageError(f"{action}: the metastore refused: {error}") from error
+                raise
+
+    def swap(self, table: str, change: Change) -> None:
+        """Alter the table if it still has the path that the change is based on."""
+        assert change.base is not None
+        database, name = split_name(table)
+        if not self._is_locked(change.base):
+            self._alter(table, change, None)
+            return
+        lock = HiveLock(self._clients, database, name, self._options, self._turns[table])
+        lock.acquire()
+        try:
+            self._alter(table, change, lock)
+        finally:
+            lock.release()
+
+    def _alter(self, table: str, change: Change, lock: HiveLock | None) -> None:
+        assert change.pointer is not None
+        database, name = split_name(table)
+        message, before = f"{table}: catalog {self.name}", change.pointer.metadata_location
+        try:
+            entry = self._entry(table)
+        except Exception as error:
+            raise StorageError(f"{message}: {error}") from error
+        if entry is None:
+            raise TableNotFoundError(f"{message}: the table was dropped")
+        if (entry.parameters or {}).get("metadata_location") != before:
+            raise CommitConflictError(f"{message}: another writer committed first")
+        update_entry(entry, change, self.client.properties)
+        lost = None if lock is None else lock.is_lost()
+        if lost is not None:
+            raise CommitConflictError(f"{message}: the table's lock was lost before the commit: {lost}")
+        with self._clients.client() as client:
+            try:
+                client.alter_table_with_environment_context(
+                    database, name, entry, environment(before if lock is None else None)
+                )
+            except Exception as error:
+                if type(error).__name__ == "InvalidObjectException":
+                    raise StorageError(f"{message}: the metastore refused: {error}") from error
+                # Also where the comparison failed: the metastore repeats what its database has interrupted.
+                raise CommitStateUnknownError(f"{message}: {_reason(error)}") from error
+        lost = None if lock is None else lock.is_lost()
+        if lost is not None:
+            raise CommitStateUnknownError(
+                f"{message}: the table's lock was lost during the commit ({lost}): another writer may have "
+                "overwritten it; a shorter iceberg.hive.lock-heartbeat-interval-ms keeps the lock"
+            )
+
+    def _entry(self, table: str) -> Any:
+        """The metastore's table; None where there is none."""
+        database, name = split_name(table)
+        with self._clients.client() as client:
+            try:
+                return client.get_table(database, name)
+            except Exception as error:
+                if type(error).__name__ == "NoSuchObjectException":
+                    return None
+                raise
+
+    def _is_locked(self, metadata: TableMetadata) -> bool:
+        default = bool_property(self.client.properties, "iceberg.engine.hive.lock-enabled", True)
+        return bool_property(metadata.properties, "engine.hive.lock-enabled", default)
+
+
+def _is_broken(error: Exception) -> bool:
+    """Whether the connection broke, which a metastore that was restarted does to those that were idle."""
+    return type(error).__name__ == "TTransportException"
+
+
+def _reason(error: Exception) -> str:
+    return "another writer committed first" if _NOT_SAME in str(error) else f"{type(error).__name__}: {error}"

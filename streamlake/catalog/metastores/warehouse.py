@@ -1,0 +1,53 @@
+"""Names of tables in a metastore, and where new ones go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streamlake.catalog.client_errors import translated
+from streamlake.errors import InvalidOptionError
+from streamlake.storage.locations import table_location
+
+
+def split_name(table: str) -> tuple[str, str]:
+    """The namespace and the name of `namespace.table`. Raises InvalidOptionError."""
+    namespace, _, name = table.rpartition(".")
+    if not name or not all(namespace.split(".")):
+        raise InvalidOptionError(
+            f"{table!r} is not a table name; write namespace.table, for example db.orders"
+        )
+    return namespace, name
+
+
+def new_table_location(
+    client: Any, table: str, ending: str = "", key: str = "location", *, place_namespace: bool = False
+) -> str:
+    """Where a new table goes: in its namespace's location, else in the warehouse of PyIceberg's `client`.
+
+    The namespace is created when it is missing; in the warehouse its directory ends in `ending`, and its
+    property `key` may name another place. With `place_namespace` a new one gets that directory.
+    Raises InvalidOptionError when there is neither.
+    """
+    namespace, name = split_name(table)
+    with translated(f"creating {table} in catalog {client.name}"):
+        try:
+            properties = client.load_namespace_properties(namespace)
+        except Exception as error:
+            if type(error).__name__ != "NoSuchNamespaceError":
+                raise
+            place = {"location": f"{_directory(client)}/{namespace}{ending}"}
+            placed = place_namespace and _directory(client)
+            client.create_namespace_if_not_exists(namespace, place if placed else {})
+            properties = client.load_namespace_properties(namespace)
+    home = properties.get(key) or properties.get("location")
+    if not home and not _directory(client):
+        raise InvalidOptionError(
+            f"creating {table}: catalog {client.name} has no warehouse, and namespace {namespace} has no "
+            "location; give the catalog warehouse=DIRECTORY"
+        )
+    home = home or f"{_directory(client)}/{namespace}{ending}"
+    return table_location(f"{str(home).rstrip('/')}/{name}")
+
+
+def _directory(client: Any) -> str:
+    return str(client.properties.get("warehouse") or "").rstrip("/")
