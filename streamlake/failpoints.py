@@ -96,7 +96,10 @@ MAINTENANCE: dict[str, tuple[str, str]] = {
         "maintenance: a group of files of expired snapshots is deleted, others are left",
     ),
     "orphans-deleted": (DRIVER, "maintenance: a group of orphans is deleted, others are left"),
-    "old-metadata-deleted": (DRIVER, "maintenance: a group of old metadata files is deleted, others are left"),
+    "old-metadata-deleted": (
+        DRIVER,
+        "maintenance: some old metadata files are deleted, others left",
+    ),
     "manifest-rewritten": (DRIVER, "maintenance: a manifest is written again, no snapshot lists it"),
 }
 """The same, for what no stream passes."""

@@ -1,7 +1,7 @@
 """Tables for users: create one, load one, inspect it, scan it.
 
-`LoadedTable` shows one version of a table and moves only by `refresh()`; everything it returns belongs to
-that version. It does not write: the sink does.
+`LoadedTable` shows one version of a table and moves only by `refresh()` and by its maintenance; everything it
+returns belongs to that version. It writes no rows: the sink does.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ import pyarrow as pa
 from streamlake.catalog.open import CatalogOption, create, open_table
 from streamlake.errors import InvalidOptionError
 from streamlake.formats.arrow.arrow_schema import schema_from_arrow
+from streamlake.maintain.ages import Before, before_ms
+from streamlake.maintain.expire import Expiry, expire_snapshots
+from streamlake.maintain.orphans import Orphans, remove_orphans
 from streamlake.read.changes.change_scan import ChangeScan
 from streamlake.read.incremental import IncrementalAppendScan
 from streamlake.read.scan import Filter, TableScan
@@ -169,6 +172,54 @@ class LoadedTable:
         """Move to the table's newest version; returns the same object."""
         self.table.refresh()
         return self
+
+    def expire_snapshots(
+        self,
+        older_than: Before | None = None,
+        retain_last: int | None = None,
+        snapshot_ids: Iterable[int] = (),
+        *,
+        dry_run: bool = False,
+    ) -> Expiry:
+        """Expire old snapshots, branches and tags, and delete the files that only they needed.
+
+        `older_than` is a time or an age ("5d"; None: `history.expire.max-snapshot-age-ms`). `retain_last` of
+        the newest snapshots of every branch stay (None: `history.expire.min-snapshots-to-keep`);
+        `snapshot_ids` expire whatever their age. A branch's and a tag's own retention comes first. Files that
+        staged checkpoints need stay, and the snapshots that they build on. With `dry_run` nothing is changed.
+        """
+        return expire_snapshots(
+            self.table,
+            older_than_ms=before_ms(older_than),
+            retain_last=retain_last,
+            snapshot_ids=snapshot_ids,
+            dry_run=dry_run,
+        )
+
+    def remove_orphans(
+        self,
+        older_than: Before | None = None,
+        *,
+        dry_run: bool = False,
+        prefix_mismatch_mode: str = "error",
+        equal_schemes: Mapping[str, str] | None = None,
+        equal_authorities: Mapping[str, str] | None = None,
+    ) -> Orphans:
+        """Delete files in the table's folders that nothing refers to and that are old (None: three days).
+
+        A file that differs from one of the table in scheme or authority only is an error, unless
+        `equal_schemes` ({"s3a": "s3"}) or `equal_authorities` say that they are equal, or
+        `prefix_mismatch_mode` is "ignore" or "delete". Staged checkpoints, the key index and tables below
+        this one are left alone. With `dry_run` nothing is deleted.
+        """
+        return remove_orphans(
+            self.table,
+            older_than_ms=before_ms(older_than),
+            dry_run=dry_run,
+            prefix_mismatch_mode=prefix_mismatch_mode,
+            equal_schemes=equal_schemes,
+            equal_authorities=equal_authorities,
+        )
 
     def scan(
         self,

@@ -21,9 +21,9 @@ from streamlake.cli.views.rendering import (
     json_text,
     show,
 )
+from streamlake.maintain.deletion import OnProgress
 from streamlake.operate.doctor.diagnosis import Diagnosis, diagnose
 from streamlake.operate.doctor.finding import Finding, Severity
-from streamlake.operate.doctor.table_check import OnProgress
 from streamlake.read.metadata_tables import Row
 from streamlake.read.natural_values import instant
 from streamlake.wording import counted

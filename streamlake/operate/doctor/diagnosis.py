@@ -14,14 +14,15 @@ from dataclasses import dataclass
 
 from streamlake.catalog.open import CatalogOption, open_table
 from streamlake.errors import DataInvalidError, FeatureUnsupportedError
+from streamlake.maintain.deletion import OnProgress
+from streamlake.maintain.reachable_files import Orphan, ReachableFiles
 from streamlake.operate.doctor.checkpoint_check import check_checkpoint
 from streamlake.operate.doctor.finding import Finding, Findings, Severity
 from streamlake.operate.doctor.index_health import check_indexes
 from streamlake.operate.doctor.metadata_check import check_metadata
-from streamlake.operate.doctor.reachable_files import Orphan, ReachableFiles
 from streamlake.operate.doctor.staged_check import StagedCheckpoint, check_staged
 from streamlake.operate.doctor.storage_check import StorageCheck, need_metadata
-from streamlake.operate.doctor.table_check import OnProgress, TableCheck
+from streamlake.operate.doctor.table_check import TableCheck
 from streamlake.table.table import Table
 from streamlake.wording import counted
 

@@ -7,23 +7,21 @@ the storage.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 
 from streamlake.errors import DataInvalidError, FeatureUnsupportedError, MissingFileError
 from streamlake.formats.manifests.manifests import read_manifest
+from streamlake.maintain.deletion import OnProgress
+from streamlake.maintain.reachable_files import ReachableFiles
 from streamlake.operate.doctor.delete_check import DeleteCheck
 from streamlake.operate.doctor.finding import Finding, Findings, Severity
 from streamlake.operate.doctor.head_check import HeadCheck
-from streamlake.operate.doctor.reachable_files import ReachableFiles
 from streamlake.spec.metadata.data_file import FileContent
 from streamlake.spec.metadata.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile
 from streamlake.spec.metadata.snapshot import Snapshot
 from streamlake.table.producers.summary import Counters, counter_names
 from streamlake.table.table import Table
-
-OnProgress = Callable[[str, int, int | None], None]
-"""Called with the current step, how much of it is done, and its total (None: not known)."""
 
 _STATUS_NAMES = (
     (EntryStatus.ADDED, "added"),

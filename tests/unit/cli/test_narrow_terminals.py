@@ -21,9 +21,9 @@ from streamlake.cli.views.demo_view import DemoView, next_steps
 from streamlake.cli.views.rendering import terminal
 from streamlake.commit.receipt import CommitReceipt, Outcome
 from streamlake.demo.demo_check import ReaderCost
+from streamlake.maintain.reachable_files import Orphan
 from streamlake.operate.doctor.diagnosis import Diagnosis
 from streamlake.operate.doctor.finding import Finding, Severity
-from streamlake.operate.doctor.reachable_files import Orphan
 from streamlake.operate.status.status import PartitionLag, PipelineStatus
 from streamlake.operate.status.table_status import TableStatus
 from tests.helpers.pseudo_terminal import pseudo_terminal
