@@ -18,12 +18,13 @@ from streamlake.errors import InvalidOptionError
 from streamlake.formats.arrow.arrow_schema import schema_from_arrow
 from streamlake.maintain.ages import Before, before_ms
 from streamlake.maintain.expire import Expiry, expire_snapshots
+from streamlake.maintain.manifest_rewrite import RewrittenManifests, rewrite_manifests
 from streamlake.maintain.orphans import Orphans, remove_orphans
 from streamlake.read.changes.change_scan import ChangeScan
 from streamlake.read.incremental import IncrementalAppendScan
 from streamlake.read.scan import Filter, TableScan
 from streamlake.read.snapshot_points import SnapshotPoint
-from streamlake.spec.metadata.snapshot import Snapshot, SnapshotLogEntry, SnapshotRef
+from streamlake.spec.metadata.snapshot import MAIN_BRANCH, Snapshot, SnapshotLogEntry, SnapshotRef
 from streamlake.spec.metadata.table_metadata import TableMetadata
 from streamlake.spec.partitioning.partition_spec import PartitionSpec, parse_partition_by
 from streamlake.spec.partitioning.sort_order import SortOrder, parse_sort_by
@@ -220,6 +221,13 @@ class LoadedTable:
             equal_schemes=equal_schemes,
             equal_authorities=equal_authorities,
         )
+
+    def rewrite_manifests(self, branch: str = MAIN_BRANCH, *, dry_run: bool = False) -> RewrittenManifests:
+        """Rewrite a branch's manifests by partition, to `commit.manifest.target-size-bytes` each.
+
+        Rows and files stay as they are. Nothing is committed where nothing would become better.
+        """
+        return rewrite_manifests(self.table, branch=branch, dry_run=dry_run)
 
     def scan(
         self,
