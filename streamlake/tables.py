@@ -20,6 +20,7 @@ from streamlake.maintain.ages import Before, before_ms
 from streamlake.maintain.expire import Expiry, expire_snapshots
 from streamlake.maintain.manifest_rewrite import RewrittenManifests, rewrite_manifests
 from streamlake.maintain.orphans import Orphans, remove_orphans
+from streamlake.maintain.upkeep import Upkeep, UpkeepSettings, maintain
 from streamlake.read.changes.change_scan import ChangeScan
 from streamlake.read.incremental import IncrementalAppendScan
 from streamlake.read.scan import Filter, TableScan
@@ -228,6 +229,31 @@ class LoadedTable:
         Rows and files stay as they are. Nothing is committed where nothing would become better.
         """
         return rewrite_manifests(self.table, branch=branch, dry_run=dry_run)
+
+    def maintain(
+        self,
+        only: Iterable[str] = (),
+        *,
+        older_than: Before | None = None,
+        retain_last: int | None = None,
+        orphans_older_than: Before | None = None,
+        delete_orphans: bool = True,
+        dry_run: bool = False,
+    ) -> Upkeep:
+        """Rewrite manifests, expire snapshots, delete old metadata files and orphans, in this order.
+
+        `only` names some of "manifests", "expire", "metadata" and "orphans". Without it, snapshots expire
+        only where `older_than`, `retain_last` or the table's `history.expire.*` says so.
+        """
+        settings = UpkeepSettings(
+            only=UpkeepSettings.actions(only),
+            older_than_ms=before_ms(older_than),
+            retain_last=retain_last,
+            orphans_before_ms=before_ms(orphans_older_than, "orphans_older_than"),
+            delete_orphans=delete_orphans,
+            dry_run=dry_run,
+        )
+        return maintain(self.table, settings)
 
     def scan(
         self,

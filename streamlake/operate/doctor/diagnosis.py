@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from streamlake.catalog.open import CatalogOption, open_table
 from streamlake.errors import DataInvalidError, FeatureUnsupportedError
+from streamlake.maintain.care import care_needed
 from streamlake.maintain.deletion import OnProgress
 from streamlake.maintain.reachable_files import Orphan, ReachableFiles
 from streamlake.operate.doctor.checkpoint_check import check_checkpoint
@@ -131,6 +132,8 @@ class _Look:
             min_age_ms=self._orphan_age_ms,
             judged_elsewhere=(table.locations.committables_directory,),
         )
+        for care in care_needed(table) if reachable.is_complete else ():
+            findings.note(care.kind, table.location, care.what, care.command)
         orphans = storage.run()
         _report_orphans(orphans, findings)
         if checkpoint is not None:
