@@ -16,6 +16,7 @@ from streamlake.catalog.open import create, open_table
 from streamlake.maintain.expire import expire_snapshots
 from streamlake.maintain.manifest_rewrite import rewrite_manifests
 from streamlake.maintain.orphans import remove_orphans
+from streamlake.maintain.reachable_files import storage_key
 from streamlake.spec.partitioning.partition_spec import parse_partition_by
 from streamlake.spec.types.ddl import parse_ddl
 from streamlake.table.table import Table
@@ -134,7 +135,7 @@ def test_expiry_leaves_what_iceberg_leaves(table: Maintained, retain_last: int) 
     after = table.ours
     assert set(before) - after.metadata.snapshots_by_id.keys() == set(plan.snapshots)
     assert refs_before - set(after.refs) == set(plan.refs)
-    assert had - table.files() == {path.removeprefix("file:") for path in plan.files.in_order}
+    assert had - table.files() == set(map(storage_key, plan.files.in_order))
     nothing = expire_snapshots(after, older_than_ms=clock.now_ms() + 10**9, retain_last=retain_last)
     assert (nothing.snapshots, nothing.files.in_order) == ((), [])
 
@@ -165,12 +166,12 @@ def test_the_same_orphans(table: Maintained) -> None:
     then = clock.now_ms() / 1000 - 10 * 86_400
     for path in Path(table.location).rglob("*"):
         os.utime(path, (then, then))
-    ours = {orphan.path for orphan in remove_orphans(table.ours, dry_run=True).orphans}
+    ours = {storage_key(orphan.path) for orphan in remove_orphans(table.ours, dry_run=True).orphans}
     assert ours == set(litter)
     day = "timestamp_millis(" + str(clock.now_ms() - 3 * 86_400_000) + ")"
     (stamp,) = table.sql(f"SELECT cast({day} AS string) AS t")
     theirs = table.call("remove_orphan_files", f"dry_run => true, older_than => TIMESTAMP '{stamp['t']}'")
-    assert {row["orphan_file_location"].removeprefix("file:") for row in theirs} == ours
+    assert {storage_key(row["orphan_file_location"]) for row in theirs} == ours
     remove_orphans(table.ours)
     assert not table.files() & set(litter)
     check_table(table.ours, files_exist=True)
