@@ -27,6 +27,7 @@ from streamlake.cli.main import app
 from streamlake.cli.views.described import page_of
 from streamlake.decode.cdc import source_tables
 from streamlake.formats.columns import format_options, metrics_config, name_mapping
+from streamlake.maintain import retention
 from streamlake.options import Property
 from streamlake.pipeline.definition.pipeline_file import AVRO_SCHEMA_FILE
 from streamlake.pipeline.runs import commit_queue, evolution, upsert_options
@@ -48,6 +49,7 @@ PROPERTY_GROUPS: Mapping[str, tuple[ModuleType, ...]] = {
     "Where files go": (locations,),
     "Metrics and names of columns": (metrics_config, name_mapping),
     "Commits and metadata": (table_options, commit_queue),
+    "Maintenance": (retention,),
     "Upserts and change streams": (upsert_options, source_tables),
     "Schema": (evolution,),
 }
@@ -67,6 +69,10 @@ _RETURNED = (
     "streamlake.read.incremental.IncrementalAppendScan",
     "streamlake.read.changes.change_scan.ChangeScan",
     "streamlake.pipeline.direct.direct_query.DirectQuery",
+    "streamlake.maintain.expire.Expiry",
+    "streamlake.maintain.orphans.Orphans",
+    "streamlake.maintain.manifest_rewrite.RewrittenManifests",
+    "streamlake.maintain.upkeep.Upkeep",
     "streamlake.commit.receipt.CommitReceipt",
     "streamlake.operate.verify.verification.Verification",
     "streamlake.operate.doctor.diagnosis.Diagnosis",

@@ -97,6 +97,23 @@ REGISTERED: dict[str, tuple[str, str]] = {
 that point.
 """
 
+MAINTENANCE: dict[str, tuple[str, str]] = {
+    "expiry-planned": (DRIVER, "maintenance: the snapshots to expire are chosen, nothing is changed"),
+    "snapshots-expired": (DRIVER, "maintenance: the snapshots are out of the table, their files are there"),
+    "expired-files-deleted": (
+        DRIVER,
+        "maintenance: a group of files of expired snapshots is deleted, others are left",
+    ),
+    "orphans-deleted": (DRIVER, "maintenance: a group of orphans is deleted, others are left"),
+    "old-metadata-deleted": (
+        DRIVER,
+        "maintenance: some old metadata files are deleted, others left",
+    ),
+    "manifest-rewritten": (DRIVER, "maintenance: a manifest is written again, no snapshot lists it"),
+}
+"""The same, for what no stream passes."""
+KNOWN = {**REGISTERED, **MAINTENANCE}
+
 
 class FailpointError(RuntimeError):
     """What the action `raise` raises by default: an error that nothing handles."""
@@ -142,7 +159,7 @@ def parse(text: str) -> dict[str, tuple[Arming, ...]]:
         name, equals, rest = (piece.strip() for piece in part.partition("="))
         if not equals:
             raise _wrong(part, "it has no action; write NAME=ACTION, for example before-swap=kill")
-        _require_known(part, "failpoint", name, REGISTERED)
+        _require_known(part, "failpoint", name, KNOWN)
         armed[name] = (*armed.get(name, ()), _arming(part, rest))
     return armed
 

@@ -1,7 +1,7 @@
 """Tables for users: create one, load one, inspect it, scan it.
 
-`LoadedTable` shows one version of a table and moves only by `refresh()`; everything it returns belongs to
-that version. It does not write: the sink does.
+`LoadedTable` shows one version of a table and moves only by `refresh()` and by its maintenance; everything it
+returns belongs to that version. It writes no rows: the sink does.
 """
 
 from __future__ import annotations
@@ -16,12 +16,17 @@ import pyarrow as pa
 from streamlake.catalog.open import CatalogOption, create, open_table
 from streamlake.errors import InvalidOptionError
 from streamlake.formats.arrow.arrow_schema import schema_from_arrow
+from streamlake.maintain.ages import Before, before_ms
+from streamlake.maintain.expire import Expiry, expire_snapshots
+from streamlake.maintain.manifest_rewrite import RewrittenManifests, rewrite_manifests
+from streamlake.maintain.orphans import Orphans, remove_orphans
+from streamlake.maintain.upkeep import Upkeep, UpkeepSettings, maintain
 from streamlake.read.changes.change_scan import ChangeScan
 from streamlake.read.incremental import IncrementalAppendScan
 from streamlake.read.metadata.metadata_arrow import MetadataTable
 from streamlake.read.scan import Filter, TableScan, epoch_ms
 from streamlake.read.snapshot_points import SnapshotPoint
-from streamlake.spec.metadata.snapshot import Snapshot, SnapshotLogEntry, SnapshotRef
+from streamlake.spec.metadata.snapshot import MAIN_BRANCH, Snapshot, SnapshotLogEntry, SnapshotRef
 from streamlake.spec.metadata.table_metadata import TableMetadata
 from streamlake.spec.partitioning.partition_spec import PartitionSpec, parse_partition_by
 from streamlake.spec.partitioning.sort_order import SortOrder, parse_sort_by
@@ -170,6 +175,86 @@ class LoadedTable:
         """Move to the table's newest version; returns the same object."""
         self.table.refresh()
         return self
+
+    def expire_snapshots(
+        self,
+        older_than: Before | None = None,
+        retain_last: int | None = None,
+        snapshot_ids: Iterable[int] = (),
+        *,
+        dry_run: bool = False,
+    ) -> Expiry:
+        """Expire old snapshots, branches and tags, and delete the files that only they needed.
+
+        `older_than` is a time or an age ("5d"; None: `history.expire.max-snapshot-age-ms`). `retain_last` of
+        the newest snapshots of every branch stay (None: `history.expire.min-snapshots-to-keep`);
+        `snapshot_ids` expire whatever their age. A branch's and a tag's own retention comes first. Files that
+        staged checkpoints need stay, and the snapshots that they build on. With `dry_run` nothing is changed.
+        """
+        return expire_snapshots(
+            self.table,
+            older_than_ms=before_ms(older_than),
+            retain_last=retain_last,
+            snapshot_ids=snapshot_ids,
+            dry_run=dry_run,
+        )
+
+    def remove_orphans(
+        self,
+        older_than: Before | None = None,
+        *,
+        dry_run: bool = False,
+        prefix_mismatch_mode: str = "error",
+        equal_schemes: Mapping[str, str] | None = None,
+        equal_authorities: Mapping[str, str] | None = None,
+    ) -> Orphans:
+        """Delete files in the table's folders that nothing refers to and that are old (None: three days).
+
+        A file that differs from one of the table in scheme or authority only is an error, unless
+        `equal_schemes` ({"s3a": "s3"}) or `equal_authorities` say that they are equal, or
+        `prefix_mismatch_mode` is "ignore" or "delete". Staged checkpoints, the key index and tables below
+        this one are left alone. With `dry_run` nothing is deleted.
+        """
+        return remove_orphans(
+            self.table,
+            older_than_ms=before_ms(older_than),
+            dry_run=dry_run,
+            prefix_mismatch_mode=prefix_mismatch_mode,
+            equal_schemes=equal_schemes,
+            equal_authorities=equal_authorities,
+        )
+
+    def rewrite_manifests(self, branch: str = MAIN_BRANCH, *, dry_run: bool = False) -> RewrittenManifests:
+        """Rewrite a branch's manifests by partition, to `commit.manifest.target-size-bytes` each.
+
+        Rows and files stay as they are. Nothing is committed where nothing would become better.
+        """
+        return rewrite_manifests(self.table, branch=branch, dry_run=dry_run)
+
+    def maintain(
+        self,
+        only: Iterable[str] = (),
+        *,
+        older_than: Before | None = None,
+        retain_last: int | None = None,
+        orphans_older_than: Before | None = None,
+        delete_orphans: bool = True,
+        dry_run: bool = False,
+    ) -> Upkeep:
+        """Rewrite manifests, expire snapshots, delete old metadata files and orphans, in this order.
+
+        `only` names some of "manifests", "expire", "metadata" and "orphans". Without it, snapshots expire
+        only where `older_than`, `retain_last` or the table's `history.expire.*` says so.
+        """
+        settings = UpkeepSettings(
+            only=UpkeepSettings.actions(only),
+            older_than_ms=before_ms(older_than),
+            retain_last=retain_last,
+            orphans_before_ms=before_ms(orphans_older_than, "orphans_older_than"),
+            delete_orphans=delete_orphans,
+            dry_run=dry_run,
+        )
+        return maintain(self.table, settings)
 
     def scan(
         self,

@@ -20,8 +20,13 @@ from streamlake.table.updates.column_types import check_writable
 from streamlake.table.updates.metadata_changes import RESERVED_PROPERTIES, WRITABLE_FORMAT_VERSIONS
 
 DEFAULT_FORMAT_VERSION = 2
-# What Iceberg stores with a new table, so that every engine writes the same codec.
-_PERSISTED_DEFAULTS = {"write.parquet.compression-codec": "zstd"}
+# Stored with a new table, so that every engine writes the same codec (as Iceberg does it), and keeps no more
+# than the last metadata files: each repeats all snapshots, so a stream's would fill the storage within days.
+_PERSISTED_DEFAULTS = {
+    "write.parquet.compression-codec": "zstd",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "100",
+}
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from typer.main import get_command
 
 import streamlake
 from streamlake.cli.index_app import index_app
+from streamlake.cli.maintain_app import maintain
 from streamlake.cli.rejects_app import rejects_app
 from streamlake.cli.views.described import describe
 from streamlake.pipeline.spark.spark_traces import DEBUG_VARIABLE
@@ -238,6 +239,9 @@ def doctor(
             )
         )
     )
+
+
+app.command("maintain")(maintain)
 
 
 @app.command()

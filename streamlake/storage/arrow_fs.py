@@ -94,17 +94,25 @@ class ArrowFileIO:
 
     def list_prefix(self, path: str) -> Iterator[FileInfo]:
         """Every file below `path`, at any depth."""
+        yield from self._listed(path, recursive=True)[0]
+
+    def list_level(self, path: str) -> tuple[list[FileInfo], list[str]]:
+        """The files directly in the directory `path`, and its directories."""
+        return self._listed(path, recursive=False)
+
+    def _listed(self, path: str, *, recursive: bool) -> tuple[list[FileInfo], list[str]]:
         key = self._key(path.rstrip("/"))
         head = path.rstrip("/")[: len(path.rstrip("/")) - len(key)]
         with storage_errors("listing", path):
-            found = self.filesystem(path).get_file_info(
-                fs.FileSelector(key, allow_not_found=True, recursive=True)
-            )
-        for info in found:
-            if info.type == fs.FileType.File:
-                yield FileInfo(
-                    f"{head}/{info.path.lstrip('/')}", info.size, (info.mtime_ns or 0) // 1_000_000
-                )
+            selector = fs.FileSelector(key, allow_not_found=True, recursive=recursive)
+            found = self.filesystem(path).get_file_info(selector)
+        files = [
+            FileInfo(f"{head}/{info.path.lstrip('/')}", info.size, (info.mtime_ns or 0) // 1_000_000)
+            for info in found
+            if info.type == fs.FileType.File
+        ]
+        inner = [info.path for info in found if info.type == fs.FileType.Directory]
+        return files, [f"{head}/{own.lstrip('/')}" for own in inner]
 
     def size(self, path: str) -> int:
         """Size of `path` in bytes."""

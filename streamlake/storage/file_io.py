@@ -90,6 +90,13 @@ class FileIO(Protocol):
         """
         ...
 
+    def list_level(self, path: str) -> tuple[list[FileInfo], list[str]]:
+        """The files directly in the directory `path`, and the paths of its directories; both in no order.
+
+        Empty when the directory does not exist.
+        """
+        ...
+
     def size(self, path: str) -> int:
         """Size of the file at `path` in bytes."""
         ...

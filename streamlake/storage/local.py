@@ -140,6 +140,11 @@ class LocalFileIO:
         prefix = path.rstrip("/")
         return _walk(prefix, local_path(prefix or "/"))
 
+    def list_level(self, path: str) -> tuple[list[FileInfo], list[str]]:
+        """The files directly in the directory `path`, without checksum files, and its directories."""
+        prefix = path.rstrip("/")
+        return _level(prefix, local_path(prefix or "/"))
+
     def size(self, path: str) -> int:
         """Size of the file at `path` in bytes."""
         with storage_errors("reading the size of", path):
@@ -151,21 +156,32 @@ class LocalFileIO:
 
 
 def _walk(shown: str, directory: str) -> Iterator[FileInfo]:
+    files, directories = _level(shown, directory)
+    yield from files
+    for path in directories:
+        yield from _walk(path, f"{directory}/{path.rpartition('/')[2]}")
+
+
+def _level(shown: str, directory: str) -> tuple[list[FileInfo], list[str]]:
     with storage_errors("listing", shown):
         try:
             entries = list(os.scandir(directory))
         except FileNotFoundError:
-            return
+            return [], []
+    files, directories = [], []
     for entry in entries:
         path = f"{shown}/{entry.name}"
         if entry.is_dir(follow_symlinks=False):
-            yield from _walk(path, entry.path)
+            directories.append(path)
+        elif entry.is_symlink() and entry.is_dir():
+            continue  # not followed, and no file
         elif not (entry.name.startswith(".") and entry.name.endswith(".crc")):
             try:
                 status = entry.stat()
             except FileNotFoundError:
                 continue
-            yield FileInfo(path, status.st_size, status.st_mtime_ns // 1_000_000)
+            files.append(FileInfo(path, status.st_size, status.st_mtime_ns // 1_000_000))
+    return files, directories
 
 
 def _remove_checksum(target: str) -> None:

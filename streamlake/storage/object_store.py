@@ -108,8 +108,17 @@ class ObjectFileIO:
         with _errors("listing", path):
             for chunk in obstore.list(store, prefix=key or None):
                 for info in chunk:
-                    modified = int(info["last_modified"].timestamp() * 1000)
-                    yield FileInfo(head + info["path"], int(info["size"]), modified)
+                    yield _info(head, info)
+
+    def list_level(self, path: str) -> tuple[list[FileInfo], list[str]]:
+        """The files directly in the directory `path`, and its directories."""
+        store, key = self._at(path.rstrip("/"))
+        head = path.rstrip("/")[: len(path.rstrip("/")) - len(key)]
+        with _errors("listing", path):
+            found = obstore.list_with_delimiter(store, prefix=key or None)
+        return [_info(head, each) for each in found["objects"]], [
+            f"{head}{each.rstrip('/')}" for each in found["common_prefixes"]
+        ]
 
     def size(self, path: str) -> int:
         """Size of `path` in bytes."""
@@ -127,6 +136,10 @@ class ObjectFileIO:
                 f"{path}: a location in an object store cannot have empty parts, '.' or '..' between slashes"
             )
         return client(self.scheme, authority, self.properties), key
+
+
+def _info(head: str, info: Any) -> FileInfo:
+    return FileInfo(head + info["path"], int(info["size"]), int(info["last_modified"].timestamp() * 1000))
 
 
 @contextmanager

@@ -164,6 +164,13 @@ class MemoryFileIO:
         for name in [name for name in self._content if name.startswith(prefix)]:
             yield FileInfo(name, len(self._content[name]), 0)
 
+    def list_level(self, path: str) -> tuple[list[FileInfo], list[str]]:
+        prefix = path.rstrip("/") + "/"
+        found = list(self.list_prefix(path))
+        below = {info.path[len(prefix) :].partition("/") for info in found}
+        files = [info for info in found if "/" not in info.path[len(prefix) :]]
+        return files, [f"{prefix}{name}" for name, slash, _ in below if slash]
+
     def size(self, path: str) -> int:
         return len(self.read_bytes(path))
 

@@ -18,7 +18,7 @@ import pytest
 from streamlake import clock, failpoints
 from streamlake.cli import main as cli
 from streamlake.errors import CommitConflictError, InvalidOptionError
-from streamlake.failpoints import BOTH, DRIVER, EXECUTOR, REGISTERED, VARIABLE, FailpointError, arm, failpoint
+from streamlake.failpoints import BOTH, DRIVER, EXECUTOR, KNOWN, VARIABLE, FailpointError, arm, failpoint
 
 PACKAGE = Path(failpoints.__file__).parent
 
@@ -37,10 +37,10 @@ def test_every_registered_failpoint_is_called_and_every_called_one_is_registered
                 [name] = node.args
                 assert isinstance(name, ast.Constant), f"{module}: a failpoint's name is a literal"
                 called.setdefault(name.value, []).append(module.relative_to(PACKAGE).as_posix())
-    assert set(called) == set(REGISTERED)
+    assert set(called) == set(KNOWN)
     rooms = {name: {path.partition("/")[0] for path in paths} for name, paths in called.items()}
-    assert all("write" not in rooms[name] for name, (where, _) in REGISTERED.items() if where == DRIVER)
-    assert {where for where, _ in REGISTERED.values()} == {DRIVER, EXECUTOR, BOTH}
+    assert all("write" not in rooms[name] for name, (where, _) in KNOWN.items() if where == DRIVER)
+    assert {where for where, _ in KNOWN.values()} == {DRIVER, EXECUTOR, BOTH}
 
 
 def test_nothing_happens_unarmed() -> None:
@@ -157,8 +157,8 @@ def test_the_command_lists_them(capsys: pytest.CaptureFixture[str]) -> None:
         cli.main(["failpoints"])
     assert ended.value.code == 0
     shown = capsys.readouterr().out
-    assert all(name in shown for name in REGISTERED)
+    assert all(name in shown for name in KNOWN)
     with pytest.raises(SystemExit):
         cli.main(["failpoints", "--json"])
     listed = json.loads(capsys.readouterr().out)
-    assert {name: (each["where"], each["what"]) for name, each in listed.items()} == REGISTERED
+    assert {name: (each["where"], each["what"]) for name, each in listed.items()} == KNOWN

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from streamlake.cli.views.rendering import grid, json_text, terminal
-from streamlake.failpoints import BOTH, REGISTERED, VARIABLE
+from streamlake.failpoints import BOTH, KNOWN, VARIABLE
 
 _HOW = f"""\
 Armed by {VARIABLE} in the environment of a driver, for example
@@ -15,14 +15,13 @@ Several are separated by ';'. Other errors: raise:CommitConflictError, raise:Sto
 
 
 def run(*, as_json: bool) -> int:
-    """Print every failpoint, in the order of a checkpoint; returns the exit code."""
+    """Print every failpoint, in the order of a checkpoint, maintenance last; returns the exit code."""
     if as_json:
-        print(json_text({name: {"where": where, "what": what} for name, (where, what) in REGISTERED.items()}))
+        print(json_text({name: {"where": where, "what": what} for name, (where, what) in KNOWN.items()}))
         return 0
     console = terminal()
     rows = [
-        (name, "driver, executor" if where == BOTH else where, what)
-        for name, (where, what) in REGISTERED.items()
+        (name, "driver, executor" if where == BOTH else where, what) for name, (where, what) in KNOWN.items()
     ]
     console.print(grid("Failpoints", [("name", "left"), ("on", "left"), ("what is so then", "left")], rows))
     console.print(_HOW, markup=False)

@@ -204,6 +204,8 @@ def _source(found: PipelineStatus) -> list[tuple[str, str]]:
         return [("reads", f"{name}, whose head is {head}")]
     half = "in the middle of snapshot" if source.is_within else "up to snapshot"
     return [("reads", f"{name}, {half} {source.snapshot_id}; its head is {head}")]
+
+
 def _driver_content(driver: DriverStatus) -> Row:
     return {
         **asdict(driver),
@@ -232,7 +234,6 @@ def _driver(driver: DriverStatus | None) -> list[tuple[str, str]]:
         at = "" if driver.state is RunState.FAILED else f"{human_time(_moment(driver.error_ms))} "
         pairs.append(("last error", f"{at}{driver.error}"))
     return pairs
-
 
 
 def _tables(tables: Sequence[TableStatus]) -> RenderableType:

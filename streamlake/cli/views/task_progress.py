@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from streamlake import clock
 from streamlake.cli.views.rendering import human_duration
-from streamlake.operate.on_progress import OnProgress
+from streamlake.on_progress import OnProgress
 from streamlake.read.natural_values import instant
 from streamlake.wording import counted
 

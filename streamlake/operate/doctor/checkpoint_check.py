@@ -23,8 +23,8 @@ from streamlake.checkpoint.table_note import note_from_text
 from streamlake.commit.lineage import Finding, RecoverCommand
 from streamlake.commit.marker import JOB_ID, PIPELINE, PROPERTY_PREFIX
 from streamlake.errors import DataInvalidError, InvalidOptionError, MissingFileError, StreamlakeError
+from streamlake.maintain.reachable_files import is_temporary
 from streamlake.operate.doctor.finding import Findings
-from streamlake.operate.doctor.reachable_files import is_temporary
 from streamlake.pipeline.key_index.index_states import branches
 from streamlake.pipeline.runs.lineage.lineage_check import lineage_findings
 from streamlake.source.iceberg.table_offset import TableOffset

@@ -14,15 +14,16 @@ from dataclasses import dataclass
 
 from streamlake.catalog.open import CatalogOption, open_table
 from streamlake.errors import DataInvalidError, FeatureUnsupportedError
+from streamlake.maintain.care import care_needed
+from streamlake.maintain.reachable_files import Orphan, ReachableFiles
+from streamlake.on_progress import OnProgress, unseen
 from streamlake.operate.doctor.checkpoint_check import check_checkpoint
 from streamlake.operate.doctor.finding import Finding, Findings, Severity
 from streamlake.operate.doctor.index_health import check_indexes
 from streamlake.operate.doctor.metadata_check import check_metadata
-from streamlake.operate.doctor.reachable_files import Orphan, ReachableFiles
 from streamlake.operate.doctor.staged_check import StagedCheckpoint, check_staged
 from streamlake.operate.doctor.storage_check import StorageCheck, need_metadata
 from streamlake.operate.doctor.table_check import TableCheck
-from streamlake.operate.on_progress import OnProgress, unseen
 from streamlake.table.table import Table
 from streamlake.wording import counted
 
@@ -131,6 +132,8 @@ class _Look:
             min_age_ms=self._orphan_age_ms,
             judged_elsewhere=(table.locations.committables_directory,),
         )
+        for care in care_needed(table) if reachable.is_complete else ():
+            findings.note(care.kind, table.location, care.what, care.command)
         orphans = storage.run()
         _report_orphans(orphans, findings)
         if checkpoint is not None:

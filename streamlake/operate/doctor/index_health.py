@@ -15,9 +15,9 @@ from streamlake.errors import (
     MissingFileError,
     SchemaMismatchError,
 )
+from streamlake.maintain.reachable_files import ReachableFiles
 from streamlake.operate.doctor.finding import Findings
 from streamlake.operate.doctor.index_status import IndexStatus, index_key, index_status
-from streamlake.operate.doctor.reachable_files import ReachableFiles
 from streamlake.pipeline.key_index.index_files import load_state
 from streamlake.pipeline.key_index.index_states import branches, named_states
 from streamlake.table.table import Table

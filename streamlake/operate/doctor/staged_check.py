@@ -14,8 +14,8 @@ from streamlake.commit.history import History
 from streamlake.commit.lineage import RecoverCommand
 from streamlake.errors import DataInvalidError, MissingFileError, StreamlakeError
 from streamlake.formats.manifests.manifests import read_manifest
+from streamlake.maintain.reachable_files import ReachableFiles
 from streamlake.operate.doctor.finding import Findings
-from streamlake.operate.doctor.reachable_files import ReachableFiles
 from streamlake.spec.metadata.manifest import ManifestEntry, ManifestFile
 from streamlake.table.table import Table
 from streamlake.wording import counted

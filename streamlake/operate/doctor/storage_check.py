@@ -7,28 +7,27 @@ is old enough not to be somebody's work in progress.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 
 from streamlake import clock
 from streamlake.errors import MissingFileError
-from streamlake.operate.doctor.finding import Findings
-from streamlake.operate.doctor.reachable_files import (
+from streamlake.maintain.listing import listed
+from streamlake.maintain.old_metadata import version_of
+from streamlake.maintain.reachable_files import (
     NeededFile,
     Orphan,
     ReachableFiles,
     is_temporary,
-    listed,
     storage_key,
 )
-from streamlake.operate.on_progress import OnProgress
+from streamlake.on_progress import OnProgress
+from streamlake.operate.doctor.finding import Findings
 from streamlake.storage.file_info import FileInfo
 from streamlake.storage.locations import metadata_version_of
 from streamlake.table.table import Table
 
 _READ_ALREADY = ("manifest", "manifest list")
-_SERVICE_VERSION = re.compile(r"(\d+)-[^/]*\.metadata\.json")
 _AT_ONCE = 8
 _EVERY = 500
 
@@ -69,8 +68,8 @@ class StorageCheck:
         self._findings = findings
         self._on_progress = on_progress
         self._before_ms = clock.now_ms() - min_age_ms
-        self._version = _version_of(metadata_path)
-        logged = [_version_of(entry.metadata_file) for entry in table.metadata.metadata_log]
+        self._version = version_of(metadata_path)
+        logged = [version_of(entry.metadata_file) for entry in table.metadata.metadata_log]
         self._oldest_logged = min(
             (version for version in logged if version is not None), default=self._version
         )
@@ -132,7 +131,7 @@ class StorageCheck:
             return "index"
         if key.startswith(self._data):
             return "data"
-        version = _version_of(info.path)
+        version = version_of(info.path)
         # Metadata versions from before the log are the table's history; Hadoop tables keep them all.
         if version is not None and self._version is not None:
             is_hadoop = metadata_version_of(info.path) is not None
@@ -179,14 +178,6 @@ class StorageCheck:
             f"roll the table back to a snapshot without it (`streamlake inspect {self._table.location} "
             "snapshots`)"
         )
-
-
-def _version_of(path: str) -> int | None:
-    version = metadata_version_of(path)
-    if version is not None:
-        return version
-    match = _SERVICE_VERSION.fullmatch(path.rpartition("/")[2])
-    return int(match[1]) if match else None
 
 
 def _folder(path: str) -> str:

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, fields
 
 from streamlake.errors import DataInvalidError, FeatureUnsupportedError, MissingFileError
 from streamlake.formats.manifests.manifests import read_manifest
+from streamlake.maintain.reachable_files import ReachableFiles
+from streamlake.on_progress import OnProgress
 from streamlake.operate.doctor.delete_check import DeleteCheck
 from streamlake.operate.doctor.finding import Finding, Findings, Severity
 from streamlake.operate.doctor.head_check import HeadCheck
-from streamlake.operate.doctor.reachable_files import ReachableFiles
-from streamlake.operate.on_progress import OnProgress
 from streamlake.spec.metadata.data_file import FileContent
 from streamlake.spec.metadata.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile
 from streamlake.spec.metadata.snapshot import Snapshot

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from streamlake.checkpoint.table_note import NO_CHECKPOINT
-from streamlake.operate.on_progress import OnProgress, unseen
+from streamlake.on_progress import OnProgress, unseen
 
 
 @dataclass(frozen=True)

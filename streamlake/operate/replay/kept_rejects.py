@@ -28,7 +28,7 @@ from streamlake.checkpoint.table_note import NO_CHECKPOINT
 from streamlake.decode.rejected_records import REJECTS
 from streamlake.errors import CommitConflictError, FencedError, InvalidOptionError, LineageError
 from streamlake.formats.arrow.arrow_schema import schema_to_arrow
-from streamlake.operate.on_progress import OnProgress, unseen
+from streamlake.on_progress import OnProgress, unseen
 from streamlake.operate.replay.rejects_settling import Change, rewrite
 from streamlake.operate.replay.replay_plan import places, planned_places
 from streamlake.pipeline.runs.rejected.rejects_table import open_rejects

@@ -25,7 +25,7 @@ from streamlake.commit.committer import Committer
 from streamlake.decode.rejected_records import REJECTS
 from streamlake.errors import CommitConflictError, HeadMovedError, StorageError
 from streamlake.formats.arrow.arrow_schema import schema_to_arrow
-from streamlake.operate.on_progress import OnProgress, unseen
+from streamlake.on_progress import OnProgress, unseen
 from streamlake.operate.replay.replay_plan import ReplayPlan, places
 from streamlake.read.scan import TableScan
 from streamlake.spec.metadata.data_file import DataFile

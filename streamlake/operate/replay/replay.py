@@ -46,7 +46,7 @@ from streamlake.errors import (
     SchemaMismatchError,
     StagedUnfitError,
 )
-from streamlake.operate.on_progress import OnProgress, unseen
+from streamlake.on_progress import OnProgress, unseen
 from streamlake.operate.replay.chosen_rejects import of_one_topic, refused, whole
 from streamlake.operate.replay.rejects_settling import settle
 from streamlake.operate.replay.replay_plan import ReplayPlan, ReplayPlans, places

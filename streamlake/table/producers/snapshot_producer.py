@@ -56,7 +56,7 @@ Check = Callable[[TableMetadata], None]
 
 
 @dataclass(frozen=True)
-class _Content:
+class SnapshotContent:
     """The manifests of a new snapshot, with the counts for its summary."""
 
     manifests: list[ManifestFile]
@@ -169,7 +169,7 @@ class SnapshotProducer:
             files = self._files_for(base)
             parent = branch_head(base, self._branch)
             self.validate(base, parent)
-            content = self._apply(base, parent, files)
+            content = self.content(base, parent, files)
             self.verify(base, content.manifests, files)
             snapshot = self._write_snapshot(base, parent, content, files)
             new = with_snapshot(base, snapshot, self._branch)
@@ -204,7 +204,8 @@ class SnapshotProducer:
         self._files.rebase(base)
         return self._files
 
-    def _apply(self, base: TableMetadata, parent: Snapshot | None, files: ManifestFiles) -> _Content:
+    def content(self, base: TableMetadata, parent: Snapshot | None, files: ManifestFiles) -> SnapshotContent:
+        """The manifests of the new snapshot on this base. Called on each attempt."""
         existing = self._table.manifests(parent)
         data = [manifest for manifest in existing if manifest.content == ManifestContent.DATA]
         deletes = [manifest for manifest in existing if manifest.content == ManifestContent.DELETES]
@@ -229,13 +230,13 @@ class SnapshotProducer:
             merged, merged_away = self._merger.merge(gathered, options, staged)
             manifests += merged
             replaced += merged_away
-        return _Content(manifests, counts, replaced)
+        return SnapshotContent(manifests, counts, replaced)
 
     def _is_kept(self, manifest: ManifestFile) -> bool:
         return manifest.may_have_live_files or manifest.added_snapshot_id == self._snapshot_id
 
     def _write_snapshot(
-        self, base: TableMetadata, parent: Snapshot | None, content: _Content, files: ManifestFiles
+        self, base: TableMetadata, parent: Snapshot | None, content: SnapshotContent, files: ManifestFiles
     ) -> Snapshot:
         sequence_number = base.last_sequence_number + 1
         parent_id = None if parent is None else parent.snapshot_id
@@ -280,7 +281,7 @@ class SnapshotProducer:
         return with_counts(self._table.io, manifest) if uncounted else manifest
 
     def _full_summary(
-        self, base: TableMetadata, parent: Snapshot | None, content: _Content, files: ManifestFiles
+        self, base: TableMetadata, parent: Snapshot | None, content: SnapshotContent, files: ManifestFiles
     ) -> dict[str, str]:
         counted = content.counts.as_summary(partition_summary_limit(base.properties))
         own = files.snapshot_id

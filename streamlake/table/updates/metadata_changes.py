@@ -9,7 +9,7 @@ over, unknown fields included.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import replace
 from typing import Any
 
@@ -173,6 +173,43 @@ def without_ref(base: TableMetadata, name: str) -> TableMetadata:
         return base
     refs = {other: ref for other, ref in base.refs.items() if other != name}
     return changed(base, refs=refs, last_updated_ms=change_time_ms(base))
+
+
+def without_snapshots(
+    base: TableMetadata, snapshot_ids: Collection[int], refs: Collection[str] = ()
+) -> TableMetadata:
+    """`base` without these snapshots, the branches and tags in `refs`, and the statistics of the snapshots;
+    the same object when nothing changes.
+
+    The snapshot log begins after its last removed snapshot, because with a gap it would say that another
+    snapshot was current then. Raises InvalidOptionError for a snapshot that a branch or tag needs.
+    """
+    gone = base.snapshots_by_id.keys() & set(snapshot_ids)
+    kept_refs = {name: ref for name, ref in base.refs.items() if name not in refs or name == MAIN_BRANCH}
+    if not gone and len(kept_refs) == len(base.refs):
+        return base
+    for name, ref in kept_refs.items():
+        if ref.snapshot_id in gone:
+            raise InvalidOptionError(
+                f"{base.location}: snapshot {ref.snapshot_id} cannot expire, the {ref.type} '{name}' needs it"
+            )
+    snapshots = tuple([each for each in base.snapshots if each.snapshot_id not in gone])
+    after_gap = 1 + max(
+        (at for at, entry in enumerate(base.snapshot_log) if entry.snapshot_id in gone), default=-1
+    )
+    return changed(
+        base,
+        snapshots=snapshots,
+        refs=kept_refs,
+        snapshot_log=base.snapshot_log[after_gap:] if gone else base.snapshot_log,
+        statistics=_of_others(base.statistics, gone),
+        partition_statistics=_of_others(base.partition_statistics, gone),
+        last_updated_ms=change_time_ms(base),
+    )
+
+
+def _of_others(statistics: tuple[dict[str, Any], ...], gone: Set[int]) -> tuple[dict[str, Any], ...]:
+    return tuple([entry for entry in statistics if entry.get("snapshot-id") not in gone])
 
 
 def with_properties(

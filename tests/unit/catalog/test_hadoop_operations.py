@@ -139,7 +139,11 @@ def test_gzip_metadata(tmp_path: Path) -> None:
 
 
 def test_old_versions_are_forgotten_and_deleted_when_asked(tmp_path: Path) -> None:
-    table = make_table(tmp_path, properties={"write.metadata.previous-versions-max": "2"})
+    keep_two = {
+        "write.metadata.previous-versions-max": "2",
+        "write.metadata.delete-after-commit.enabled": "false",
+    }
+    table = make_table(tmp_path, properties=keep_two)
     for value in range(4):
         set_property(table, value)
     assert len(table.metadata.metadata_log) == 2
@@ -149,6 +153,14 @@ def test_old_versions_are_forgotten_and_deleted_when_asked(tmp_path: Path) -> No
     set_property(table, "very last")
     assert versions(tmp_path) == [f"v{n}.metadata.json" for n in (1, 2, 6, 7, 8)]
     assert open_table(str(tmp_path)).properties["p"] == "very last"
+
+
+def test_a_new_table_keeps_the_last_hundred_versions(tmp_path: Path) -> None:
+    table = make_table(tmp_path)
+    for value in range(105):
+        set_property(table, value)
+    assert len(table.metadata.metadata_log) == 100
+    assert sorted(versions(tmp_path)) == sorted(f"v{n}.metadata.json" for n in range(6, 107))
 
 
 def test_a_writer_that_slept_while_its_versions_were_deleted_does_not_win(tmp_path: Path) -> None:

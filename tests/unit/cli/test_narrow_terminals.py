@@ -27,10 +27,10 @@ from streamlake.commit.receipt import CommitReceipt, Outcome
 from streamlake.decode.rejected_records import REJECTS
 from streamlake.demo.demo_check import ReaderCost
 from streamlake.formats.arrow.arrow_schema import schema_to_arrow
+from streamlake.maintain.reachable_files import Orphan
 from streamlake.operate.check.check_points import Points
 from streamlake.operate.doctor.diagnosis import Diagnosis
 from streamlake.operate.doctor.finding import Finding, Severity
-from streamlake.operate.doctor.reachable_files import Orphan
 from streamlake.operate.replay.kept_rejects import KeptRejects
 from streamlake.operate.status.driver_status import DriverStatus, RunState
 from streamlake.operate.status.status import PartitionLag, PipelineStatus

@@ -13,6 +13,7 @@ from difflib import SequenceMatcher
 from streamlake.decode.cdc import source_tables
 from streamlake.errors import InvalidOptionError
 from streamlake.formats.columns import format_options, metrics_config, name_mapping
+from streamlake.maintain import retention
 from streamlake.options import suggestion
 from streamlake.pipeline.runs import commit_queue, evolution, upsert_options
 from streamlake.storage import durability, locations
@@ -31,6 +32,7 @@ _MODULES = (
     upsert_options,
     source_tables,
     evolution,
+    retention,
 )
 _NAMESPACES = ("write.", "commit.", "read.", "history.", "schema.", "compatibility.", "streamlake.")
 _WRITTEN = ("streamlake.pipeline.", "streamlake.index-state.")
@@ -83,10 +85,6 @@ OF_OTHERS = (
     "read.orc.vectorization.batch-size",
     "read.data-planning-mode",
     "read.delete-planning-mode",
-    "history.expire.max-snapshot-age-ms",
-    "history.expire.min-snapshots-to-keep",
-    "history.expire.max-ref-age-ms",
-    "gc.enabled",
     "engine.hive.enabled",
     "engine.hive.lock-enabled",
     "flink.max-continuous-empty-commits",

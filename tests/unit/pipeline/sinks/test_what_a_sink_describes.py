@@ -75,7 +75,6 @@ def test_properties_that_are_right() -> None:
     assert (dict(names.misspelt), dict(names.unknown), names.of_others) == ({}, {}, ())
     others = [
         "write.wap.enabled",
-        "gc.enabled",
         "write.parquet.bloom-filter-enabled.column.id",
         "read.split.target-size",
     ]

@@ -8,11 +8,9 @@ same file.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from streamlake.storage.file_info import FileInfo
-from streamlake.storage.file_io import FileIO
 from streamlake.storage.local import local_path
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
@@ -81,16 +79,6 @@ class Orphan:
     size: int
     modified_ms: int
     kind: str
-
-
-def listed(io: FileIO, directories: list[str]) -> Iterator[FileInfo]:
-    """Every file below these directories, each once, even where one directory lies in another."""
-    roots: list[str] = []
-    for directory in sorted(set(directories), key=lambda each: len(storage_key(each))):
-        if not any(f"{storage_key(directory)}/".startswith(f"{storage_key(root)}/") for root in roots):
-            roots.append(directory)
-    for root in roots:
-        yield from io.list_prefix(root)
 
 
 def is_temporary(path: str) -> bool:

@@ -1,0 +1,59 @@
+"""The command `streamlake maintain`: parses its arguments; `commands.maintain` is loaded on use."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Annotated
+
+import typer
+
+
+def maintain(
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="A table's directory, or a catalog's name.")],
+    only: Annotated[
+        str | None,
+        typer.Option(metavar="A,B", help="Only these of manifests, expire, metadata and orphans."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Change nothing, say what would be done.")
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Delete orphans, too; without, they are only listed.")
+    ] = False,
+    older_than: Annotated[
+        str | None,
+        typer.Option(
+            metavar="AGE",
+            help="Expire snapshots older than this: 5d, 12h, or a time (default: as the table says).",
+        ),
+    ] = None,
+    retain_last: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="... but not the newest N of any branch.")
+    ] = None,
+    orphan_age: Annotated[
+        str | None,
+        typer.Option(metavar="AGE", help="Orphans are older than this (default: 3d, at least 24h)."),
+    ] = None,
+    branch: Annotated[
+        str, typer.Option(metavar="NAME", help="The branch whose manifests are rewritten.")
+    ] = "main",
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object, with every orphan.")] = False,
+    catalog: Annotated[
+        str | None, typer.Option(help="A catalog's name, or its properties: type=hadoop,warehouse=DIR.")
+    ] = None,
+) -> None:
+    """Keep a table healthy: rewrite manifests, expire snapshots, delete old metadata, find orphans."""
+    raise typer.Exit(
+        import_module("streamlake.cli.commands.maintain").run(
+            table,
+            only=only,
+            dry_run=dry_run,
+            yes=yes,
+            older_than=older_than,
+            retain_last=retain_last,
+            orphan_age=orphan_age,
+            branch=branch,
+            as_json=json,
+            catalog=catalog,
+        )
+    )

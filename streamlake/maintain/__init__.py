@@ -1,0 +1,1 @@
+"""Maintenance: what keeps a table healthy over months (expiry, orphan removal, manifests, old metadata)."""
