@@ -10,8 +10,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from streamlake.cli.arguments import parse_catalog
-from streamlake.cli.commands.doctor import progress
 from streamlake.cli.views.rendering import facts, grid, human_count, human_size, human_time, json_text, show
+from streamlake.cli.views.task_progress import step_progress
 from streamlake.maintain.ages import before_ms
 from streamlake.maintain.care import CareNeeded, care_needed
 from streamlake.maintain.expire import Expiry
@@ -68,7 +68,7 @@ def run(
     table = load_table(location, catalog=parse_catalog(catalog)).table
     if not as_json:
         show(plan(table.name, settings))
-    with progress() as on_progress:
+    with step_progress("maintain") as on_progress:
         done = maintain(table, settings, on_progress, lambda action: on_progress(_PLAN[action], 0, None))
     needed = care_needed(table)
     if as_json:
