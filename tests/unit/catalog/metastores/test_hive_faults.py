@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hive_metastore import ttypes as types
 
 from streamlake.catalog.metastores.hive_metastore import HiveMetastore
 from streamlake.catalog.metastores.metastore_catalog import MetastoreCatalog
@@ -27,7 +28,6 @@ from streamlake.spec.metadata.table_metadata import TableMetadata
 from streamlake.spec.types.ddl import parse_ddl
 from streamlake.table.updates.metadata_changes import with_properties
 
-types = pytest.importorskip("hive_metastore.ttypes")
 FAST = {
     "iceberg.hive.lock-check-min-wait-ms": "1",
     "iceberg.hive.lock-check-max-wait-ms": "5",

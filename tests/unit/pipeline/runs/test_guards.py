@@ -44,7 +44,7 @@ from streamlake.errors import (
 from streamlake.formats.arrow import exact_decimals
 from streamlake.formats.arrow.missing_fields import missing_fields_column
 from streamlake.index.runs import lookup
-from streamlake.operate.doctor import reachable_files
+from streamlake.maintain import reachable_files
 from streamlake.operate.doctor.diagnosis import diagnose
 from streamlake.pipeline.key_index.resolution import Resolver
 from streamlake.pipeline.runs import commit_queue, micro_batch, sink_run, source_notes, upsert_run
