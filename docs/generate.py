@@ -29,10 +29,12 @@ from streamlake.decode.cdc import source_tables
 from streamlake.formats.columns import format_options, metrics_config, name_mapping
 from streamlake.options import Property
 from streamlake.pipeline.definition.pipeline_file import AVRO_SCHEMA_FILE
+from streamlake.pipeline.iceberg.frames import frame_options
 from streamlake.pipeline.runs import commit_queue, evolution, upsert_options
 from streamlake.pipeline.sinks.sink import IcebergSink
 from streamlake.pipeline.sinks.tables_sink import IcebergTables
 from streamlake.source import client_options, source_options
+from streamlake.source.iceberg import iceberg_options
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.storage import durability, locations
 from streamlake.table import options as table_options
@@ -137,6 +139,12 @@ def _source_arguments() -> str:
 
 def _source_options() -> str:
     return _options_table(source_options._NAMES)
+
+
+def _table_frame_options() -> str:
+    declared = (*frame_options.PROPERTIES, *iceberg_options.PROPERTIES)
+    rows = [(f"`{each.name}`", _property_default(each.default), _escaped(each.meaning)) for each in declared]
+    return _table(("option", "default", "meaning"), rows)
 
 
 def _decoder_options(prefix: str) -> Callable[[], str]:
@@ -452,6 +460,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "write-options": _write_options,
     "source-arguments": _source_arguments,
     "source-options": _source_options,
+    "table-frame-options": _table_frame_options,
     "json-options": _decoder_options("json."),
     "record-options": _decoder_options("record."),
     "avro-options": _decoder_options("avro."),

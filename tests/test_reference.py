@@ -22,9 +22,11 @@ from streamlake.decode.registry import registry_options
 from streamlake.decode.value_formats import AVRO_SCHEMA
 from streamlake.decode.values import record_limits
 from streamlake.formats.columns.format_options import AvroCompression
+from streamlake.pipeline.iceberg.frames import frame_options
 from streamlake.pipeline.runs.commit_queue import queue_limit
 from streamlake.pipeline.sinks.arguments.property_names import OF_OTHERS
 from streamlake.source import source_options
+from streamlake.source.iceberg import iceberg_options
 from streamlake.storage.durability import wants_fsync
 from streamlake.storage.locations import TableLocations
 from streamlake.table import options as table_options
@@ -107,6 +109,11 @@ def test_the_sources_options_are_there() -> None:
         AVRO_SCHEMA,
     }
     assert known <= _named("kafka-options")
+
+
+def test_the_options_of_table_frames_are_there() -> None:
+    declared = (*frame_options.PROPERTIES, *iceberg_options.PROPERTIES)
+    assert {each.name for each in declared} <= _named("table-frame-options")
 
 
 def test_every_property_that_the_code_names_is_there() -> None:
