@@ -30,6 +30,7 @@ from streamlake.formats.columns import format_options, metrics_config, name_mapp
 from streamlake.maintain import retention
 from streamlake.options import Property
 from streamlake.pipeline.definition.pipeline_file import AVRO_SCHEMA_FILE
+from streamlake.pipeline.iceberg.frames import frame_options
 from streamlake.pipeline.runs import commit_queue, evolution, upsert_options
 from streamlake.pipeline.sinks.sink import IcebergSink
 from streamlake.pipeline.sinks.tables_sink import IcebergTables
@@ -145,6 +146,12 @@ def _source_arguments() -> str:
 
 def _source_options() -> str:
     return _options_table(source_options._NAMES)
+
+
+def _table_frame_options() -> str:
+    declared = (*frame_options.PROPERTIES, *iceberg_options.PROPERTIES)
+    rows = [(f"`{each.name}`", _property_default(each.default), _escaped(each.meaning)) for each in declared]
+    return _table(("option", "default", "meaning"), rows)
 
 
 def _decoder_options(prefix: str) -> Callable[[], str]:
@@ -469,6 +476,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "source-arguments": _source_arguments,
     "table-source-options": _table_source_options,
     "source-options": _source_options,
+    "table-frame-options": _table_frame_options,
     "json-options": _decoder_options("json."),
     "record-options": _decoder_options("record."),
     "avro-options": _decoder_options("avro."),

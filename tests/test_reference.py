@@ -22,6 +22,7 @@ from streamlake.decode.registry import registry_options
 from streamlake.decode.value_formats import AVRO_SCHEMA
 from streamlake.decode.values import record_limits
 from streamlake.formats.columns.format_options import AvroCompression
+from streamlake.pipeline.iceberg.frames import frame_options
 from streamlake.pipeline.runs.commit_queue import queue_limit
 from streamlake.pipeline.sinks.arguments.property_names import OF_OTHERS
 from streamlake.source import source_options
@@ -112,6 +113,11 @@ def test_the_sources_options_are_there() -> None:
 
 def test_the_table_sources_options_are_there() -> None:
     assert {each.name for each in iceberg_options.PROPERTIES} <= _named("table-source-options")
+
+
+def test_the_options_of_table_frames_are_there() -> None:
+    declared = (*frame_options.PROPERTIES, *iceberg_options.PROPERTIES)
+    assert {each.name for each in declared} <= _named("table-frame-options")
 
 
 def test_every_property_that_the_code_names_is_there() -> None:

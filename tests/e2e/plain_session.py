@@ -58,6 +58,7 @@ def main(home: Path, master: str, servers: str = "", topic: str = "") -> None:
     answer = {
         "jars": jars,
         "ids": len(ids),
+        "read_by_spark": spark.read.format("streamlake").load(str(home / "table")).count(),
         "distinct": len(set(ids)),
         "snapshots": len(load_table(str(home / "table")).snapshots),
         "daemons": len(executors),

@@ -21,17 +21,18 @@ def _registered(iceberg_spark: SparkSession) -> None:
     register(iceberg_spark)
 
 
-@pytest.fixture(scope="module", params=[2, 3])
+@pytest.fixture(scope="module", params=[1, 2, 3])
 def java_table(request: pytest.FixtureRequest, iceberg_spark: SparkSession, spark_home: Path) -> Path:
-    """A table of Iceberg's Spark: two specs, position deletes or deletion vectors, a renamed column, a branch."""
+    """A table of Iceberg's Spark: two specs, rewritten files, position deletes or deletion vectors, and so on."""
     version = request.param
     name = f"ice.frames_v{version}"
+    deletes = "copy-on-write" if version == 1 else "merge-on-read"
     sql = iceberg_spark.sql
     sql(f"drop table if exists {name}")
     sql(
         f"create table {name} (id bigint, category string, at timestamp, price decimal(9, 2)) using iceberg "
         f"partitioned by (category) tblproperties ('format-version'='{version}', "
-        "'write.delete.mode'='merge-on-read', 'write.distribution-mode'='none')"
+        f"'write.delete.mode'='{deletes}', 'write.distribution-mode'='none')"
     )
     sql(
         f"insert into {name} select id, if(id % 2 = 0, 'a', 'b'), timestamp_seconds(id), id / 10 from range(0, 40)"

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
-from streamlake.errors import FeatureUnsupportedError, InvalidOptionError, TableNotFoundError
+from streamlake.errors import (
+    FeatureUnsupportedError,
+    InvalidOptionError,
+    SchemaMismatchError,
+    TableNotFoundError,
+)
 from streamlake.pipeline.iceberg.frames.iceberg_data_source import IcebergDataSource
+from streamlake.read.metadata.metadata_table_rows import METADATA_TABLES
 from streamlake.table.schema.update_schema import UpdateSchema
 from streamlake.table.updates.manage_refs import ManageRefs
 from streamlake.tables import create_table
@@ -115,3 +123,45 @@ def test_a_schema_of_the_query(table):
     assert source.reader(StructType([StructField("id", LongType())])).partitions()
     with pytest.raises(InvalidOptionError, match=r"struct<id:bigint>; leave .schema\(...\) out"):
         source.reader(StructType([StructField("idd", LongType())]))
+
+
+def test_a_table_of_a_catalog(tmp_path):
+    catalog = {"type": "hadoop", "warehouse": str(tmp_path / "lake")}
+    table = create_table("db.orders", "id long", catalog=catalog)
+    append(table, [{"id": 1}])
+    named = {f"catalog.{key}": value for key, value in catalog.items()}
+    assert Batch("db.orders", **named).ids() == [1]
+    assert Batch("db.orders", catalog=json.dumps(catalog)).ids() == [1]
+    with pytest.raises(TableNotFoundError, match="no catalog is given"):
+        Batch("db.orders")
+
+
+def test_metadata_tables(table):
+    first = add(table, 1, 2)
+    tag(table, "first", first)
+    add(table, 3)
+    for name in METADATA_TABLES:
+        assert (
+            Batch(table, **{"metadata-table": name}).collect().num_rows == table.metadata_table(name).num_rows
+        )
+    files = {"metadata-table": "files"}
+    assert Batch(table, tag="first", **files).collect().num_rows == 2
+    assert Batch(table, columns="file_path", limit=1, **files).collect().column_names == ["file_path"]
+    for options, message in [
+        ({"metadata-table": "file"}, "did you mean 'files'"),
+        ({**files, "filter": "content = 0"}, "filter is for the table's rows"),
+        ({**files, "start-snapshot-id": 1}, "start-snapshot-id is for the table's rows"),
+        ({**files, "snapshot-id": 7}, "no snapshot 7"),
+        ({"metadata-table": "snapshots", "tag": "first"}, "is not of one snapshot"),
+        ({**files, "streaming": "true"}, "streaming=true, but this is a batch"),
+    ]:
+        with pytest.raises(InvalidOptionError, match=message):
+            Batch(table, **options)
+
+
+def test_a_metadata_table_whose_columns_have_changed(table):
+    add(table, 1)
+    files = Batch(table, **{"metadata-table": "files"})
+    UpdateSchema(table.table).add_column("more", "string").commit()
+    with pytest.raises(SchemaMismatchError, match="have changed since metadata-table=files was loaded"):
+        files.collect()
