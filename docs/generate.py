@@ -55,6 +55,7 @@ PROPERTY_GROUPS: Mapping[str, tuple[ModuleType, ...]] = {
 _MEMBERS = {
     "IcebergSink": ("start",),
     "IcebergTables": ("start", "sinks", "quarantine"),
+    "IcebergSource": (),
     "KafkaSource": (),
     "PostgresTable": (),
 }
@@ -140,6 +141,14 @@ def _source_options() -> str:
     return _options_table(source_options._NAMES)
 
 
+def _table_source_options() -> str:
+    rows = [
+        (f"`{each.name}`", _property_default(each.default), _escaped(each.meaning))
+        for each in iceberg_options.PROPERTIES
+    ]
+    return _table(("option", "default", "meaning"), rows)
+
+
 def _decoder_options(prefix: str) -> Callable[[], str]:
     def part() -> str:
         known = _section("source", "kafka", "options")
@@ -190,14 +199,6 @@ def _write_options() -> str:
             over = ", ".join(f"`write.{each}.{name}`" for each in job_options._FORMATS[name])
         rows.append((f"`{name}`", over, _meaning(texts[name])))
     return _table(("option", "takes the place of the table property", "meaning"), rows)
-
-
-def _table_source_options() -> str:
-    rows = [
-        (f"`{each.name}`", _property_default(each.default), _escaped(each.meaning))
-        for each in iceberg_options.PROPERTIES
-    ]
-    return _table(("option", "default", "meaning"), rows)
 
 
 def _properties() -> str:
@@ -460,8 +461,8 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "tables-arguments": _tables_arguments,
     "write-options": _write_options,
     "source-arguments": _source_arguments,
-    "source-options": _source_options,
     "table-source-options": _table_source_options,
+    "source-options": _source_options,
     "json-options": _decoder_options("json."),
     "record-options": _decoder_options("record."),
     "avro-options": _decoder_options("avro."),

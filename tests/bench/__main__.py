@@ -25,6 +25,7 @@ from tests.bench.peers.engines import Pace
 from tests.bench.peers.figures import figures_of
 from tests.bench.recovery import bench_recovery
 from tests.bench.report import Figure, print_table, write_report
+from tests.bench.table_to_table import bench_table_to_table
 from tests.bench.upsert import ENGINES, Sizes, bench_upsert
 from tests.helpers.broker import KafkaBroker
 from tests.helpers.spark import ROOT, spark_environment
@@ -251,7 +252,12 @@ def main() -> None:
         nargs="*",
         default=["append", "upsert", "delete-scan", "kafka", "commit", "guards", "recovery", "demo"],
     )
-    parser.add_argument("--rows", type=int, default=5_000_000, help="rows of the append benchmark")
+    parser.add_argument(
+        "--rows", type=int, default=5_000_000, help="rows of append, and of table-to-table in 50 snapshots"
+    )
+    parser.add_argument(
+        "--rows-at-once", type=int, default=20_000_000, help="rows of table-to-table in one snapshot"
+    )
     parser.add_argument(
         "--messages", type=int, help="of the Kafka benchmarks (kafka: 2,000,000; kafka-peers: 4,000,000)"
     )
@@ -313,6 +319,9 @@ def main() -> None:
                 seconds=options.latency_seconds,
                 rate=options.latency_rate,
                 modes=options.latency_modes.split(","),
+            ),
+            "table-to-table": lambda: bench_table_to_table(
+                work / "table-to-table", options.repeat, run, options.rows, options.rows_at_once
             ),
             "guards": lambda: bench_guards(work, options.repeat, options.rows),
             "recovery": lambda: bench_recovery(work, options.repeat, options.snapshots, run),

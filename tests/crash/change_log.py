@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from streamlake import create_table
+from streamlake.catalog.open import open_table
 from streamlake.spec.metadata.snapshot import Snapshot
 from streamlake.table.table import Table
+from tests.helpers.batch_write import append
 from tests.helpers.file_times import set_turn
 
 if TYPE_CHECKING:
@@ -85,6 +88,8 @@ def _last_input(snapshot: Snapshot) -> int:
     offsets = json.loads(snapshot.summary.get("streamlake.end-offsets", "[]"))
     offset = json.loads(offsets[0]) if offsets and offsets[0] else {}
     checkpoint = int(snapshot.summary["streamlake.max-committed-checkpoint-id"])
+    if "step" in offset:
+        return int(offset["step"]) - 1
     return int(offset.get("logOffset", checkpoint))
 
 
@@ -191,6 +196,31 @@ class KafkaInput:
             "records": ROWS + PARTS * self.damaged,
             "on-error": "reject" if self.damaged else "fail",
         }
+
+
+@dataclass
+class TableInput:
+    """An Iceberg table, a snapshot a checkpoint."""
+
+    location: Path
+    mode: str
+    landed: int = 0
+
+    def land(self, until: int) -> None:
+        """See to it that the snapshots before `until` are there."""
+        for number in range(self.landed, until):
+            rows = _table(changes(number, self.mode))
+            if not number:
+                create_table(self.location, rows.schema)
+            append(open_table(str(self.location)), rows)
+        self.landed = max(self.landed, until)
+
+    def rejected(self, checkpoints: int) -> list[tuple[int, int]]:
+        """None: the rows of a table are rows already."""
+        return []
+
+    def to_json(self) -> dict[str, Any]:
+        return {"upstream": str(self.location)}
 
 
 def _table(rows: Iterable[Change]) -> pa.Table:

@@ -22,7 +22,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from streamlake.cli.views.rendering import facts, grid, human_count, terminal
 from streamlake.failpoints import REGISTERED
-from tests.crash.change_log import PARTS, FileInput, KafkaInput
+from tests.crash.change_log import PARTS, FileInput, KafkaInput, TableInput
 from tests.crash.matrix_report import DeathRecord, Decided, MatrixReport
 from tests.crash.schedule_run import ScheduleRun
 from tests.crash.schedules import Schedule, pairwise, whole_matrix
@@ -104,9 +104,11 @@ class Matrix:
         decided = Decided(run.schedule, error, met, run.rows, run.checkpoints, dict(run.orphans))
         self.report.add(decided, self.seconds)
 
-    def _input(self, schedule: Schedule, home: Path) -> FileInput | KafkaInput:
+    def _input(self, schedule: Schedule, home: Path) -> FileInput | KafkaInput | TableInput:
         if schedule.input == "file":
             return FileInput(home / "landing", schedule.mode)
+        if schedule.input == "table":
+            return TableInput(home / "upstream", schedule.mode)
         if self._broker is None:
             self._broker = KafkaBroker(self.home / "kafka")
             self._broker.start()

@@ -1,7 +1,7 @@
 """A driver of the crash matrix: `matrix_driver.py HOME SETTINGS`. It dies of what STREAMLAKE_FAILPOINTS says.
 
 SETTINGS is a JSON object: mode, format-version, ahead (how far writing runs ahead of committing), the input's own
-(landing; or servers, topic, how many records a checkpoint takes, and on-error), and `foreign`: whether another writer commits while the first checkpoint of this run waits to be committed. The file HOME/started appears when
+(landing; or upstream; or servers, topic, how many records a checkpoint takes, and on-error), and `foreign`: whether another writer commits while the first checkpoint of this run waits to be committed. The file HOME/started appears when
 the query runs, `receipts` gets a line of JSON per receipt.
 """
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from streamlake import IcebergSink, KafkaSource, failpoints
+from streamlake import IcebergSink, IcebergSource, KafkaSource, failpoints
 from streamlake.catalog.open import open_table
 from streamlake.commit.receipt import CommitReceipt
 from streamlake.pipeline.key_index import index_files
@@ -66,7 +66,13 @@ def main(home: Path, settings: dict[str, Any]) -> None:
 
 
 def input_of(spark: SparkSession, settings: dict[str, Any]) -> Any:
-    """The folder or the topic of these settings."""
+    """The folder, the table or the topic of these settings."""
+    if "upstream" in settings:
+        options = {
+            "starting-strategy": "incremental-from-earliest-snapshot",
+            "max-planning-snapshot-count": "1",
+        }
+        return IcebergSource(settings["upstream"], options=options)
     if "landing" in settings:
         return spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1).parquet(settings["landing"])
     return KafkaSource(

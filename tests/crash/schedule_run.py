@@ -25,7 +25,15 @@ from streamlake.errors import TableNotFoundError
 from streamlake.operate.doctor.diagnosis import diagnose
 from streamlake.pipeline.runs.rejected.rejects_table import rejects_name
 from streamlake.table.table import Table
-from tests.crash.change_log import FileInput, KafkaInput, Row, committed_ids, expected_rows, inputs_taken
+from tests.crash.change_log import (
+    FileInput,
+    KafkaInput,
+    Row,
+    TableInput,
+    committed_ids,
+    expected_rows,
+    inputs_taken,
+)
 from tests.crash.schedules import APPEND, DRIVER, PHASES, RANDOM, TASK, WORKER, Death, Schedule
 from tests.crash.table_files import DATA, INDEX, kind_of, referenced_files, written_files
 from tests.helpers.invariants import check_table
@@ -73,7 +81,7 @@ class ScheduleRun:
 
     schedule: Schedule
     home: Path
-    input: FileInput | KafkaInput
+    input: FileInput | KafkaInput | TableInput
     met: list[Met] = field(default_factory=list)
     rows: int = 0
     checkpoints: int = 0

@@ -19,7 +19,8 @@ APPEND, POSITION, EQUALITY, COPY_ON_WRITE = "append", "position", "equality", "c
 MODES = (APPEND, POSITION, EQUALITY, COPY_ON_WRITE)
 INDEXED = (POSITION, COPY_ON_WRITE)
 VERSIONS = (2, 3)
-INPUTS = ("file", "kafka")
+FILE, KAFKA, TABLE = "file", "kafka", "table"
+INPUTS = (FILE, KAFKA, TABLE)
 
 DRIVER, WORKER, TASK, RANDOM = "driver", "worker", "task", "random"
 """Who is killed and when: the driver at a failpoint; a worker process at one; the driver while a task is at one; the
@@ -49,6 +50,7 @@ PHASES: dict[str, tuple[str, ...]] = {
     "recovery": ("before-recommit", "after-recommit"),
     "end": ("committable-removed", "index-files-pruned", "before-return"),
     "index": ("before-indexing", "after-indexing", "before-resolution", "after-resolution"),
+    "source": ("offsets-planned", "offsets-logged", "splits-planned"),
 }
 """Every failpoint, by what a checkpoint is at."""
 STREAMS = (
@@ -121,8 +123,10 @@ class Schedule:
         return Schedule(**{**obj, "deaths": tuple(Death(**death) for death in obj["deaths"])})
 
 
-def applies(failpoint: str, mode: str) -> bool:
+def applies(failpoint: str, mode: str, source: str) -> bool:
     """Whether a stream ever gets to a failpoint."""
+    if failpoint in PHASES["source"]:
+        return source == TABLE or (source == KAFKA and failpoint != "splits-planned")
     if failpoint in ("file-rewritten", "files-rewritten"):
         return mode == COPY_ON_WRITE
     if failpoint == "delete-file-closed":
@@ -142,7 +146,7 @@ def whole_matrix(seed: int, deaths_per_schedule: int = 5) -> list[Schedule]:
     chance = random.Random(seed)
     by_stream = []
     for mode, version, source, ahead in STREAMS:
-        deaths = list(_deaths(mode, chance))
+        deaths = list(_deaths(mode, source, chance))
         chance.shuffle(deaths)
         first = [each for each in deaths if each.failpoint in FIRST_ONLY]
         rest = [each for each in deaths if each.failpoint not in FIRST_ONLY]
@@ -166,13 +170,19 @@ def pairwise(seed: int = 1) -> list[Schedule]:
     walks: list[tuple[str, int, str, list[Death]]] = []
     used: Counter[str] = Counter()
     for at, mode in enumerate(MODES):
-        phases = [phase for phase in PHASES if phase != "index" or mode in INDEXED]
-        for number, version in enumerate(VERSIONS):
-            source = INPUTS[(number + at) % 2]
+        streams = [(version, INPUTS[(number + at) % 2]) for number, version in enumerate(VERSIONS)]
+        for number, (version, source) in enumerate([*streams, (VERSIONS[at % 2], TABLE)]):
+            names_of = {
+                phase: [name for name in names if applies(name, mode, source)]
+                for phase, names in PHASES.items()
+            }
+            phases = [phase for phase, names in names_of.items() if names]
             mine = [phase for place, phase in enumerate(phases) if (place + number + at // 2) % 2 == 0]
+            if source == TABLE and "source" not in mine:
+                mine.append("source")
             deaths = []
             for phase in mine:
-                names = [name for name in PHASES[phase] if applies(name, mode)]
+                names = names_of[phase]
                 name = min(names, key=lambda each: used[each])
                 used[name] += 1
                 deaths.append(_death(name, chance))
@@ -180,32 +190,37 @@ def pairwise(seed: int = 1) -> list[Schedule]:
     for name in REGISTERED:
         if not used[name]:
             _, _, _, deaths = min(
-                (each for each in walks if applies(name, each[0])), key=lambda each: len(each[3])
+                (each for each in walks if applies(name, each[0], each[2])),
+                key=lambda each: len(each[3]),
             )
             deaths.append(_death(name, chance))
     schedules = []
     for mode, version, source, deaths in walks:
-        walk = _with_workers(_connected(deaths), mode, chance)
-        ahead = 3 if (mode, version) == (EQUALITY, 2) else 1
+        walk = _with_workers(_connected(deaths), mode, source, chance)
+        ahead = 3 if (mode, version) == (EQUALITY, 2) and source != TABLE else 1
         schedules.append(Schedule(f"{mode}-{version}-{source}", mode, version, source, walk, ahead))
     return schedules
 
 
-def _with_workers(deaths: Sequence[Death], mode: str, chance: random.Random) -> tuple[Death, ...]:
+def _with_workers(
+    deaths: Sequence[Death], mode: str, source: str, chance: random.Random
+) -> tuple[Death, ...]:
     """Where a driver dies after the tasks of its first checkpoint, a worker of that checkpoint dies before."""
     late = {name for phase in ("collecting", "staged", "swapped") for name in PHASES[phase]} - {
         "before-tasks"
     }
-    names = [name for name in PHASES["task"] if applies(name, mode) and REGISTERED[name][0] == EXECUTOR]
+    names = [
+        name for name in PHASES["task"] if applies(name, mode, source) and REGISTERED[name][0] == EXECUTOR
+    ]
     return tuple(
         replace(death, worker=chance.choice(names)) if death.failpoint in late and at % 2 else death
         for at, death in enumerate(deaths)
     )
 
 
-def _deaths(mode: str, chance: random.Random) -> Iterator[Death]:
+def _deaths(mode: str, source: str, chance: random.Random) -> Iterator[Death]:
     for name, (where, _) in REGISTERED.items():
-        if not applies(name, mode):
+        if not applies(name, mode, source):
             continue
         if where in (EXECUTOR, BOTH):
             yield replace(_death(name, chance), who=WORKER)

@@ -11,7 +11,7 @@ import pytest
 
 from streamlake.failpoints import REGISTERED
 from tests.crash import schedules
-from tests.crash.change_log import PARTS, FileInput, KafkaInput
+from tests.crash.change_log import PARTS, FileInput, KafkaInput, TableInput
 from tests.crash.schedule_run import ScheduleRun
 from tests.crash.schedules import HOWS, INPUTS, MODES, PHASES, VERSIONS, Schedule
 from tests.helpers.readers import Reader
@@ -25,7 +25,9 @@ SCHEDULES = schedules.pairwise()
 def test_the_stream_ends_with_the_table_that_it_should(
     schedule: Schedule, tmp_path: Path, peer_reader: Reader, request: pytest.FixtureRequest
 ) -> None:
-    source: FileInput | KafkaInput = FileInput(tmp_path / "landing", schedule.mode)
+    source: FileInput | KafkaInput | TableInput = FileInput(tmp_path / "landing", schedule.mode)
+    if schedule.input == "table":
+        source = TableInput(tmp_path / "upstream", schedule.mode)
     if schedule.input == "kafka":
         broker = request.getfixturevalue("kafka_broker")
         source = KafkaInput(
@@ -48,11 +50,11 @@ def test_the_subset_meets_every_failpoint_and_every_pair() -> None:
     phase_of = {name: phase for phase, names in PHASES.items() for name in names}
     for axis, values in (("mode", MODES), ("version", VERSIONS), ("input", INPUTS)):
         met = {(getattr(schedule, axis), phase_of[death.failpoint]) for schedule, death in deaths}
-        possible = {(value, phase) for value in values for phase in PHASES}
+        possible = {(value, phase) for value in values for phase in PHASES} - {("file", "source")}
         if axis == "mode":
             possible -= {(mode, "index") for mode in set(MODES) - set(schedules.INDEXED)}
         assert possible <= met, sorted(possible - met)
-    for pair, count in ((("mode", "version"), 8), (("mode", "input"), 8), (("version", "input"), 4)):
+    for pair, count in ((("mode", "version"), 8), (("mode", "input"), 12), (("version", "input"), 6)):
         assert len({tuple(getattr(each, axis) for axis in pair) for each in SCHEDULES}) == count
     assert {death.how for _, death in deaths} == set(HOWS)
     assert any(death.who == schedules.WORKER or death.worker for _, death in deaths)
@@ -70,4 +72,4 @@ def test_the_whole_matrix_kills_everywhere_and_is_the_same_for_a_seed() -> None:
                     each for each in whole if (each.mode, each.version, each.input) == (mode, version, source)
                 ]
                 killed = {death.failpoint for each in mine for death in each.deaths}
-                assert killed - {""} == {name for name in REGISTERED if schedules.applies(name, mode)}
+                assert killed - {""} == {name for name in REGISTERED if schedules.applies(name, mode, source)}

@@ -42,8 +42,8 @@ def source_columns(
     read, newest = metadata.schema_by_id(end.planning.schema_id), metadata.schema
     unread = tuple(part.name for part in newest.fields if read.field(part.field_id) is None)
     renamed = {}
-    if start is not None:
-        before = metadata.schema_by_id(start.planning.schema_id)
+    begun_with = None if start is None else start.planning.schema_id
+    for before in [each for each in metadata.schemas if each.schema_id == begun_with]:
         for part in selected.fields:
             old = before.field(part.field_id)
             if old is not None and old.name != part.name:

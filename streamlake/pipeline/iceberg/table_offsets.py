@@ -12,8 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import SparkSession
-
 from streamlake.catalog.open import open_table
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.errors import InvalidOptionError
@@ -59,8 +57,8 @@ def opened_source(source: IcebergSource) -> Table:
 class TableOffsets(PlannedOffsets[TableOffset]):
     """The offsets of one query over `table`.
 
-    `follows`: rows are read with the schema that the table has by then. `is_bounded`: the query ends with
-    what is there now. Raises InvalidOptionError for options that do not fit the table.
+    `schema_id`: see SnapshotEnumerator. `is_bounded`: the query ends with what is there now. Raises
+    InvalidOptionError for options that do not fit the table.
     """
 
     form = TABLE_OFFSETS
@@ -73,18 +71,16 @@ class TableOffsets(PlannedOffsets[TableOffset]):
         interval_ms: int,
         *,
         is_bounded: bool,
-        follows: bool,
+        schema_id: int | None,
     ) -> None:
         super().__init__(log, interval_ms)
         self._source = source
         self._table = table
         self._retry = OutageRetry(lambda: table.properties)
         self._is_bounded = is_bounded
-        known = log.last()
-        schema_id = None if follows else _schema_id(table, source, known)
         self._enumerator = SnapshotEnumerator(table, source, schema_id=schema_id)
         self._target = self._retry.through(self._enumerator.head) if is_bounded else None
-        self._cursor = TableCursor(self._enumerator, known=known, target=self._target)
+        self._cursor = TableCursor(self._enumerator, target=self._target)
 
     @property
     def has_end(self) -> bool:
@@ -138,26 +134,23 @@ class TableOffsets(PlannedOffsets[TableOffset]):
 
 
 def table_offsets(
-    session: SparkSession, table: Table, source: IcebergSource, checkpoint_location: str, *, follows: bool
+    log: OffsetLog[TableOffset], table: Table, source: IcebergSource, schema_id: int | None
 ) -> Callable[[int, bool], TableOffsets]:
-    """What gives the offsets of a query on a checkpoint directory; see `direct_stream`."""
+    """What gives the offsets of a query with this log; see `direct_stream`."""
     return lambda interval_ms, is_bounded: TableOffsets(
-        table,
-        source,
-        OffsetLog(session, checkpoint_location, TABLE_OFFSETS),
-        interval_ms,
-        is_bounded=is_bounded,
-        follows=follows,
+        table, source, log, interval_ms, is_bounded=is_bounded, schema_id=schema_id
     )
 
 
-def _schema_id(table: Table, source: IcebergSource, known: TableOffset | None) -> int | None:
-    """The schema that the stream began with, as long as it has the columns that the source names now."""
+def kept_schema_id(table: Table, source: IcebergSource, known: TableOffset | None) -> int:
+    """The id of the schema that a stream began with, whose last offset is `known` (None: it begins now); that
+    of the newest one where the source names columns by now that the former lacks.
+    """
     if known is None:
         return table.schema.schema_id
     metadata = table.metadata
     if all(each.schema_id != known.planning.schema_id for each in metadata.schemas):
-        return None
+        return table.schema.schema_id
     try:
         SnapshotEnumerator(table, source, schema_id=known.planning.schema_id).require_fit()
     except InvalidOptionError:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from streamlake.errors import InvalidOptionError, TableNotFoundError
 from streamlake.pipeline.iceberg.snapshot_enumerator import SnapshotEnumerator
-from streamlake.pipeline.iceberg.table_offsets import opened_source
+from streamlake.pipeline.iceberg.table_offsets import kept_schema_id, opened_source
 from streamlake.pipeline.runs.evolution import EvolutionOptions
 from streamlake.pipeline.runs.rejects import REJECT
 from streamlake.pipeline.runs.split.fitted_columns import FittedColumns
@@ -19,6 +19,7 @@ from streamlake.pipeline.runs.upsert_options import identifier_columns
 from streamlake.pipeline.sinks.sink_settings import ChangeSettings, SinkSettings
 from streamlake.pipeline.sinks.table_stream import TableStream
 from streamlake.source.iceberg.iceberg_source import IcebergSource
+from streamlake.source.iceberg.table_offset import TableOffset
 from streamlake.spec.types.data_types import TimestampNsType, TimestamptzNsType
 from streamlake.spec.types.schema import Schema
 from streamlake.table.table import Table
@@ -33,17 +34,19 @@ _SINCE_V3 = (TimestampNsType, TimestamptzNsType)
 
 @dataclass(frozen=True)
 class PreparedTable:
-    """A source's table, opened, and the table that its rows go into. `follows`: the target's schema follows
-    the source's.
+    """A source's table, opened, and the table that its rows go into. `schema_id`: the schema that rows are
+    read with (None: the source's newest, which the target follows).
     """
 
     table: Table
     target: SplitTable
-    follows: bool
+    schema_id: int | None
 
 
-def prepared_table(stream: TableStream, source: IcebergSource) -> PreparedTable:
-    """The source as a stream into a table.
+def prepared_table(
+    stream: TableStream, source: IcebergSource, known: TableOffset | None = None
+) -> PreparedTable:
+    """The source as a stream into a table; `known` is the last offset of its log.
 
     Raises InvalidOptionError for options that do not fit the source's table or the mode, TableNotFoundError
     where there is no source table.
@@ -57,11 +60,12 @@ def prepared_table(stream: TableStream, source: IcebergSource) -> PreparedTable:
     table = opened_source(source.as_stream())
     target = _target(settings)
     _require_another(table, source, settings, target)
-    rows = SnapshotEnumerator(table, source).columns()
-    changes = resolved_changes(settings.changes, source, rows, target)
     given = settings.evolution
     properties = settings.properties if target is None else target.properties
     evolution = EvolutionOptions.of(given.schema_evolution, given.rename_columns, properties)
+    schema_id = None if evolution.is_on else kept_schema_id(table, source, known)
+    rows = SnapshotEnumerator(table, source, schema_id=schema_id).columns()
+    changes = resolved_changes(settings.changes, source, rows, target)
     if changes.is_keyed and changes.row_kind == CHANGE_KIND:
         _require_free(target)
     hidden = CHANGE_COLUMNS if source.settings.read_mode == "changes" and changes.is_keyed else frozenset()
@@ -76,7 +80,7 @@ def prepared_table(stream: TableStream, source: IcebergSource) -> PreparedTable:
             _watermark_column(source, rows),
             CHANGE_ORDER if hidden and not changes.sequence_by and changes.row_kind == CHANGE_KIND else None,
         ),
-        evolution.is_on,
+        schema_id,
     )
 
 

@@ -19,7 +19,7 @@ from streamlake.commit.receipt import CommitReceipt
 from streamlake.errors import StreamlakeError
 from streamlake.options import named_arguments
 from streamlake.pipeline.direct.direct_query import DirectQuery, DirectStream, direct_stream
-from streamlake.pipeline.direct.offset_log import OffsetForm
+from streamlake.pipeline.direct.offset_log import OffsetForm, OffsetLog
 from streamlake.pipeline.direct.planned_offsets import PlannedOffsets
 from streamlake.pipeline.iceberg.table_offsets import TABLE_OFFSETS, table_offsets
 from streamlake.pipeline.kafka.direct_offsets import KAFKA_OFFSETS, kafka_offsets
@@ -247,9 +247,10 @@ def _start_table(
     name: str | None,
 ) -> DirectQuery:
     session = SparkSession.builder.getOrCreate()
-    prepared = prepared_table(stream, source)
+    log = OffsetLog(session, checkpoint_location, TABLE_OFFSETS)
+    prepared = prepared_table(stream, source, log.last())
     table = prepared.target
-    offsets_of = table_offsets(session, prepared.table, source, checkpoint_location, follows=prepared.follows)
+    offsets_of = table_offsets(log, prepared.table, source, prepared.schema_id)
     direct = direct_stream(session, offsets_of, trigger)
 
     def write(frame: DataFrame, identity: CheckpointIdentity) -> Ending:

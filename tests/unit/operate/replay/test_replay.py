@@ -451,6 +451,7 @@ def test_changes_keep_their_order_and_deletes_delete(tmp_path):
 
 
 NOT_PASSED = {
+    "offsets-planned", "offsets-logged", "splits-planned",
     "table-created", "checkpoint-noted", "commit-noted", "before-commit-note", "before-tasks", "before-result",
     "result-returned", "results-collected", "before-return", "before-recommit", "after-recommit", "before-indexing",
     "after-indexing", "before-resolution", "after-resolution", "index-files-pruned", "index-run-written",

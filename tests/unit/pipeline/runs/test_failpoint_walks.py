@@ -16,6 +16,9 @@ from streamlake.failpoints import REGISTERED
 from tests.helpers.mortal_stream import MODES, check, stream
 
 SPARKS_OWN = {
+    "offsets-planned",
+    "offsets-logged",
+    "splits-planned",
     "table-created",
     "checkpoint-noted",
     "commit-noted",
