@@ -18,7 +18,8 @@ from streamlake.errors import InvalidOptionError
 from streamlake.formats.arrow.arrow_schema import schema_from_arrow
 from streamlake.read.changes.change_scan import ChangeScan
 from streamlake.read.incremental import IncrementalAppendScan
-from streamlake.read.scan import Filter, TableScan
+from streamlake.read.metadata.metadata_arrow import MetadataTable
+from streamlake.read.scan import Filter, TableScan, epoch_ms
 from streamlake.read.snapshot_points import SnapshotPoint
 from streamlake.spec.metadata.snapshot import Snapshot, SnapshotLogEntry, SnapshotRef
 from streamlake.spec.metadata.table_metadata import TableMetadata
@@ -205,8 +206,8 @@ class LoadedTable:
 
     def scan_changes(
         self,
-        from_snapshot_id: int | None = None,
-        to_snapshot_id: int | None = None,
+        from_snapshot_id: SnapshotPoint | None = None,
+        to_snapshot_id: SnapshotPoint | None = None,
         filter: Filter = None,
         columns: Iterable[str] | None = None,
         *,
@@ -214,7 +215,10 @@ class LoadedTable:
         schema_id: int | None = None,
         net_changes: bool = False,
     ) -> ChangeScan:
-        """Rows added, updated and removed after one snapshot up to and with another; see `ChangeScan`."""
+        """Rows added, updated and removed after one snapshot up to and with another; see `ChangeScan`.
+
+        Both are given by id, branch, tag or time.
+        """
         return ChangeScan(
             self.table,
             from_snapshot_id,
@@ -225,3 +229,47 @@ class LoadedTable:
             schema_id=schema_id,
             net_changes=net_changes,
         )
+
+    def metadata_table(
+        self,
+        name: str,
+        snapshot_id: int | None = None,
+        as_of: int | str | datetime | date | None = None,
+        ref: str | None = None,
+    ) -> pa.Table:
+        """A metadata table as Arrow, with the columns of Iceberg's own.
+
+        `name`: snapshots, history, refs, metadata_log_entries, manifests, partitions, files, data_files,
+        delete_files, entries, and all_manifests, all_files, all_data_files, all_delete_files, all_entries.
+        The snapshot of those that show one is chosen as for `scan`. Raises InvalidOptionError.
+        """
+        as_of_ms = None if as_of is None else epoch_ms(as_of)
+        return MetadataTable(name, self.table, snapshot_id, ref, as_of_ms).to_arrow()
+
+    def files(self) -> pa.Table:
+        """The live data and delete files of the current snapshot; see `metadata_table`."""
+        return self.metadata_table("files")
+
+    def data_files(self) -> pa.Table:
+        """The live data files of the current snapshot; see `metadata_table`."""
+        return self.metadata_table("data_files")
+
+    def delete_files(self) -> pa.Table:
+        """The live delete files of the current snapshot; see `metadata_table`."""
+        return self.metadata_table("delete_files")
+
+    def manifests(self) -> pa.Table:
+        """The manifests of the current snapshot; see `metadata_table`."""
+        return self.metadata_table("manifests")
+
+    def partitions(self) -> pa.Table:
+        """The partitions of the current snapshot; see `metadata_table`."""
+        return self.metadata_table("partitions")
+
+    def entries(self) -> pa.Table:
+        """The manifest entries of the current snapshot, also of removed files; see `metadata_table`."""
+        return self.metadata_table("entries")
+
+    def metadata_log_entries(self) -> pa.Table:
+        """The metadata files that are still known; see `metadata_table`."""
+        return self.metadata_table("metadata_log_entries")

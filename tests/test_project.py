@@ -39,7 +39,10 @@ NAMED_ALIKE = {
     "status": "what there is to say, and the command",
 }
 """Names of modules that there are several of on purpose."""
-INSTALLED_ELSEWHERE = {"streamlake/pipeline/kafka/spark_lookup.py": "pyspark_streamlake.py"}
+INSTALLED_ELSEWHERE = {
+    "streamlake/pipeline/kafka/spark_lookup.py": "pyspark_streamlake.py",
+    "streamlake/pipeline/iceberg/frames/iceberg_lookup.py": "pyspark_streamlake_iceberg.py",
+}
 """As the wheel's `force-include` says: Spark looks for data sources in modules of that name."""
 
 CHECKS = {

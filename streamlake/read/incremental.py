@@ -25,11 +25,12 @@ _HARMLESS = ("replace",)
 class IncrementalAppendScan(Scan):
     """The rows appended after one snapshot up to another, read with the table's current schema.
 
-    The range is `from_snapshot_id` (None: since the table's beginning) to `to_snapshot_id` (None: the current
-    snapshot). Both take an id, the name of a branch or tag, or a time (a datetime or date, or ISO text, UTC
-    unless it says otherwise): rows that were appended after the first time, up to the second. Raises
-    InvalidOptionError when a snapshot is unknown or the first is not an ancestor of the second, and
-    FeatureUnsupportedError when rows were overwritten or deleted in between, unless `skip_overwrites`.
+    `schema_id` names another one. The range is `from_snapshot_id` (None: since the table's beginning) to
+    `to_snapshot_id` (None: the current snapshot). Both take an id, the name of a branch or tag, or a time (a
+    datetime or date, or ISO text, UTC unless it says otherwise): rows that were appended after the first
+    time, up to the second. Raises InvalidOptionError when a snapshot is unknown or the first is not an
+    ancestor of the second, and FeatureUnsupportedError when rows were overwritten or deleted in between,
+    unless `skip_overwrites`.
     """
 
     def __init__(
@@ -41,8 +42,10 @@ class IncrementalAppendScan(Scan):
         columns: Iterable[str] | None = None,
         *,
         skip_overwrites: bool = False,
+        schema_id: int | None = None,
     ) -> None:
-        super().__init__(table, table.schema, filter, columns)
+        schema = table.schema if schema_id is None else table.metadata.schema_by_id(schema_id)
+        super().__init__(table, schema, filter, columns)
         end = end_snapshot(table, to_snapshot_id)
         start_id = start_snapshot_id(table, from_snapshot_id, end)
         self.snapshots = tuple(_appends_between(table, start_id, end, skip_overwrites))
@@ -96,6 +99,11 @@ def _appends_between(
                 f"table {table.name}: the first snapshots before {end.snapshot_id} have expired, so what was "
                 f"appended since the beginning is not known; start at from_snapshot_id={oldest_parent}, or "
                 "scan the table"
+            )
+        if any(each.snapshot_id == end.snapshot_id for each in table.metadata.ancestors(from_id)):
+            raise InvalidOptionError(
+                f"table {table.name}: the range ends before it begins, snapshot {end.snapshot_id} is an "
+                f"ancestor of {from_id}; exchange the two"
             )
         raise InvalidOptionError(
             f"table {table.name}: snapshot {from_id} is not an ancestor of snapshot {end.snapshot_id} (or "

@@ -7,14 +7,15 @@ datetimes, partitions are dicts of field name to value, bounds in `readable_metr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from streamlake.errors import FeatureUnsupportedError
 from streamlake.formats.manifests.manifests import read_manifest
 from streamlake.read.natural_values import instant, natural_value
 from streamlake.spec.metadata.data_file import DataFile, FileContent
-from streamlake.spec.metadata.manifest import FieldSummary, ManifestContent, ManifestEntry
+from streamlake.spec.metadata.manifest import FieldSummary, ManifestContent, ManifestEntry, ManifestFile
 from streamlake.spec.metadata.snapshot import Snapshot
 from streamlake.spec.metadata.table_metadata import TableMetadata
 from streamlake.spec.partitioning.partition_spec import PartitionSpec
@@ -25,6 +26,7 @@ from streamlake.spec.types.values import from_bytes
 from streamlake.table.table import Table
 
 Row = dict[str, Any]
+Convert = Callable[[IcebergType, Any], Any]
 
 
 def snapshot_rows(table: Table) -> list[Row]:
@@ -117,25 +119,21 @@ def file_rows(table: Table, snapshot: Snapshot | None) -> list[Row]:
     Column maps are keyed by field id. Their bounds are single-value bytes (Appendix D); those in
     `readable_metrics` are decoded.
     """
-    readable = _readable_columns(table.schema)
-    partition_fields = union_partition_fields(table.metadata)
-    return [
-        _file_row(entry.data_file, table.metadata, partition_fields, readable)
-        for entry in _live_entries(table, snapshot)
-    ]
+    columns = FileColumns.of(table.metadata)
+    return [columns.row(entry.data_file) for entry in live_entries(table, table.manifests(snapshot))]
 
 
-def partition_rows(table: Table, snapshot: Snapshot | None) -> list[Row]:
+def partition_rows(table: Table, snapshot: Snapshot | None, convert: Convert = natural_value) -> list[Row]:
     """One row per partition with live files, in the order of first occurrence.
 
-    An unpartitioned table has one row.
+    An unpartitioned table has one row. `convert` is applied to partition values.
     """
     metadata = table.metadata
-    fields = union_partition_fields(metadata)
+    columns = FileColumns.of(metadata, convert)
     rows: dict[tuple[Any, ...], Row] = {}
-    for entry in _live_entries(table, snapshot, with_stats=False):
+    for entry in live_entries(table, table.manifests(snapshot), with_stats=False):
         file = entry.data_file
-        partition = _partition(file, metadata, fields)
+        partition = columns.partition(file)
         row = rows.setdefault(_key(partition), _empty_partition(partition))
         _add_file(row, file)
         _touch(row, file, metadata.snapshot(entry.snapshot_id) if entry.snapshot_id is not None else None)
@@ -169,81 +167,94 @@ def union_partition_fields(metadata: TableMetadata) -> tuple[NestedField, ...]:
     return tuple(found[field_id] for field_id in sorted(found.keys() - void))
 
 
-def _live_entries(
-    table: Table, snapshot: Snapshot | None, *, with_stats: bool = True
+def live_entries(
+    table: Table, manifests: Iterable[ManifestFile], *, with_stats: bool = True
 ) -> Iterator[ManifestEntry]:
-    for manifest in table.manifests(snapshot):
+    """The entries of the files that belong to the snapshot of these manifests."""
+    for manifest in manifests:
         yield from read_manifest(
             table.io, manifest, table.specs, table.schema, with_stats=with_stats, live_only=True
         )
 
 
+@dataclass(frozen=True)
+class FileColumns:
+    """Makes the columns of files of one version of a table.
+
+    `partition_fields` are those of all specs, `readable` the columns of `readable_metrics` with their dotted
+    names. `convert` is applied to partition values and bounds, which are in the specification's domain.
+    """
+
+    metadata: TableMetadata
+    partition_fields: tuple[NestedField, ...]
+    readable: tuple[tuple[str, NestedField], ...]
+    convert: Convert
+
+    @staticmethod
+    def of(metadata: TableMetadata, convert: Convert = natural_value) -> FileColumns:
+        """The columns of a table's files. Raises as `union_partition_fields`."""
+        schema = metadata.schema
+        named = (
+            (schema.names_by_id[field_id], column)
+            for field_id, column in schema.fields_by_id.items()
+            if isinstance(column.type, PrimitiveType)
+        )
+        readable = tuple(sorted(named, key=lambda pair: pair[0]))
+        return FileColumns(metadata, union_partition_fields(metadata), readable, convert)
+
+    def partition(self, file: DataFile) -> Row:
+        """The file's partition, with a field for each that any spec has had."""
+        spec = self.metadata.spec_by_id(file.spec_id)
+        by_id = {part.field_id: value for part, value in zip(spec.fields, file.partition, strict=True)}
+        return {
+            part.name: self.convert(part.type, by_id.get(part.field_id)) for part in self.partition_fields
+        }
+
+    def row(self, file: DataFile) -> Row:
+        """The row of a file."""
+        return {
+            "content": int(file.content),
+            "file_path": file.file_path,
+            "file_format": file.file_format.upper(),
+            "spec_id": file.spec_id,
+            "partition": self.partition(file),
+            "record_count": file.record_count,
+            "file_size_in_bytes": file.file_size_in_bytes,
+            "column_sizes": file.column_sizes,
+            "value_counts": file.value_counts,
+            "null_value_counts": file.null_value_counts,
+            "nan_value_counts": file.nan_value_counts,
+            "lower_bounds": file.lower_bounds,
+            "upper_bounds": file.upper_bounds,
+            "key_metadata": file.key_metadata,
+            "split_offsets": None if file.split_offsets is None else list(file.split_offsets),
+            "equality_ids": None if file.equality_ids is None else list(file.equality_ids),
+            "sort_order_id": file.sort_order_id,
+            "first_row_id": file.first_row_id,
+            "referenced_data_file": file.referenced_data_file,
+            "content_offset": file.content_offset,
+            "content_size_in_bytes": file.content_size_in_bytes,
+            "readable_metrics": {name: self._metrics(file, column) for name, column in self.readable},
+        }
+
+    def _metrics(self, file: DataFile, column: NestedField) -> Row:
+        at = column.field_id
+        return {
+            "column_size": (file.column_sizes or {}).get(at),
+            "value_count": (file.value_counts or {}).get(at),
+            "null_value_count": (file.null_value_counts or {}).get(at),
+            "nan_value_count": (file.nan_value_counts or {}).get(at),
+            "lower_bound": self._bound(column.type, (file.lower_bounds or {}).get(at)),
+            "upper_bound": self._bound(column.type, (file.upper_bounds or {}).get(at)),
+        }
+
+    def _bound(self, type_: IcebergType, data: bytes | None) -> Any:
+        return None if data is None else self.convert(type_, from_bytes(type_, data))
+
+
 def _key(partition: Row) -> tuple[Any, ...]:
     """A dict key in which NaN equals NaN, and -0.0 differs from 0.0, as in partition tuples."""
     return tuple(repr(value) if isinstance(value, float) else value for value in partition.values())
-
-
-def _partition(file: DataFile, metadata: TableMetadata, fields: tuple[NestedField, ...]) -> Row:
-    spec = metadata.spec_by_id(file.spec_id)
-    by_id = {part.field_id: value for part, value in zip(spec.fields, file.partition, strict=True)}
-    return {part.name: natural_value(part.type, by_id.get(part.field_id)) for part in fields}
-
-
-def _file_row(
-    file: DataFile,
-    metadata: TableMetadata,
-    partition_fields: tuple[NestedField, ...],
-    readable: list[tuple[str, NestedField]],
-) -> Row:
-    return {
-        "content": int(file.content),
-        "file_path": file.file_path,
-        "file_format": file.file_format.upper(),
-        "spec_id": file.spec_id,
-        "partition": _partition(file, metadata, partition_fields),
-        "record_count": file.record_count,
-        "file_size_in_bytes": file.file_size_in_bytes,
-        "column_sizes": file.column_sizes,
-        "value_counts": file.value_counts,
-        "null_value_counts": file.null_value_counts,
-        "nan_value_counts": file.nan_value_counts,
-        "lower_bounds": file.lower_bounds,
-        "upper_bounds": file.upper_bounds,
-        "key_metadata": file.key_metadata,
-        "split_offsets": None if file.split_offsets is None else list(file.split_offsets),
-        "equality_ids": None if file.equality_ids is None else list(file.equality_ids),
-        "sort_order_id": file.sort_order_id,
-        "first_row_id": file.first_row_id,
-        "referenced_data_file": file.referenced_data_file,
-        "content_offset": file.content_offset,
-        "content_size_in_bytes": file.content_size_in_bytes,
-        "readable_metrics": {name: _metrics(file, column) for name, column in readable},
-    }
-
-
-def _readable_columns(schema: Schema) -> list[tuple[str, NestedField]]:
-    named = [
-        (schema.names_by_id[field_id], column)
-        for field_id, column in schema.fields_by_id.items()
-        if isinstance(column.type, PrimitiveType)
-    ]
-    return sorted(named, key=lambda pair: pair[0])
-
-
-def _metrics(file: DataFile, column: NestedField) -> Row:
-    at = column.field_id
-    return {
-        "column_size": (file.column_sizes or {}).get(at),
-        "value_count": (file.value_counts or {}).get(at),
-        "null_value_count": (file.null_value_counts or {}).get(at),
-        "nan_value_count": (file.nan_value_counts or {}).get(at),
-        "lower_bound": _bound(column.type, (file.lower_bounds or {}).get(at)),
-        "upper_bound": _bound(column.type, (file.upper_bounds or {}).get(at)),
-    }
-
-
-def _bound(type_: IcebergType, data: bytes | None) -> Any:
-    return None if data is None else natural_value(type_, from_bytes(type_, data))
 
 
 def _summary_row(summary: FieldSummary, spec: PartitionSpec, at: int, schema: Schema) -> Row:

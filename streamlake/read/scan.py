@@ -196,7 +196,8 @@ class TableScan(Scan):
     v3 tables) by name. The snapshot is chosen by at most one of `snapshot_id`, `as_of` (epoch milliseconds, a
     datetime or ISO text, UTC unless it says otherwise; by the snapshot log) and `ref` (branch or tag);
     without any, the current one. Time travel by id, time or tag reads with the schema of that snapshot, a
-    branch with the table's schema. Raises InvalidOptionError for whatever does not exist or does not parse.
+    branch with the table's schema, unless `schema_id` says which. Raises InvalidOptionError for whatever does
+    not exist or does not parse.
     """
 
     def __init__(
@@ -207,12 +208,15 @@ class TableScan(Scan):
         snapshot_id: int | None = None,
         as_of: int | str | datetime | date | None = None,
         ref: str | None = None,
+        schema_id: int | None = None,
     ) -> None:
         as_of_ms = None if as_of is None else epoch_ms(as_of)
         self.snapshot = table.snapshot_by(snapshot_id=snapshot_id, ref=ref, as_of_ms=as_of_ms)
-        super().__init__(
-            table, _schema_for(table, self.snapshot, ref, snapshot_id, as_of_ms), filter, columns
-        )
+        if schema_id is None:
+            schema = _schema_for(table, self.snapshot, ref, snapshot_id, as_of_ms)
+        else:
+            schema = table.metadata.schema_by_id(schema_id)
+        super().__init__(table, schema, filter, columns)
 
     def plan_files(self) -> Iterator[FileScanTask]:
         """The files of the snapshot to read, in table order."""

@@ -29,60 +29,81 @@ class BatchPlan:
     splits: tuple[ScanSplit, ...]
 
 
-def batch_plan(table: Table, source: IcebergSource) -> BatchPlan:
-    """Plan a batch on the table as it was last read.
+@dataclass(frozen=True)
+class BatchPoint:
+    """Which rows a batch reads, and with which schema, whatever is committed to the table later.
+
+    `snapshot_id` None: the table had no snapshot. With `is_incremental` the rows that were appended after
+    `after` (None: since the beginning) up to `snapshot_id`, else all rows of it.
+    """
+
+    schema_id: int
+    snapshot_id: int | None
+    is_incremental: bool = False
+    after: int | None = None
+
+
+def batch_point(table: Table, source: IcebergSource) -> BatchPoint:
+    """What a batch of a source means on the table as it was last read.
 
     Raises InvalidOptionError for options of streams and for what the table does not have, and
     FeatureUnsupportedError where rows were deleted between two snapshots, unless on-delete is skip.
     """
-    source.as_batch()
-    if source.settings.read_mode == "changes":
+    settings = source.as_batch().settings
+    if settings.read_mode == "changes":
         raise FeatureUnsupportedError(
             "IcebergSource: read-mode=changes is not supported yet in a batch; read-mode=append reads what "
             "was "
             "added"
         )
-    scan = _scan(table, source)
-    planning = SourceTable(table, source).planning(scan.schema.schema_id)
-    parts = (part for task in scan.plan_files() for part in file_parts(task, planning.split_size))
+    bounds = Bounds(table.name, table.location, table.metadata, settings)
+    if settings.has_start or settings.has_end:
+        end = bounds.end() or bounds.head()
+        schema_id = table.schema.schema_id
+        point = BatchPoint(
+            schema_id,
+            None if end is None else end.snapshot_id,
+            is_incremental=True,
+            after=_start_id(bounds, end),
+        )
+        _scan(table, source, point)
+        return point
+    if settings.branch != MAIN_BRANCH:
+        bounds.head()
+    ref = settings.tag or (settings.branch if settings.branch != MAIN_BRANCH else None)
+    chosen = TableScan(table, snapshot_id=settings.snapshot_id, as_of=settings.as_of_timestamp_ms, ref=ref)
+    snapshot = chosen.snapshot
+    return BatchPoint(chosen.schema.schema_id, None if snapshot is None else snapshot.snapshot_id)
+
+
+def batch_plan(table: Table, source: IcebergSource, point: BatchPoint | None = None) -> BatchPlan:
+    """Plan a batch, of `point` if it is given. Raises as `batch_point`."""
+    if point is None:
+        point = batch_point(table, source)
+    scan = _scan(table, source, point)
+    planning = SourceTable(table, source).planning(point.schema_id)
+    tasks = () if point.snapshot_id is None else scan.plan_files()
+    parts = (part for task in tasks for part in file_parts(task, planning.split_size))
     return BatchPlan(
         SplitScan.of_table(table.metadata, table.io, scan.schema, source.columns_for(scan.schema)),
         tuple(combined(parts, planning.split_size, planning.split_lookback, planning.split_file_open_cost)),
     )
 
 
-def _scan(table: Table, source: IcebergSource) -> Scan:
-    settings = source.settings
-    bounds = Bounds(table.name, table.location, table.metadata, settings)
-    if settings.has_start or settings.has_end:
-        schema = table.schema
-        end = bounds.end() or bounds.head()
+def _scan(table: Table, source: IcebergSource, point: BatchPoint) -> Scan:
+    schema = table.metadata.schema_by_id(point.schema_id)
+    filter_, columns = source.filter_for(schema), source.columns_for(schema)
+    if point.is_incremental:
         return IncrementalAppendScan(
             table,
-            _start_id(bounds, end),
-            None if end is None else end.snapshot_id,
-            source.filter_for(schema),
-            source.columns_for(schema),
-            skip_overwrites=settings.skips_deletes,
+            point.after,
+            point.snapshot_id,
+            filter_,
+            columns,
+            skip_overwrites=source.settings.skips_deletes,
+            schema_id=point.schema_id,
         )
-    if settings.branch != MAIN_BRANCH:
-        bounds.head()
-    ref = settings.tag or (settings.branch if settings.branch != MAIN_BRANCH else None)
-    chosen = TableScan(
-        table,
-        snapshot_id=settings.snapshot_id,
-        as_of=settings.as_of_timestamp_ms,
-        ref=ref,
-    )
-    schema = chosen.schema
-    return TableScan(
-        table,
-        source.filter_for(schema),
-        source.columns_for(schema),
-        settings.snapshot_id,
-        settings.as_of_timestamp_ms,
-        ref,
-    )
+    return TableScan(table, filter_, columns, point.snapshot_id, schema_id=point.schema_id)
 
 
 def _start_id(bounds: Bounds, end: Snapshot | None) -> int | None:

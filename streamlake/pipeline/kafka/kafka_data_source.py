@@ -21,28 +21,15 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, InputPartition
-from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType as SparkStruct
 
-from streamlake.errors import FeatureUnsupportedError, InvalidOptionError
-from streamlake.formats.arrow.arrow_schema import schema_to_arrow
+from streamlake.errors import InvalidOptionError
 from streamlake.pipeline.kafka.offset_stream import OffsetStreamReader
 from streamlake.pipeline.kafka.sampled_schema import with_inferred_schema
+from streamlake.pipeline.spark.spark_types import FrameTypes, frame_schema
 from streamlake.source.flat_options import source_from_options
 from streamlake.source.kafka_source import METADATA_TYPES, KafkaSource
 from streamlake.source.offsets import OffsetRange
-from streamlake.spec.types.data_types import (
-    IcebergType,
-    ListType,
-    MapType,
-    NestedField,
-    StringType,
-    StructType,
-    TimestampNsType,
-    TimestamptzNsType,
-    TimeType,
-    UUIDType,
-)
 from streamlake.spec.types.schema import Schema, assign_fresh_ids
 from streamlake.tasks.direct_reader import read_range, row_decoder
 
@@ -92,7 +79,7 @@ class KafkaDataSource(DataSource):
         """The columns, declared or inferred. Raises FeatureUnsupportedError for a type that Spark lacks."""
         source = self._source()
         known = source if source.schema is not None else with_inferred_schema(source)
-        return from_arrow_schema(schema_to_arrow(_for_spark(known).table_schema, field_ids=False))
+        return frame_schema(_for_spark(known).table_schema)
 
     def streamReader(self, schema: SparkStruct) -> KafkaRecordReader:  # noqa: N802
         """The reader of records with the columns of `schema`."""
@@ -126,30 +113,5 @@ def _for_spark(source: KafkaSource) -> KafkaSource:
     if source.format == "raw":
         return source
     ids = iter(range(1, 1_000_000))
-    fields = tuple(replace(part, type=_spark_type(part.type, part.name)) for part in source.schema.fields)
+    fields = FrameTypes(KAFKA_FORMAT, "declare it as string or long").fields(source.schema)
     return source.with_schema(Schema(assign_fresh_ids(fields, lambda: next(ids))))
-
-
-def _spark_type(type_: IcebergType, column: str) -> IcebergType:
-    if isinstance(type_, UUIDType):
-        return StringType()
-    if isinstance(type_, (TimeType, TimestampNsType, TimestamptzNsType)):
-        raise FeatureUnsupportedError(
-            f"{KAFKA_FORMAT}: column '{column}' is {type_}, which Spark has no type for; declare it as "
-            "string or long"
-        )
-    if isinstance(type_, StructType):
-        return StructType(tuple(_converted(part, f"{column}.{part.name}") for part in type_.fields))
-    if isinstance(type_, ListType):
-        return replace(type_, element_type=_spark_type(type_.element_type, column))
-    if isinstance(type_, MapType):
-        return replace(
-            type_,
-            key_type=_spark_type(type_.key_type, column),
-            value_type=_spark_type(type_.value_type, column),
-        )
-    return type_
-
-
-def _converted(part: NestedField, column: str) -> NestedField:
-    return replace(part, type=_spark_type(part.type, column))

@@ -9,6 +9,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
 from streamlake.errors import FencedError, InvalidOptionError
+from streamlake.pipeline.spark.admission_control import check_available_now
 from streamlake.pipeline.spark.spark_traces import plain, traces_wanted
 from streamlake.pipeline.spark.worker_python import unusable_workers
 
@@ -48,13 +49,15 @@ def start_query(
 ) -> SinkQuery:
     """Start a query that passes the micro-batches of `frame` to `process`, which writes to `sink`.
 
-    Raises InvalidOptionError where `frame` is not a stream.
+    Raises InvalidOptionError where `frame` is not a stream, FeatureUnsupportedError where it reads a table
+    and Spark cannot keep the trigger.
     """
     if not frame.isStreaming:
         raise InvalidOptionError(
             "the DataFrame is not a stream: read it with spark.readStream, so that there is a checkpoint to "
             "restart from"
         )
+    check_available_now(frame, trigger)
     writer = frame.writeStream.foreachBatch(process).outputMode(output_mode)
     writer = writer.option("checkpointLocation", str(checkpoint_location))
     if trigger:

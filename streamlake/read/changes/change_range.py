@@ -6,6 +6,7 @@ Invariant: the range is a path of parents without a gap, or an error says how to
 from __future__ import annotations
 
 from streamlake.errors import InvalidOptionError
+from streamlake.read.snapshot_points import SnapshotPoint, end_snapshot, start_snapshot_id
 from streamlake.spec.metadata.snapshot import Snapshot
 from streamlake.table.table import Table
 
@@ -13,13 +14,16 @@ UNCHANGED = ("replace",)
 """The operations of snapshots that have other files but the same rows, such as compactions."""
 
 
-def snapshots_between(table: Table, from_id: int | None, to_id: int | None) -> tuple[Snapshot, ...]:
-    """The snapshots after `from_id` (None: from the beginning on) up to `to_id` (None: the current one).
+def snapshots_between(
+    table: Table, from_point: SnapshotPoint | None, to_point: SnapshotPoint | None
+) -> tuple[Snapshot, ...]:
+    """The snapshots after one (None: from the beginning on) up to another (None: the current one).
 
-    `from_id` itself may have expired, as long as no snapshot after it has. Raises InvalidOptionError when a
-    snapshot is unknown, or the first is no ancestor of the second.
+    Both are given by id, branch, tag or time. The first may have expired, as long as no snapshot after it
+    has. Raises InvalidOptionError when a snapshot is unknown, or the first is no ancestor of the second.
     """
-    end = table.snapshot_by(snapshot_id=to_id)
+    end = end_snapshot(table, to_point)
+    from_id = start_snapshot_id(table, from_point, end)
     if end is None:
         if from_id is not None:
             raise InvalidOptionError(

@@ -24,6 +24,7 @@ from streamlake.read.changes.change_tasks import ChangedSnapshot, SnapshotChange
 from streamlake.read.changes.changed_rows import ChangeReading
 from streamlake.read.planning import FileScanTask
 from streamlake.read.scan import DEFAULT_BATCH_SIZE, Filter, Scan, readers
+from streamlake.read.snapshot_points import SnapshotPoint
 from streamlake.table.table import Table
 
 _ROWS_IN_MEMORY = 4_000_000
@@ -33,7 +34,8 @@ class ChangeScan(Scan):
     """The rows that each snapshot after one up to another added and removed.
 
     The range is `from_snapshot_id` (exclusive; None: since the table's beginning) to `to_snapshot_id`
-    (inclusive; None: the current snapshot). Rows have the selected columns of the schema `schema_id` (None:
+    (inclusive; None: the current snapshot). Both take an id, the name of a branch or tag, or a time, as those
+    of `IncrementalAppendScan`. Rows have the selected columns of the schema `schema_id` (None:
     the current one), and
 
     - `_row_kind`: `+I` for a row that was added, `-D` for one that was removed, `-U` and `+U` for the old and
@@ -59,8 +61,8 @@ class ChangeScan(Scan):
     def __init__(
         self,
         table: Table,
-        from_snapshot_id: int | None = None,
-        to_snapshot_id: int | None = None,
+        from_snapshot_id: SnapshotPoint | None = None,
+        to_snapshot_id: SnapshotPoint | None = None,
         filter: Filter = None,
         columns: Iterable[str] | None = None,
         *,

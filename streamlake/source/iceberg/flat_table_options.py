@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 
 from streamlake.errors import InvalidOptionError
+from streamlake.options import check_option_names
 from streamlake.source.iceberg.iceberg_options import PROPERTIES
 from streamlake.source.iceberg.iceberg_source import IcebergSource
 from streamlake.spec.expressions.binding import to_expression
@@ -27,8 +28,10 @@ _SPARK_NAMES = {
     "file-open-cost": "split-file-open-cost",
     "lookback": "split-lookback",
     "start-timestamp": "start-snapshot-timestamp",
+    "versionasof": "snapshot-id",
+    "timestampasof": "as-of-timestamp",
 }
-"""Names of Iceberg's own Spark source (SparkReadOptions) for what has another name here."""
+"""Names of Iceberg's own Spark source (SparkReadOptions) and of Spark for what has another name here."""
 
 
 def options_of_source(source: IcebergSource) -> dict[str, str]:
@@ -54,18 +57,17 @@ def source_of_options(options: Mapping[str, str]) -> IcebergSource:
     location = options.get("path")
     if not location:
         raise InvalidOptionError("the table is missing; give its location or its name to load()")
-    known = {each.name for each in PROPERTIES}
+    known = [each.name for each in PROPERTIES]
+    check_option_names(
+        (name for name in options if not name.startswith(_CATALOG)), [*known, *_ARGUMENTS], "IcebergSource"
+    )
     catalog = _catalog(options)
     return IcebergSource(
         location,
         catalog,
         options.get("filter"),
         _columns(options.get("columns")),
-        {
-            name: value
-            for name, value in options.items()
-            if name in known or (name not in _ARGUMENTS and not name.startswith(_CATALOG))
-        },
+        {name: value for name, value in options.items() if name in known},
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import replace
+from datetime import datetime, timezone
 
 import numpy as np
 import pyarrow as pa
@@ -436,3 +437,23 @@ def test_a_data_file_that_is_gone_is_an_error(tmp_path):
         table.table.io.delete(file.file_path)
     with pytest.raises(MissingFileError):
         table.scan_changes(first).to_arrow()
+
+
+def test_a_range_by_branch_tag_and_time(tmp_path):
+    table = create_table(tmp_path / "t", "id long")
+    ids = [append(table, [{"id": number}]).snapshot_id for number in range(3)]
+    ManageRefs(table.table).create_tag("first", ids[0]).commit()
+    ManageRefs(table.table).create_branch("dev", ids[1]).commit()
+    moments = [
+        datetime.fromtimestamp(each.timestamp_ms / 1000, timezone.utc) for each in table.refresh().snapshots
+    ]
+    for start, end in (("first", "dev"), (ids[0], "dev"), ("first", ids[1]), (moments[0], moments[1])):
+        assert changes(table, start, end) == [("+I", 1)]
+    assert changes(table, "first") == changes(table, moments[0].isoformat()) == [("+I", 1), ("+I", 2)]
+    assert changes(table, "dev", "main") == [("+I", 2)]
+    with pytest.raises(InvalidOptionError, match="did you mean 'first'"):
+        table.scan_changes("frist")
+    with pytest.raises(InvalidOptionError, match="ends before it begins"):
+        table.scan_changes("dev", "first")
+    with pytest.raises(InvalidOptionError, match="ends before it begins"):
+        table.scan_incremental("dev", "first")

@@ -1,0 +1,1 @@
+"""Metadata tables as Arrow: names, columns and meanings of Iceberg's own."""
