@@ -206,14 +206,6 @@ def _write_options() -> str:
     return _table(("option", "takes the place of the table property", "meaning"), rows)
 
 
-def _table_source_options() -> str:
-    rows = [
-        (f"`{each.name}`", _property_default(each.default), _escaped(each.meaning))
-        for each in iceberg_options.PROPERTIES
-    ]
-    return _table(("option", "default", "meaning"), rows)
-
-
 def _properties() -> str:
     parts = []
     for heading, modules in PROPERTY_GROUPS.items():

@@ -2,19 +2,30 @@
 
 Either the rows of one snapshot (snapshot-id, tag, branch, as-of-timestamp, else the current one), or the rows
 that were appended between two (start-..., end-...), the first excluded, as Iceberg's batch reads have it.
+With read-mode=changes it is what was changed between the two.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from streamlake.errors import FeatureUnsupportedError
 from streamlake.pipeline.iceberg.source_table import SourceTable
 from streamlake.pipeline.iceberg.starting_position import Bounds
+from streamlake.read.changes.change_scan import ChangeScan
+from streamlake.read.changes.change_splits import (
+    ROWS_PAIRED_AT_ONCE,
+    ChangePiece,
+    combined_in_order,
+    gathered_pieces,
+    netted_pieces,
+    pieces_of,
+)
 from streamlake.read.incremental import IncrementalAppendScan
 from streamlake.read.scan import Scan, TableScan
 from streamlake.read.splits.data_file_parts import file_parts
-from streamlake.read.splits.scan_split import ScanSplit, combined
+from streamlake.read.splits.scan_split import combined
+from streamlake.read.splits.split_protocols import TaskScan, TaskSplit
 from streamlake.read.splits.split_scan import SplitScan
 from streamlake.source.iceberg.iceberg_source import IcebergSource
 from streamlake.spec.metadata.snapshot import MAIN_BRANCH, Snapshot
@@ -25,8 +36,8 @@ from streamlake.table.table import Table
 class BatchPlan:
     """What a batch reads: splits, and what reads them."""
 
-    scan: SplitScan
-    splits: tuple[ScanSplit, ...]
+    scan: TaskScan
+    splits: tuple[TaskSplit, ...]
 
 
 @dataclass(frozen=True)
@@ -50,14 +61,8 @@ def batch_point(table: Table, source: IcebergSource) -> BatchPoint:
     FeatureUnsupportedError where rows were deleted between two snapshots, unless on-delete is skip.
     """
     settings = source.as_batch().settings
-    if settings.read_mode == "changes":
-        raise FeatureUnsupportedError(
-            "IcebergSource: read-mode=changes is not supported yet in a batch; read-mode=append reads what "
-            "was "
-            "added"
-        )
     bounds = Bounds(table.name, table.location, table.metadata, settings)
-    if settings.has_start or settings.has_end:
+    if settings.has_start or settings.has_end or settings.read_mode == "changes":
         end = bounds.end() or bounds.head()
         schema_id = table.schema.schema_id
         point = BatchPoint(
@@ -82,17 +87,48 @@ def batch_plan(table: Table, source: IcebergSource, point: BatchPoint | None = N
         point = batch_point(table, source)
     scan = _scan(table, source, point)
     planning = SourceTable(table, source).planning(point.schema_id)
+    if isinstance(scan, ChangeScan):
+        pieces = () if point.snapshot_id is None else _pieces(scan, source)
+        found = combined_in_order(pieces, planning.split_size, planning.split_file_open_cost)
+        return BatchPlan(batch_scan(table, source, point.schema_id), tuple(found))
     tasks = () if point.snapshot_id is None else scan.plan_files()
     parts = (part for task in tasks for part in file_parts(task, planning.split_size))
     return BatchPlan(
-        SplitScan.of_table(table.metadata, table.io, scan.schema, source.columns_for(scan.schema)),
+        batch_scan(table, source, point.schema_id),
         tuple(combined(parts, planning.split_size, planning.split_lookback, planning.split_file_open_cost)),
     )
+
+
+def batch_scan(table: Table, source: IcebergSource, schema_id: int) -> TaskScan:
+    """What reads the splits of a batch. Raises InvalidOptionError for a column that there is not."""
+    if source.settings.read_mode == "changes":
+        read = SourceTable(table, source)
+        return read.split_scan(read.planning(schema_id))
+    schema = table.metadata.schema_by_id(schema_id)
+    return SplitScan.of_table(table.metadata, table.io, schema, source.columns_for(schema))
+
+
+def _pieces(scan: ChangeScan, source: IcebergSource) -> Iterator[ChangePiece]:
+    rows_in_memory = ROWS_PAIRED_AT_ONCE if scan.columns.parted_by else None
+    plan = scan.plan_changes()
+    if source.settings.net_changes:
+        return netted_pieces(list(plan), rows_in_memory)
+    return gathered_pieces(piece for changes in plan for piece in pieces_of(changes, rows_in_memory))
 
 
 def _scan(table: Table, source: IcebergSource, point: BatchPoint) -> Scan:
     schema = table.metadata.schema_by_id(point.schema_id)
     filter_, columns = source.filter_for(schema), source.columns_for(schema)
+    if source.settings.read_mode == "changes":
+        return ChangeScan(
+            table,
+            point.after,
+            point.snapshot_id,
+            filter_,
+            columns,
+            keys=source.identifiers_for(schema),
+            schema_id=point.schema_id,
+        )
     if point.is_incremental:
         return IncrementalAppendScan(
             table,

@@ -14,12 +14,17 @@ from dataclasses import replace
 from streamlake.pipeline.iceberg.planned_parts import PlannedParts, SnapshotShare
 from streamlake.pipeline.iceberg.source_table import SourceTable
 from streamlake.read.changes.change_planning import ChangePlanner
-from streamlake.read.changes.change_splits import AddedPart, ChangePiece, netted_pieces, pieces_of
+from streamlake.read.changes.change_splits import (
+    ROWS_PAIRED_AT_ONCE,
+    AddedPart,
+    ChangePiece,
+    netted_pieces,
+    pieces_of,
+)
 from streamlake.read.changes.change_tasks import ChangedSnapshot, SnapshotChanges
 from streamlake.source.iceberg.table_offset import SplitPlanning
 from streamlake.spec.metadata.snapshot import Snapshot
 
-_ROWS_IN_MEMORY = 1_000_000
 _KEPT_SNAPSHOTS = 64
 
 
@@ -50,7 +55,7 @@ class PlannedChanges:
         self, shares: Iterator[SnapshotShare], planning: SplitPlanning, ordinal: int
     ) -> Iterator[ChangePiece]:
         """The pieces of a micro-batch; `ordinal` is the number of its first snapshot in the stream."""
-        rows_in_memory = _ROWS_IN_MEMORY if self._table.change_columns(planning).parted_by else None
+        rows_in_memory = ROWS_PAIRED_AT_ONCE if self._table.change_columns(planning).parted_by else None
         netted: list[SnapshotChanges] = []
         for at, share in enumerate(shares, ordinal):
             snapshot = _changed(share.snapshot, at)

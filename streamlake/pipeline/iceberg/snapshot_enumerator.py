@@ -20,7 +20,6 @@ from streamlake.pipeline.iceberg.batch_budget import BatchBudget
 from streamlake.pipeline.iceberg.lineage_path import Gap
 from streamlake.pipeline.iceberg.planned_changes import PlannedChanges
 from streamlake.pipeline.iceberg.planned_parts import PlannedParts, SnapshotShare
-from streamlake.pipeline.iceberg.source_columns import rows_schema
 from streamlake.pipeline.iceberg.source_table import SourceTable
 from streamlake.pipeline.iceberg.stream_lag import StreamLag, lag_of
 from streamlake.read.changes.change_range import UNCHANGED
@@ -137,8 +136,7 @@ class SnapshotEnumerator:
         """The columns that rows have by now. Raises InvalidOptionError where the options do not fit."""
         planning = self._table.planning(self._schema_id)
         self._check_fits(planning)
-        rows = self._table.split_scan(planning).arrow_schema
-        return rows_schema(self._table.schema(planning), self._table.selected(planning), rows)
+        return self._table.rows(planning)
 
     def require_fit(self) -> None:
         """Raises InvalidOptionError where columns, filter or watermark column do not fit the schema."""

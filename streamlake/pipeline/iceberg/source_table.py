@@ -9,7 +9,7 @@ from streamlake import clock
 from streamlake.errors import InvalidOptionError
 from streamlake.options import int_property
 from streamlake.pipeline.iceberg.lineage_path import Lineage
-from streamlake.pipeline.iceberg.source_columns import with_types_of
+from streamlake.pipeline.iceberg.source_columns import rows_schema, with_types_of
 from streamlake.pipeline.iceberg.starting_position import Bounds
 from streamlake.read.changes.change_columns import ChangeColumns
 from streamlake.read.changes.change_split_scan import ChangeSplitScan
@@ -130,6 +130,11 @@ class SourceTable:
         schema = self.schema(planning)
         return select_columns(schema, self.source.columns_for(schema)).output
 
+    def rows(self, planning: SplitPlanning) -> Schema:
+        """The columns of a micro-batch, with those that its rows have beside the table's own."""
+        rows = self.split_scan(planning).arrow_schema
+        return rows_schema(self.schema(planning), self.selected(planning), rows)
+
     def filter(self, planning: SplitPlanning) -> Expression:
         """The filter, bound to the schema of a micro-batch. Raises InvalidOptionError where it does not
         fit.
@@ -152,6 +157,12 @@ class SourceTable:
         Raises InvalidOptionError for a column that there is not, or that cannot be a key.
         """
         schema, pairing = self.schema(planning), planning.pairing
+        if any(part not in schema.names_by_id for part in pairing.key_ids):
+            raise InvalidOptionError(
+                f"table {self.table.name}: a column that identified rows when the micro-batch was planned is "
+                "not among those that it is read with now; read it with the columns of then, or start with a "
+                "new checkpoint directory"
+            )
         return ChangeColumns.of(
             schema,
             self.source.columns_for(schema),

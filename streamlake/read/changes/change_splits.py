@@ -15,6 +15,8 @@ from streamlake.read.splits.bin_packing import packed
 from streamlake.read.splits.data_file_parts import FilePart
 from streamlake.read.splits.scan_split import content_size
 
+ROWS_PAIRED_AT_ONCE = 1_000_000
+"""About so many rows of one snapshot does a task pair in memory, where they can be parted."""
 _ROWS_READ_TOGETHER = 2_000_000
 
 

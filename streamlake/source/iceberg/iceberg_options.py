@@ -314,6 +314,11 @@ def check_batch_options(options: Mapping[str, str], parsed: IcebergOptions) -> N
                 f"{_WHERE}: {name} belongs to a stream, and this is a batch; leave it out"
             )
     points = [name for name in (*_BATCH_POINTS, "branch") if name in options]
+    if parsed.read_mode == "changes" and points and points != ["branch"]:
+        raise InvalidOptionError(
+            f"{_WHERE}: {points[0]} reads one snapshot, and read-mode=changes what several have changed: say "
+            "which by start-snapshot-id and end-snapshot-id, or by tags"
+        )
     bounds = [name for name in (*_STARTS, *_ENDS) if name in options]
     if points and bounds and points != ["branch"]:
         raise InvalidOptionError(

@@ -117,6 +117,13 @@ class IcebergSource:
             return None if self.columns is None else tuple(self.columns)
         return tuple(_exact_name(name, schema) for name in self.columns)
 
+    def identifiers_for(self, schema: Schema) -> tuple[str, ...] | None:
+        """The columns that identify a row, with the names that `schema` has; None: its identifier fields."""
+        names = self.settings.identifier_columns
+        if names is None or self.settings.case_sensitive:
+            return names
+        return tuple(_exact_name(name, schema) for name in names)
+
     def __getstate__(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 

@@ -14,12 +14,11 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from streamlake.pipeline.iceberg.batch_plan import batch_plan, batch_point
+from streamlake.pipeline.iceberg.batch_plan import batch_plan, batch_point, batch_scan
 from streamlake.pipeline.iceberg.frames.frame_options import FrameOptions
 from streamlake.pipeline.iceberg.frames.pushed_filters import pushed_filters
 from streamlake.pipeline.iceberg.frames.table_frame import TableFrame
-from streamlake.read.splits.scan_split import ScanSplit
-from streamlake.read.splits.split_scan import SplitScan
+from streamlake.read.splits.split_protocols import TaskSplit
 from streamlake.spec.expressions.expressions import Expression, all_of
 from streamlake.table.table import Table
 
@@ -28,7 +27,7 @@ from streamlake.table.table import Table
 class SplitPartition(InputPartition):
     """What one task of a batch reads."""
 
-    splits: tuple[ScanSplit, ...]
+    splits: tuple[TaskSplit, ...]
 
 
 class _PushFilters:
@@ -56,14 +55,14 @@ class TableBatchReader(DataSourceReader):
         self._table: Table | None = table
         self._pushed: tuple[Expression, ...] = ()
         self._rows = frame.rows
-        schema = table.metadata.schema_by_id(frame.schema_id)
-        self._scan = SplitScan.of_table(table.metadata, table.io, schema, options.source.columns_for(schema))
+        self._scan = batch_scan(table, options.source, frame.schema_id)
         self.pushFilters = _PushFilters(self)
 
     def push_filters(self, filters: list[Any]) -> Iterable[Any]:
         """Take over filters of a query; returns those that Spark has to check itself."""
         # A limit counts the rows before the query filters them.
-        if self._options.limit is not None:
+        # A filter of changes is for old and new values alike: a query's filter of changes means others.
+        if self._options.limit is not None or self._options.source.settings.read_mode == "changes":
             return filters
         found = pushed_filters(filters, self._frame.stored)
         self._pushed = found.expressions

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from streamlake.pipeline.iceberg.frames.uuid_text import with_uuid_text
-from streamlake.read.splits.scan_split import ScanSplit
-from streamlake.read.splits.split_scan import SplitScan
+from streamlake.read.splits.split_protocols import TaskScan, TaskSplit
 from streamlake.spec.types.schema import Schema
 
 _BATCH_ROWS = 10_000
@@ -31,11 +30,11 @@ class FrameRows:
     arrow_schema: pa.Schema
 
     def read(
-        self, scan: SplitScan, splits: Iterable[ScanSplit], limit: int | None = None
+        self, scan: TaskScan, splits: Iterable[TaskSplit], limit: int | None = None
     ) -> Iterator[pa.RecordBatch]:
         """The rows of splits in order, at most `limit`, in batches of at most 10,000.
 
-        Raises as `SplitScan.read`.
+        Raises as `TaskScan.read`.
         """
         return self.limited((batch for split in splits for batch in scan.read(split)), limit)
 

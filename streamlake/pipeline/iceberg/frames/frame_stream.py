@@ -31,8 +31,7 @@ from streamlake.pipeline.spark.admission_control import (
     HAS_ADMISSION_CONTROL,
     TABLE_FORMAT,
 )
-from streamlake.read.splits.scan_split import ScanSplit
-from streamlake.read.splits.split_scan import SplitScan
+from streamlake.read.splits.split_protocols import TaskScan, TaskSplit
 from streamlake.source.iceberg.iceberg_options import ReadLimits
 from streamlake.source.iceberg.iceberg_source import IcebergSource
 from streamlake.source.iceberg.table_offset import TableOffset
@@ -55,8 +54,8 @@ _AvailableNow: Any = (
 class StreamPartition(InputPartition):
     """What one task of a micro-batch reads, and how."""
 
-    scan: SplitScan
-    split: ScanSplit
+    scan: TaskScan
+    split: TaskSplit
 
 
 class TableStreamReader(DataSourceStreamReader, _AvailableNow):

@@ -16,6 +16,7 @@ from streamlake.formats.arrow.arrow_schema import schema_to_arrow
 from streamlake.pipeline.iceberg.batch_plan import BatchPoint, batch_point
 from streamlake.pipeline.iceberg.frames.frame_options import FrameOptions
 from streamlake.pipeline.iceberg.frames.frame_rows import FrameRows
+from streamlake.pipeline.iceberg.source_table import SourceTable
 from streamlake.pipeline.spark.admission_control import TABLE_FORMAT
 from streamlake.pipeline.spark.spark_types import FrameTypes, frame_schema
 from streamlake.read.column_selection import select_columns
@@ -81,6 +82,9 @@ def table_frame(options: FrameOptions, table: Table) -> TableFrame:
     schema = table.schema if point is None else table.metadata.schema_by_id(point.schema_id)
     bind(source.filter_for(schema), schema)
     stored = select_columns(schema, source.columns_for(schema)).output
+    if source.settings.read_mode == "changes":
+        read = SourceTable(table, source)
+        stored = read.rows(read.planning(schema.schema_id))
     shown = Schema(TYPES.fields(stored))
     return TableFrame(stored, shown, schema.schema_id, point)
 
@@ -95,7 +99,8 @@ def _point(table: Table, source: IcebergSource) -> BatchPoint | None:
     try:
         return batch_point(table, source)
     except (InvalidOptionError, FeatureUnsupportedError):
-        if source.settings.has_start or source.settings.has_end:
+        settings = source.settings
+        if settings.has_start or settings.has_end or settings.read_mode == "changes":
             return None
         raise
 
@@ -105,4 +110,4 @@ def _may_be_batch(source: IcebergSource) -> bool:
         source.as_batch()
     except InvalidOptionError:
         return False
-    return source.settings.read_mode == "append"
+    return True

@@ -10,7 +10,9 @@ from streamlake.pipeline.iceberg.stream_lag import StreamLag
 from streamlake.source.iceberg.iceberg_source import IcebergSource
 from streamlake.table.updates.manage_refs import ManageRefs
 from streamlake.tables import create_table
+from tests.helpers.row_deltas import row_delta
 from tests.unit.pipeline.iceberg.table_streams import Stream, add, compact, expire, overwrite, tag
+from tests.unit.read.written_tables import rows_of
 
 
 @pytest.fixture
@@ -66,8 +68,29 @@ def test_what_was_appended_between_two_snapshots(table):
 def test_options_of_streams(table):
     with pytest.raises(InvalidOptionError, match="belongs to a stream"):
         read(table, max_files_per_trigger=1)
-    with pytest.raises(FeatureUnsupportedError, match="read-mode=changes"):
-        read(table, read_mode="changes")
+    with pytest.raises(InvalidOptionError, match="tag reads one snapshot, and read-mode=changes"):
+        read(table, read_mode="changes", tag="eod")
+
+
+@pytest.mark.parametrize("net", [False, True])
+def test_changes_between_two_snapshots(table, net):
+    changes = {
+        "read_mode": "changes",
+        "identifier_columns": "ID",
+        "case_sensitive": False,
+        "net_changes": net,
+    }
+    assert read(table, **changes) == []
+    first = add(table, 0, 2)
+    row_delta(table.table, [0], rows_of(table, [{"id": 0, "category": "c"}])).commit()
+    row_delta(table.table, [0], rows_of(table, [{"id": 0, "category": "d"}, {"id": 3}])).commit()
+    table.refresh()
+    options = {"start-snapshot-id": str(first)}
+    for more, between in ((options, (first,)), ({}, ())):
+        named = {key.replace("_", "-"): value for key, value in changes.items()}
+        plan = batch_plan(table.table, IcebergSource(table.location, options={**named, **more}))
+        rows = [row for split in plan.splits for batch in plan.scan.read(split) for row in batch.to_pylist()]
+        assert rows == table.scan_changes(*between, keys=["id"], net_changes=net).to_arrow().to_pylist()
 
 
 def test_splits_of_a_batch(table):

@@ -92,7 +92,7 @@ class World:
 def test_changes_applied_in_order_give_the_table(data: Any) -> None:
     # So few rows are all in one part, or nearly each in its own.
     in_memory = mock.patch.object(
-        planned_changes, "_ROWS_IN_MEMORY", data.draw(st.sampled_from([3, 1 << 20]))
+        planned_changes, "ROWS_PAIRED_AT_ONCE", data.draw(st.sampled_from([3, 1 << 20]))
     )
     with in_memory, tempfile.TemporaryDirectory() as folder:
         world = World(folder, data.draw)
