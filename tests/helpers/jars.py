@@ -81,6 +81,9 @@ KAFKA_BROKER = listed("kafka-4.1.2")
 KAFKA_CONNECT = listed("kafka-connect-4.1.2")
 DEBEZIUM_POSTGRES = listed("debezium-connector-postgres-3.7.0")
 DEBEZIUM_MARIADB = listed("debezium-connector-mariadb-3.5.0")
+SQLITE_JDBC = Part(
+    "sqlite-jdbc-3.50.3.0", (Artifact("org.xerial", "sqlite-jdbc", "3.50.3.0", transitive=False),), 1
+)
 HIVE_METASTORE = Part(
     "hive-standalone-metastore-3.1.3",
     (Artifact("org.apache.hive", "hive-standalone-metastore", "3.1.3", False, "bin", "tar.gz"),),

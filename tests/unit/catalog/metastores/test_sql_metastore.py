@@ -28,6 +28,7 @@ from streamlake.table.updates.metadata_changes import with_properties
 from streamlake.table.updates.update_properties import UpdateProperties
 from tests.helpers.invariants import check_table
 from tests.helpers.postgres import PostgresServer
+from tests.helpers.sql_schema import V0
 from tests.helpers.tables import FAST_CHECKS
 
 sqlalchemy = pytest.importorskip("sqlalchemy")
@@ -38,14 +39,6 @@ PATIENT = {
     "commit.retry.min-wait-ms": "1",
     "commit.retry.max-wait-ms": "50",
 }
-V0 = (
-    "CREATE TABLE iceberg_tables(catalog_name VARCHAR(255) NOT NULL,table_namespace VARCHAR(255) NOT NULL,"
-    "table_name VARCHAR(255) NOT NULL,metadata_location VARCHAR(1000),previous_metadata_location VARCHAR(1000),"
-    "PRIMARY KEY (catalog_name, table_namespace, table_name))",
-    "CREATE TABLE iceberg_namespace_properties(catalog_name VARCHAR(255) NOT NULL,namespace VARCHAR(255) NOT NULL,"
-    "property_key VARCHAR(255),property_value VARCHAR(1000),PRIMARY KEY (catalog_name, namespace, property_key))",
-)
-"""What Iceberg's JdbcCatalog creates; V1 adds the column iceberg_type."""
 
 
 @pytest.fixture(params=["v0", "v1"])
