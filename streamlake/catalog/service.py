@@ -95,7 +95,7 @@ def _open(
             client = dynamodb_catalog(name, properties)
         else:
             loader = import_module("pyiceberg.catalog").load_catalog
-            given = {} if isinstance(catalog, str) else dict(properties)
+            given = dict(properties)
             if "glue.max-retries" in properties:  # the client passes text on to one that takes numbers
                 given["glue.max-retries"] = int(properties["glue.max-retries"])
             client = loader(name, **given)

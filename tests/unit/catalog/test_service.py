@@ -206,6 +206,22 @@ def test_an_unreachable_service_is_a_storage_error(
         table.refresh()
 
 
+def test_a_catalog_of_pyicebergs_configuration_goes_by_its_name(
+    catalog: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".pyiceberg.yaml").write_text(
+        f"catalog:\n  lake:\n    type: sql\n    uri: {catalog['uri']}\n    warehouse: {catalog['warehouse']}\n"
+    )
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    create("db.t", parse_ddl("id long"), format_version=3, catalog="lake")
+    assert open_table("db.t", {**catalog, "name": "lake"}).uuid == open_table("db.t", "lake").uuid
+    monkeypatch.delenv("PYICEBERG_HOME")
+    monkeypatch.setenv("PYICEBERG_CATALOG__SEA__TYPE", "sql")
+    monkeypatch.setenv("PYICEBERG_CATALOG__SEA__URI", catalog["uri"])
+    with pytest.raises(TableNotFoundError, match="under the catalog name 'lake'"):
+        open_table("db.t", "sea")
+
+
 def test_clients_are_made_once_per_process_and_catalog(catalog: dict[str, str]) -> None:
     assert service.load_service(catalog) is service.load_service(dict(catalog))
     assert service.load_service({**catalog, "name": "other"}) is not service.load_service(catalog)
