@@ -15,6 +15,7 @@ from streamlake.commit.marker import JOB_ID, MAX_COMMITTED_CHECKPOINT_ID, PIPELI
 from streamlake.commit.offset_summary import committed_offsets
 from streamlake.commit.receipt import TOMBSTONES
 from streamlake.errors import TableNotFoundError
+from streamlake.maintain.care import kinds_of_care
 from streamlake.pipeline.runs.rejected.rejects_table import rejects_name
 from streamlake.pipeline.runs.rejects import REJECTED_RECORDS
 from streamlake.read.row_counts import row_counts
@@ -46,7 +47,8 @@ class TableStatus:
     too. `live_rows` are without these (None: not known, see `row_counts`), and no more than
     `live_rows_at_most`; `deleted_rows` are those deleted by position. `rejected` counts over the stream's
     snapshots that are still there; `rejects` counts the rows of the rejects table (None: there is none).
-    `offsets` is the next offset of each partition (None: not recorded).
+    `offsets` is the next offset of each partition (None: not recorded). `needs_care` has the kinds of what
+    the table needs care for, such as `many-snapshots`.
     """
 
     table: str
@@ -70,6 +72,7 @@ class TableStatus:
     tombstones: int = 0
     watermark_ms: int | None = None
     offsets: PartitionOffsets | None = None
+    needs_care: tuple[str, ...] = ()
 
 
 def table_status(target: StatusTarget, job_id: str | None = None) -> TableStatus:
@@ -110,6 +113,7 @@ def table_status(target: StatusTarget, job_id: str | None = None) -> TableStatus
         tombstones=sum(_number(each.summary, TOMBSTONES) or 0 for each in commits),
         watermark_ms=_number(recorded, WATERMARK),
         offsets=committed_offsets(recorded),
+        needs_care=kinds_of_care(table),
     )
 
 
