@@ -148,6 +148,10 @@ def _source_options() -> str:
     return _options_table(source_options._NAMES)
 
 
+def _table_source_options() -> str:
+    return _property_table(iceberg_options.PROPERTIES)
+
+
 def _table_frame_options() -> str:
     declared = (*frame_options.PROPERTIES, *iceberg_options.PROPERTIES)
     rows = [(f"`{each.name}`", _property_default(each.default), _escaped(each.meaning)) for each in declared]

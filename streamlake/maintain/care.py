@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from streamlake.errors import DataInvalidError, StorageError
 from streamlake.options import int_property
 from streamlake.spec.metadata.snapshot import MAIN_BRANCH
 from streamlake.spec.metadata.table_metadata import TableMetadata
@@ -112,6 +113,14 @@ def care_needed(table: Table, found: Figures | None = None) -> tuple[CareNeeded,
             )
         )
     return tuple(needed)
+
+
+def kinds_of_care(table: Table) -> tuple[str, ...]:
+    """The kinds of what the table needs care for; none where its files cannot be read, which is no care."""
+    try:
+        return tuple(each.kind for each in care_needed(table))
+    except (StorageError, DataInvalidError):
+        return ()
 
 
 def _files(metadata: TableMetadata, found: Figures, name: str) -> list[CareNeeded]:

@@ -166,6 +166,14 @@ def view(found: PipelineStatus) -> RenderableType:
                     for each in found.tables
                     if each.tombstones
                 ),
+                *(
+                    (
+                        "needs care",
+                        f"{each.table}: {', '.join(each.needs_care)}; `streamlake doctor` says what helps",
+                    )
+                    for each in found.tables
+                    if each.needs_care
+                ),
             ]
         )
     ]

@@ -15,6 +15,7 @@ from streamlake.commit.marker import JOB_ID, MAX_COMMITTED_CHECKPOINT_ID, PIPELI
 from streamlake.commit.offset_summary import committed_offsets, committed_table_offset
 from streamlake.commit.receipt import TOMBSTONES
 from streamlake.errors import TableNotFoundError
+from streamlake.maintain.care import kinds_of_care
 from streamlake.pipeline.runs.rejected.rejects_table import rejects_name
 from streamlake.pipeline.runs.rejects import REJECTED_RECORDS
 from streamlake.read.row_counts import row_counts
@@ -48,7 +49,8 @@ class TableStatus:
     `live_rows_at_most`; `deleted_rows` are those deleted by position. `rejected` counts over the stream's
     snapshots that are still there; `rejects` counts the rows of the rejects table (None: there is none).
     `offsets` is the next offset of each partition, `source_offset` how far a table was read (None: neither is
-    recorded); `offsets_per_second` is the pace of `offsets` over the same snapshots.
+    recorded); `offsets_per_second` is the pace of `offsets` over the same snapshots. `needs_care` has the
+    kinds of what the table needs care for, such as `many-snapshots`.
     """
 
     table: str
@@ -74,6 +76,7 @@ class TableStatus:
     offsets_per_second: float | None = None
     offsets: PartitionOffsets | None = None
     source_offset: TableOffset | None = None
+    needs_care: tuple[str, ...] = ()
 
 
 def table_status(target: StatusTarget, job_id: str | None = None, since_ms: int | None = None) -> TableStatus:
@@ -117,6 +120,7 @@ def table_status(target: StatusTarget, job_id: str | None = None, since_ms: int 
         offsets_per_second=_offset_pace(commits, since_ms or 0),
         offsets=committed_offsets(recorded),
         source_offset=committed_table_offset(recorded),
+        needs_care=kinds_of_care(table),
     )
 
 

@@ -37,10 +37,32 @@ def test_many_partitions_are_bounded() -> None:
     summary = offsets_summary((), (text(fits),))
     assert sum(map(len, summary.values())) <= TEXT_LIMIT
     assert committed_offsets(summary) == fits
-    wide = {("t", part): 1_000_000_000 for part in range(1_000)}
+    wide = {("t", part): part * 1_000_000_000 for part in range(2_000)}
     assert offsets_summary((), (text(wide),)) == {}
     identity = CheckpointIdentity("p", "job", 1, (), (text(wide),))
     assert marker_summary(identity)["streamlake.offsets-digest"] == identity.offsets_digest
+
+
+@pytest.mark.parametrize("count", [64, 65, 700])
+@pytest.mark.parametrize("spread", [0, 1, 255, 256, 70_000, 2**40, 2**62])
+def test_offsets_of_wide_topics_are_packed(count: int, spread: int) -> None:
+    positions = {("t", part): 7 + part * spread // count for part in range(count)} | {("narrow", 0): 3}
+    summary = offsets_summary((), (text(positions),))
+    assert committed_offsets(summary) == positions
+    stored = json.loads(summary["streamlake.offsets"])
+    assert isinstance(stored["t"], str) == (count > 64)
+    assert stored["narrow"] == [3]
+
+
+def test_a_wide_topic_does_not_repeat_itself_in_every_snapshot() -> None:
+    positions = {("t", part): 1_000_000_000 + part % 50_000 for part in range(700)}
+    listed = json.dumps({"t": list(positions.values())}, separators=(",", ":"))
+    identity = CheckpointIdentity("p", "job", 1, (text(positions),), (text(positions),))
+    summary = marker_summary(identity)
+    assert "streamlake.first-offsets" not in summary
+    assert 3 * sum(map(len, summary.values())) < len(listed)
+    narrow = CheckpointIdentity("p", "job", 1, (), (text({("t", 0): 1}),))
+    assert marker_summary(narrow)["streamlake.first-offsets"] == '{"t":[1]}'
 
 
 def test_other_sources_keep_their_texts() -> None:
@@ -62,6 +84,9 @@ def test_what_earlier_versions_wrote_is_read() -> None:
         {"streamlake.offsets": "["},
         {"streamlake.offsets": "[1]"},
         {"streamlake.offsets": '{"t": 1}'},
+        {"streamlake.offsets": '{"t": "12+2:AAE"}'},
+        {"streamlake.offsets": '{"t": "12+2:AAEC"}'},
+        {"streamlake.offsets": '{"t": "12"}'},
         {"streamlake.end-offsets": "1"},
         {"streamlake.end-offsets": '["a", "b"]'},
     ],

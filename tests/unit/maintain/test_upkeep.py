@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from rich.console import Console
 
 from streamlake import clock
+from streamlake.cli.commands.status import view
 from streamlake.errors import InvalidOptionError
 from streamlake.maintain import care
 from streamlake.maintain.ages import before_ms
 from streamlake.maintain.care import Figures, care_needed, figures
 from streamlake.operate.doctor.diagnosis import diagnose
+from streamlake.operate.status.status import PipelineStatus
+from streamlake.operate.status.table_status import StatusTarget, table_status
 from streamlake.table.updates.update_properties import UpdateProperties
 from streamlake.tables import LoadedTable, load_table
 from tests.helpers.batch_write import append
@@ -151,3 +156,19 @@ def test_the_doctor_says_so(table: LoadedTable, monkeypatch: pytest.MonkeyPatch)
         found["many-snapshots"].fix == f"`streamlake maintain {table.location} --only expire --older-than 5d`"
     )
     assert not found["many-snapshots"].is_violation
+
+
+def test_status_names_it(table: LoadedTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = StatusTarget(table.location)
+    assert table_status(target).needs_care == ()
+    monkeypatch.setattr(care, "MANY_SNAPSHOTS", 5)
+    assert table_status(target).needs_care == ("many-snapshots",)
+    found = view(PipelineStatus(None, (table_status(target),)))
+    console = Console(width=200, record=True, file=StringIO())
+    console.print(found)
+    assert f"{table.location}: many-snapshots; `streamlake doctor` says what helps" in console.export_text()
+    head = table.current_snapshot
+    assert head is not None
+    assert head.manifest_list is not None
+    Path(head.manifest_list).unlink()
+    assert table_status(target).needs_care == ()
