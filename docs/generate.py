@@ -153,7 +153,10 @@ def _table_source_options() -> str:
 
 
 def _table_frame_options() -> str:
-    declared = (*frame_options.PROPERTIES, *iceberg_options.PROPERTIES)
+    return _property_table((*frame_options.PROPERTIES, *iceberg_options.PROPERTIES))
+
+
+def _property_table(declared: Iterable[Property]) -> str:
     rows = [(f"`{each.name}`", _property_default(each.default), _escaped(each.meaning)) for each in declared]
     return _table(("option", "default", "meaning"), rows)
 
