@@ -7,7 +7,6 @@ from its first snapshot on, FILES data files per micro-batch, into a fresh table
 from __future__ import annotations
 
 import json
-import resource
 import sys
 import time
 from pathlib import Path
@@ -57,13 +56,11 @@ def main() -> None:
     batches = [each for each in zip(rows, seconds, strict=False) if each[0]]
     steady = batches[1:]
     spark.stop()
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     result = {
         "rows": sum(count for count, _ in batches),
         "checkpoint_seconds": [round(took, 3) for _, took in batches],
         "steady_rows_per_second": round(sum(r for r, _ in steady) / sum(s for _, s in steady)),
         "whole_run_seconds": round(wall, 2),
-        "cpu_seconds": round(sum(each.ru_utime + each.ru_stime for each in used), 2),
         "bytes": sum(path.stat().st_size for path in (location / "data").rglob("*.parquet")),
     }
     print(json.dumps(result))

@@ -9,10 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
-from streamlake import load_table
+from streamlake import create_table, load_table
 from streamlake.errors import TableNotFoundError
+from tests.helpers.batch_write import append
 from tests.helpers.docs import DOCS, blocks
 from tests.helpers.processes import kill_group, tail, wait_until
 from tests.helpers.spark import run_driver, started_driver
@@ -110,3 +112,16 @@ def test_the_first_example_of_the_kafka_guide(tmp_path: Path, kafka_broker: Kafk
     assert sorted(loaded.scan().to_arrow()["id"].to_pylist()) == list(range(500))
     assert loaded.scan("id = 40").to_arrow()["customer"].to_pylist() == ["c5"]
     assert [str(field.transform) for field in loaded.spec.fields] == ["day"]
+
+
+@pytest.mark.spark
+def test_the_guide_to_tables_copies_one(tmp_path: Path) -> None:
+    page = "guides/tables-as-streams.md"
+    orders = create_table(tmp_path / "orders", "id long, customer string, amount double")
+    amounts = pa.array([5.0, 15.0, 25.0])
+    rows_of = {"id": pa.array([1, 2, 3]), "customer": pa.array(["a", "b", "c"]), "amount": amounts}
+    append(orders.table, pa.table(rows_of))
+    script = program(tmp_path, "large_orders.py", page, 0, lake=str(tmp_path))
+    run_driver(script, home=tmp_path / "driver")
+    found = load_table(tmp_path / "large_orders").scan().to_arrow()
+    assert sorted(found["id"].to_pylist()) == [2, 3]

@@ -40,7 +40,9 @@ def source_columns(
     `rows` have beside them.
     """
     read, newest = metadata.schema_by_id(end.planning.schema_id), metadata.schema
-    unread = tuple(part.name for part in newest.fields if read.field(part.field_id) is None)
+    # Where columns were chosen nobody expects others.
+    is_all = all(selected.field(part.field_id) is not None for part in read.fields)
+    unread = tuple(part.name for part in newest.fields if is_all and read.field(part.field_id) is None)
     renamed = {}
     begun_with = None if start is None else start.planning.schema_id
     for before in [each for each in metadata.schemas if each.schema_id == begun_with]:

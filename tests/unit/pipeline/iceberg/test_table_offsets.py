@@ -193,6 +193,8 @@ def test_the_columns_that_a_stream_began_with(table: LoadedTable) -> None:
     assert pieces.columns.unread == ("x",)
     [rows] = [rows.to_pylist() for split in pieces.splits for rows in pieces.scan.read(split)]
     assert rows == [{"id": 1, "category": "b"}]
+    chosen = offsets(table, log, columns=["id"])
+    assert chosen.pieces(identity(log, 1), in_order=False).columns.unread == ()
     named = offsets(table, log, columns=["id", "x"])
     append(table, [{"id": 2, "kind": "c", "x": 8}])
     run(named, log)
