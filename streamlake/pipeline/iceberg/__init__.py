@@ -1,3 +1,1 @@
-"""An Iceberg table as a stream, on the driver: discovery of snapshots, micro-batches, splits. No Spark in
-it.
-"""
+"""An Iceberg table as a stream, on the driver: which snapshots come next, micro-batches, splits for tasks."""

@@ -65,7 +65,8 @@ class SnapshotEnumerator:
         and `next` raises why. Raises InvalidOptionError for a start or an end that the table does not have.
         """
         self._table.refresh()
-        start = self._table.bounds.start()
+        # What was committed after the target does not count: the stream would begin beyond its end.
+        start = replace(self._table.bounds, newest=target).start()
         planning = self._table.planning(self._schema_id)
         self._check_fits(planning)
         begin = TableOffset(self._table.table.uuid, start, 0, planning)

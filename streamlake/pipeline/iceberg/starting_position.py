@@ -22,12 +22,15 @@ NOTHING = SnapshotPosition(None)
 
 @dataclass(frozen=True)
 class Bounds:
-    """Finds the first and the last snapshot of a stream. `table` is its name, for messages."""
+    """Finds the first and the last snapshot of a stream. `table` is its name, for messages. `newest`: the id
+    of the snapshot that counts as the branch's newest one (None: the one that is).
+    """
 
     table: str
     location: str
     metadata: TableMetadata
     settings: IcebergOptions
+    newest: int | None = None
 
     def head(self) -> Snapshot | None:
         """The newest snapshot of the branch; None for a table without any.
@@ -35,6 +38,9 @@ class Bounds:
         Raises InvalidOptionError when there is no such branch.
         """
         name = self.settings.branch
+        chosen = None if self.newest is None else self.metadata.snapshot(self.newest)
+        if chosen is not None:
+            return chosen
         if name == MAIN_BRANCH:
             return self.metadata.current_snapshot
         ref = self.metadata.refs.get(name)

@@ -18,6 +18,7 @@ from streamlake.pipeline.runs.split.split_job import SplitTable
 from streamlake.pipeline.runs.upsert_options import identifier_columns
 from streamlake.pipeline.sinks.sink_settings import ChangeSettings, SinkSettings
 from streamlake.pipeline.sinks.table_stream import TableStream
+from streamlake.source.iceberg.iceberg_options import Strategy
 from streamlake.source.iceberg.iceberg_source import IcebergSource
 from streamlake.source.iceberg.table_offset import TableOffset
 from streamlake.spec.types.data_types import TimestampNsType, TimestamptzNsType
@@ -68,6 +69,8 @@ def prepared_table(
     changes = resolved_changes(settings.changes, source, rows, target)
     if changes.is_keyed and changes.row_kind == CHANGE_KIND:
         _require_free(target)
+    if known is None:
+        _require_order(table, source, changes)
     hidden = CHANGE_COLUMNS if source.settings.read_mode == "changes" and changes.is_keyed else frozenset()
     shown = tuple(part for part in rows.fields if part.name not in hidden or part.name == changes.row_kind)
     created = _for_new(replace(settings, changes=changes), rows)
@@ -122,6 +125,24 @@ def require_another(table: Table, source: IcebergSource, target: Table | None, b
         raise InvalidOptionError(
             f"the stream reads branch {branch} of {table.name} and writes it too: each of its "
             "commits would be read again, without end; write another table, or another branch"
+        )
+
+
+def _require_order(table: Table, source: IcebergSource, changes: ChangeSettings) -> None:
+    """Raises InvalidOptionError where the first scan may have several rows of a key: the files of a snapshot
+    are in no order that says which of them is the newest.
+    """
+    is_scan = source.settings.strategy is Strategy.TABLE_SCAN and bool(table.snapshots)
+    if not (changes.is_keyed and is_scan) or changes.sequence_given is not None:
+        return
+    unique = set(table.schema.identifier_names)
+    if not unique or not unique <= set(changes.key or unique):
+        raise InvalidOptionError(
+            f"{table.name}: the first scan reads all rows of the table, in no order, and mode "
+            f"'{changes.mode}' keeps the last row of a key. Name columns that order rows in sequence_by; or "
+            f"read the snapshots one after the other with starting-strategy={Strategy.EARLIEST.value}; or, "
+            "where each key is there "
+            "once, say sequence_by='none'"
         )
 
 

@@ -17,6 +17,7 @@ from streamlake.spec.types.ddl import parse_ddl
 from streamlake.spec.types.schema import Schema
 from streamlake.table.schema.update_schema import UpdateSchema
 from streamlake.tables import LoadedTable
+from tests.unit.read.written_tables import append
 
 CHANGES = parse_ddl(
     "id long not null, v string, _row_kind string, _snapshot_id long, _sequence_number long, _ordinal int"
@@ -39,7 +40,7 @@ def prepared(source: LoadedTable, tmp_path: Path, mode: str = "append", **given:
     )
 
 
-OPTIONS = ("read_mode", "watermark_column")
+OPTIONS = ("read_mode", "watermark_column", "starting_strategy")
 
 
 def changes_of(found: Any) -> ChangeSettings:
@@ -89,6 +90,20 @@ def test_a_key_of_the_target_goes_first(source: LoadedTable, tmp_path: Path) -> 
     table = create_table(tmp_path / "copy", "id long, v string not null, at timestamp, n int")
     UpdateSchema(table.table).set_identifier_fields(["v"]).commit()
     assert changes_of(prepared(source, tmp_path, "upsert")).key == ()
+
+
+def test_a_first_scan_of_several_rows_per_key_needs_an_order(source: LoadedTable, tmp_path: Path) -> None:
+    append(source, [{"id": 1, "v": "a"}])
+    prepared(source, tmp_path, "upsert")
+    prepared(source, tmp_path, "upsert", key=["id", "v"])
+    with pytest.raises(InvalidOptionError, match=r"in no order.*sequence_by='none'"):
+        prepared(source, tmp_path, "upsert", key=["v"])
+    for given in (
+        {"sequence_by": ["n"]},
+        {"sequence_by": "none"},
+        {"starting_strategy": "incremental-from-earliest-snapshot"},
+    ):
+        prepared(source, tmp_path, "upsert", key=["v"], **given)
 
 
 def test_columns_that_leave_the_key_out(source: LoadedTable, tmp_path: Path) -> None:
