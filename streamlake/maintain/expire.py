@@ -17,7 +17,7 @@ from streamlake import clock
 from streamlake.errors import InvalidOptionError
 from streamlake.failpoints import failpoint
 from streamlake.maintain.deletion import Deleted, delete_files, require_deleted
-from streamlake.maintain.needed_files import staged_needs
+from streamlake.maintain.needed_files import lineage_needs, staged_needs
 from streamlake.maintain.retention import Expired, Retention, expired, require_deletable
 from streamlake.maintain.snapshot_files import UnneededFiles, unneeded_files
 from streamlake.on_progress import OnProgress, unseen
@@ -31,8 +31,8 @@ from streamlake.wording import counted
 class Expiry:
     """What an expiry has done, or with `dry_run` would do.
 
-    `held` are snapshots that would expire by their age, but a staged checkpoint builds on them. `kept` counts
-    the snapshots that are left, `bytes` the files as far as sizes are recorded.
+    `held` are snapshots that would expire by their age, but streams need them, see `needed_files`. `kept`
+    counts the snapshots that are left, `bytes` the files as far as sizes are recorded.
     """
 
     snapshots: tuple[int, ...]
@@ -81,14 +81,14 @@ def expire_snapshots(
     )
     needs = staged_needs(table)
     wanted = expired(base, retention)
-    found = expired(base, retention, needs.snapshots)
+    found = expired(base, retention, needs.snapshots | lineage_needs(table, base))
     after = found.removed_from(base)
     files = unneeded_files(table.io, base, after, needs.has, on_progress)
     held = tuple(sorted(wanted.snapshots - found.snapshots))
     if dry_run or not found:
         return _expiry(found, held, after, files, Deleted(), dry_run=dry_run)
     failpoint("expiry-planned")
-    swap = _Swap(retention, needs.snapshots)
+    swap = _Swap(table, retention, needs.snapshots)
     commit_metadata(table, swap.change)
     failpoint("snapshots-expired")
     if swap.base is None or swap.new is None:
@@ -108,15 +108,16 @@ def expire_snapshots(
 class _Swap:
     """The change of the metadata, and what the last attempt of it has made of what."""
 
-    def __init__(self, retention: Retention, held: Iterable[int]) -> None:
+    def __init__(self, table: Table, retention: Retention, held: frozenset[int]) -> None:
+        self._table = table
         self._retention = retention
-        self._held = frozenset(held)
+        self._held = held
         self.base: TableMetadata | None = None
         self.new: TableMetadata | None = None
         self.removed = Expired(frozenset(), frozenset())
 
     def change(self, base: TableMetadata) -> TableMetadata:
-        found = expired(base, self._retention_of(base), self._held)
+        found = expired(base, self._retention_of(base), self._held | lineage_needs(self._table, base))
         new = found.removed_from(base)
         if new is not base:
             self.base, self.new, self.removed = base, new, found

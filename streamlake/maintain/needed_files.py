@@ -7,15 +7,19 @@ staged checkpoint that is there names stays. One that cannot be read stops the m
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from streamlake.catalog.hadoop_operations import HadoopTableOperations
 from streamlake.checkpoint.committable import Committable, committable_from_bytes
-from streamlake.commit.history import History
+from streamlake.commit.history import History, marker_of
+from streamlake.commit.marker import PROPERTY_PREFIX, parsed_property
 from streamlake.errors import DataInvalidError, MissingFileError
 from streamlake.formats.manifests.manifests import read_manifest
 from streamlake.maintain.reachable_files import storage_key
+from streamlake.spec.metadata.table_metadata import TableMetadata
 from streamlake.spec.partitioning.partition_spec import PartitionSpec
 from streamlake.table.table import Table
 
@@ -48,6 +52,32 @@ def staged_needs(table: Table) -> StagedNeeds:
         if committable.base_snapshot_id is not None and _is_pending(table, committable):
             snapshots.add(committable.base_snapshot_id)
     return StagedNeeds(frozenset(files), frozenset(snapshots))
+
+
+def lineage_needs(table: Table, metadata: TableMetadata) -> frozenset[int]:
+    """The snapshots from the heads of branches down to the last one of each pipeline, in catalogs.
+
+    A file system table keeps the parents' ids of what is left, which show a stream that older snapshots have
+    expired. PyIceberg's clients erase them, and a stream whose last snapshot is gone would look rolled back.
+    """
+    if isinstance(table.operations, HadoopTableOperations):
+        return frozenset()
+    held: set[int] = set()
+    for name in metadata.properties:
+        recorded = None
+        if name.startswith(PROPERTY_PREFIX):
+            with contextlib.suppress(DataInvalidError):
+                recorded = parsed_property(metadata, name)
+        head = None if recorded is None else metadata.head(recorded.branch)
+        if recorded is None or head is None:
+            continue
+        newer = []
+        for snapshot in metadata.ancestors(head.snapshot_id):
+            newer.append(snapshot.snapshot_id)
+            if marker_of(snapshot, recorded.marker.job_id) is not None:
+                held.update(newer)
+                break
+    return frozenset(held)
 
 
 def _staged(table: Table) -> Iterator[Committable]:

@@ -197,7 +197,7 @@ def _expiry(done: Expiry) -> str:
             f"{counted(len(files.delete_files), 'delete file')}, {counted(others, 'metadata file')}"
             f"{f' of {human_size(done.bytes)}' if done.bytes else ''}; {done.kept:,} stay"
         )
-    return text + (f"; {len(done.held):,} held by staged checkpoints" if done.held else "")
+    return text + (f"; {len(done.held):,} held for streams" if done.held else "")
 
 
 def _metadata(done: OldMetadata) -> str:

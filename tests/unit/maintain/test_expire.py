@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from streamlake import clock, failpoints
-from streamlake.catalog.open import open_table
+from streamlake.catalog.open import create, open_table
 from streamlake.errors import (
     CommitStateUnknownError,
     DataInvalidError,
@@ -22,6 +22,7 @@ from streamlake.failpoints import FailpointError
 from streamlake.maintain import expire
 from streamlake.maintain.deletion import delete_files
 from streamlake.maintain.expire import expire_snapshots
+from streamlake.spec.types.ddl import parse_ddl
 from streamlake.table.table import Table
 from streamlake.table.updates.manage_refs import ManageRefs
 from streamlake.table.updates.update_properties import UpdateProperties
@@ -311,3 +312,30 @@ def test_by_the_loaded_table(table: Table) -> None:
     assert len(loaded.snapshots) == 4
     with pytest.raises(InvalidOptionError, match="older_than='often' is neither an age"):
         loaded.expire_snapshots("often")
+
+
+def test_a_stream_goes_on_in_a_catalog_whose_client_erases_parents(tmp_path: Path) -> None:
+    """Others have committed since; PyIceberg leaves what is left of the history without a parent."""
+    catalog = {
+        "type": "sql",
+        "name": "c",
+        "uri": f"sqlite:///{tmp_path}/c.db",
+        "warehouse": str(tmp_path / "w"),
+    }
+    create("db.t", parse_ddl("id long, v long"), catalog=catalog)
+    stream = LocalUpserts("db.t", key=["id"], opened=lambda name: open_table(name, catalog))
+    stream.checkpoint(changes({1: 1, 2: 2}))
+    stream.checkpoint(changes({2: 3}))
+    for each in range(3):
+        append(open_table("db.t", catalog), changes({10 + each: 1}))
+    done = everything(open_table("db.t", catalog))
+    assert (len(done.snapshots), len(done.held)) == (1, 3)
+    stream.restart()
+    stream.checkpoint(changes({1: 9}))
+    assert len(everything(open_table("db.t", catalog)).snapshots) == 4
+    stream.restart()
+    stream.checkpoint(changes({2: 9}))
+    table = load_table("db.t", catalog)
+    rows = table.scan().to_arrow().to_pydict()
+    assert dict(zip(rows["id"], rows["v"], strict=True)) == {1: 9, 2: 9, 10: 1, 11: 1, 12: 1}
+    check_table(table.table, files_exist=True)
