@@ -16,6 +16,7 @@ from streamlake.spec.metadata.data_file import FileContent
 from tests.helpers.flink_tables import CASES, FlinkTable
 from tests.helpers.invariants import check_table, live_entries
 from tests.helpers.readers import DuckDbReader, SparkReader, rows
+from tests.unit.pipeline.iceberg.frames.spark_stand_in import Batch
 from tests.unit.pipeline.iceberg.table_streams import ChangeStream, values_of
 
 
@@ -30,6 +31,11 @@ def test_our_rows_are_the_model(table: FlinkTable) -> None:
     assert loaded.scan().count() == len(table.model)
     columns = [part.name for part in table.schema.fields if part.name not in table.key]
     assert rows(loaded.scan(columns=columns).to_arrow()) == rows(table.expected().select(columns))
+
+
+def test_rows_of_a_dataframe(table: FlinkTable) -> None:
+    found = Batch(str(table.location), split_size=1, split_file_open_cost=1).collect()
+    assert rows(found, table.key) == rows(table.expected(), table.key)
 
 
 def test_every_kind_of_delete_is_there(table: FlinkTable) -> None:
