@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from streamlake.errors import InvalidOptionError
+from streamlake.errors import FeatureUnsupportedError, InvalidOptionError
 from streamlake.options import Property
 from streamlake.pipeline.spark.admission_control import TABLE_FORMAT
 from streamlake.source.iceberg.flat_table_options import source_of_options
@@ -60,13 +60,22 @@ class FrameOptions:
 
 
 def frame_options(options: Mapping[str, str]) -> FrameOptions:
-    """The parsed options, whose names are in lower case. Raises InvalidOptionError."""
+    """The parsed options, whose names are in lower case.
+
+    Raises InvalidOptionError, FeatureUnsupportedError for changes, which DataFrames do not have.
+    """
     given = dict(options)
     limit = given.pop("limit", None)
     if limit is not None and not limit.strip().isdigit():
         raise InvalidOptionError(f"{TABLE_FORMAT}: limit is '{limit}'; give a number of rows, 0 or more")
     metadata_table = given.pop("metadata-table", None)
     source = source_of_options(given)
+    if source.settings.read_mode == "changes":
+        raise FeatureUnsupportedError(
+            f"{TABLE_FORMAT}: read-mode=changes is not for DataFrames; stream the changes into a table by "
+            "IcebergSink(...).start(IcebergSource(...)), or read a batch of them by "
+            "load_table(...).scan_changes(...)"
+        )
     if metadata_table is not None:
         for name in ("filter", *_OF_ROWS):
             if name in given:

@@ -105,4 +105,4 @@ def _may_be_batch(source: IcebergSource) -> bool:
         source.as_batch()
     except InvalidOptionError:
         return False
-    return source.settings.read_mode == "append"
+    return True

@@ -138,6 +138,7 @@ def test_a_filter_may_change_between_micro_batches(table):
             FeatureUnsupportedError,
             r"fail-on-data-loss=false needs Spark 4\.2",
         ),
+        ({"read_mode": "changes"}, FeatureUnsupportedError, r"read-mode=changes is not for DataFrames"),
         ({"starting_strategy": "earliest"}, InvalidOptionError, "it can be"),
     ],
 )
