@@ -38,4 +38,4 @@ def check_available_now(frame: DataFrame, trigger: Mapping[str, Any] | None) -> 
 
 
 def _reads_table(leaf: Any) -> bool:
-    return leaf.nodeName() == "StreamingRelationV2" and leaf.sourceName() == TABLE_FORMAT
+    return bool(leaf.nodeName() == "StreamingRelationV2" and leaf.sourceName() == TABLE_FORMAT)
