@@ -301,9 +301,9 @@ def test_heartbeats_keep_the_lock_while_the_commit_runs(
     thrift: Thrift, new: Callable[..., MetastoreTableOperations]
 ) -> None:
     operations = new(**{"iceberg_hive_lock-heartbeat-interval-ms": "20"})
-    thrift.before[ALTER] = lambda: wait_until(lambda: thrift.calls.count("heartbeat") >= 3)
+    thrift.before[ALTER] = lambda: wait_until(lambda: thrift.calls.count("heartbeat") >= 3, 20, "heartbeats")
     commit(operations)
-    wait_until(lambda: not any(thread.name == "lock of db.t" for thread in threading.enumerate()))
+    wait_until(lambda: not any(each.name == "lock of db.t" for each in threading.enumerate()), 20, "its end")
 
 
 @pytest.mark.parametrize("when", ["get_table", ALTER])
