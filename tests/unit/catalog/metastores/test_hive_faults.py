@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ from streamlake.errors import (
 from streamlake.spec.metadata.table_metadata import TableMetadata
 from streamlake.spec.types.ddl import parse_ddl
 from streamlake.table.updates.metadata_changes import with_properties
+from tests.helpers.processes import wait_until
 
 FAST = {
     "iceberg.hive.lock-check-min-wait-ms": "1",
@@ -299,12 +301,9 @@ def test_heartbeats_keep_the_lock_while_the_commit_runs(
     thrift: Thrift, new: Callable[..., MetastoreTableOperations]
 ) -> None:
     operations = new(**{"iceberg_hive_lock-heartbeat-interval-ms": "20"})
-    thrift.before[ALTER] = lambda: time.sleep(0.3)
+    thrift.before[ALTER] = lambda: wait_until(lambda: thrift.calls.count("heartbeat") >= 3, 20, "heartbeats")
     commit(operations)
-    assert thrift.calls.count("heartbeat") >= 3
-    beaten = thrift.calls.count("heartbeat")
-    time.sleep(0.1)
-    assert thrift.calls.count("heartbeat") == beaten
+    wait_until(lambda: not any(each.name == "lock of db.t" for each in threading.enumerate()), 20, "its end")
 
 
 @pytest.mark.parametrize("when", ["get_table", ALTER])
