@@ -210,7 +210,7 @@ class RoutedStream:
         self.restart()
         monkeypatch.setattr(direct_reader, "fetch_range", self._fetch)
         monkeypatch.setattr(table_writes, "task_ids", lambda: (0, next(self._tasks), 0))
-        monkeypatch.setattr(table_writes, "_by_slot", _by_slot)
+        monkeypatch.setattr(table_writes, "by_slot", _by_slot)
         monkeypatch.setattr(table_writes, "bound_by_shuffle_blocks", lambda session: None)
 
     _tasks = itertools.count()
