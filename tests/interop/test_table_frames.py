@@ -59,6 +59,7 @@ def rows(found: DataFrame) -> list[str]:
     return sorted(str(row.asDict(recursive=True)).replace("'file:/", "'/") for row in found.collect())
 
 
+@pytest.mark.timeout(900)
 def test_rows_and_types(iceberg_spark: SparkSession, java_table: Path) -> None:
     theirs = iceberg_spark.read.format("iceberg").load(f"file://{java_table}")
     found = ours(iceberg_spark, java_table)
@@ -72,6 +73,7 @@ def test_rows_and_types(iceberg_spark: SparkSession, java_table: Path) -> None:
     assert tasks.where("id > 20 and category = 'a'").count() == 9
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", METADATA_TABLES)
 def test_metadata_tables(iceberg_spark: SparkSession, java_table: Path, name: str) -> None:
     theirs = iceberg_spark.read.format("iceberg").load(f"file://{java_table}#{name}")

@@ -313,8 +313,13 @@ def test_a_lock_that_is_lost_meanwhile(
     """Before the alteration nothing is sent; during it, the table says whether it was done."""
     operations = new(**{"iceberg_hive_lock-heartbeat-interval-ms": "20"})
     base = operations.refresh()
-    thrift.before["heartbeat"] = broken
-    thrift.before[when] = lambda: time.sleep(0.3)
+
+    def lose() -> None:
+        thrift.before["heartbeat"] = broken
+        wait_until(lambda: "heartbeat" not in thrift.before, 20, "a heartbeat")
+        time.sleep(0.1)
+
+    thrift.before[when] = lose
     changed = with_properties(base, {"p": "1"})
     if when == ALTER:
         assert operations.commit(base, changed).properties["p"] == "1"
