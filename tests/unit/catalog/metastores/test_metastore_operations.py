@@ -139,7 +139,11 @@ def test_files_are_named_and_numbered_as_iceberg_does(store: MemoryMetastore) ->
 def test_superseded_files_are_deleted_where_the_table_wants_it(store: MemoryMetastore) -> None:
     table = new_table(store)
     keep = {"write.metadata.previous-versions-max": "2", "write.metadata.delete-after-commit.enabled": "true"}
-    UpdateProperties(table).set("write.metadata.previous-versions-max", "2").commit()
+    without = {**keep, "write.metadata.delete-after-commit.enabled": "false"}
+    update = UpdateProperties(table)
+    for name, value in without.items():
+        update.set(name, value)
+    update.commit()
     for number in range(4):
         UpdateProperties(table).set("p", str(number)).commit()
     assert len(files(store)) == 6

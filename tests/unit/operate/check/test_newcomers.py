@@ -114,10 +114,10 @@ class TestProperties:
     def test_one_of_iceberg_that_is_for_others(
         self, world: World, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        sink = "create: true, properties: {history.expire.max-snapshot-age-ms: 1, owner: me, write.parquet.bloom-filter-enabled.column.id: true}"
+        sink = "create: true, properties: {read.parquet.vectorization.enabled: false, owner: me, write.parquet.bloom-filter-enabled.column.id: true}"
         text = of_files(world, capsys, sink=sink)
         assert (
-            "note: streamlake stores history.expire.max-snapshot-age-ms, "
+            "note: streamlake stores read.parquet.vectorization.enabled, "
             "write.parquet.bloom-filter-enabled.column.id with the table and does not use them" in text
         )
         assert "owner" not in text

@@ -673,7 +673,7 @@ def test_a_recovery_that_was_cut_short_is_done_again(
     stream.start(4)
     words = ["recover", stream.location, "--pipeline", "p", "--checkpoint-location", str(stream.path)]
     with monkeypatch.context() as patch:
-        patch.setattr(Plan, "carry_out", lambda plan: [step.act() for step in plan.steps[:kept]])
+        patch.setattr(Plan, "carry_out", lambda plan, _: [step.act() for step in plan.steps[:kept]])
         assert streamlake(*words, "--rewind-to=1", "--yes") == 0
     assert streamlake(*words, "--rewind-to=1", "--yes") == 0
     finish(stream, expected(stream.mode, records(10)))

@@ -10,7 +10,6 @@ from dataclasses import replace
 import pytest
 
 from streamlake.errors import (
-    FeatureUnsupportedError,
     InvalidOptionError,
     LineageError,
     SourceError,
@@ -349,11 +348,6 @@ def test_another_filter(table):
         stream.read(0, stream.enumerator)
     add(table, 1, 6)
     assert stream.run() == [6]
-
-
-def test_what_is_not_supported_yet(table):
-    with pytest.raises(FeatureUnsupportedError, match="hold-snapshots"):
-        enumerator_of(table, hold_snapshots=True)
 
 
 def test_an_offset_without_its_start(table):
