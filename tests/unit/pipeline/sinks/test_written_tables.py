@@ -182,7 +182,7 @@ def test_a_table_that_is_dropped(stream: RoutedStream, new: bool) -> None:
 def test_a_table_that_another_one_takes_the_place_of(stream: RoutedStream, other: str) -> None:
     shutil.move(stream.home / "e_b", stream.home / "copies" / "renamed")
     shutil.copytree(stream.home / other, stream.home / "e_b")
-    refused(stream, "e_b.*another table|another table at .*e_b")
+    refused(stream, "(?s)another table at .*e_b")
 
 
 def test_a_note_that_is_lost(stream: RoutedStream) -> None:
