@@ -121,7 +121,7 @@ def test_a_process_is_armed_by_its_environment(action: str, code: int) -> None:
     ("text", "told"),
     [
         ("before-swop=kill", "there is no failpoint 'before-swop'; did you mean 'before-swap'?"),
-        ("zzz=kill", "there is no failpoint 'zzz'; known here: table-created"),
+        ("zzz=kill", "there is no failpoint 'zzz'; known here: offsets-planned"),
         ("before-swap", "it has no action; write NAME=ACTION"),
         ("before-swap=kil", "there is no action 'kil'; did you mean 'kill'?"),
         ("before-swap=kill:9", "kill takes nothing after it"),
