@@ -53,7 +53,7 @@ CHECKS = {
 }
 
 MODULES_OF_CONTRACTS = """
-    errors options records ahead clock ids wording failpoints storage/file_io index/runs/run index/runs/merge source/fetch read/scan catalog/hadoop
+    errors options records ahead clock ids wording on_progress failpoints storage/file_io index/runs/run index/runs/merge source/fetch read/scan catalog/hadoop
     spec/types/schema spec/partitioning/transforms spec/metadata/snapshot spec/expressions/binding
     formats/arrow/arrow_schema formats/columns/metrics formats/avro/avro_data formats/parquet/parquet formats/orc/orc
     formats/manifests/manifests formats/data_files formats/readers formats/deletes/puffin

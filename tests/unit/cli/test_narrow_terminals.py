@@ -84,7 +84,9 @@ def status_wide(home: Path) -> None:
             for at in range(40)
         ),
         8_780,
-        notes=("checkpoint 41 is not in all tables that it has rows for: the lag is counted from checkpoint 40",),
+        notes=(
+            "checkpoint 41 is not in all tables that it has rows for: the lag is counted from checkpoint 40",
+        ),
         problems=("sales-7: offsets 1204518 to 1204718 are no longer in Kafka and were never committed",),
         driver=DriverStatus(
             RunState.SILENT,
