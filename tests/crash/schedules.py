@@ -255,12 +255,19 @@ def _connected(deaths: Sequence[Death]) -> tuple[Death, ...]:
         before = connected[-1] if connected else None
         if death.failpoint in PHASES["recovery"] and not (before and _leaves_staged(before)):
             connected.append(staged)
+        if death.loses_index and not any(map(_leaves_committed, connected)):
+            connected.append(Death(DRIVER, "after-swap"))
         connected.append(death)
     return tuple(connected)
 
 
 def _turn(failpoint: str) -> int:
     return FIRST_ONLY.index(failpoint) if failpoint in FIRST_ONLY else len(FIRST_ONLY)
+
+
+def _leaves_committed(death: Death) -> bool:
+    later = (*PHASES["swapped"], *PHASES["end"], "after-recommit")
+    return death.who == DRIVER and death.failpoint in later
 
 
 def _leaves_staged(death: Death) -> bool:
