@@ -307,7 +307,8 @@ def test_a_topic_of_several_tables_is_not_one_of_one(shards: Shards) -> None:
     shards.send(1, "d", 16, 1, table="products")
     shards.send(1, "c", 17, 5, table="products")
     *_, receipt = shards.run(options=wanted, on_error="reject")
-    assert receipt_line(receipt) == f"checkpoint {receipt.checkpoint_id}: empty (2 of other tables)"
+    place = f"checkpoint {receipt.checkpoint_id} of {shards.home}/orders"
+    assert receipt_line(receipt) == f"{place}: empty (2 of other tables)"
 
 
 def test_rows_that_name_their_tables_come_of_one_source_too(shards: Shards) -> None:

@@ -90,13 +90,13 @@ class Changes(KafkaStream):
 def shuffles(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many slots each shuffle had so far."""
     found: list[int] = []
-    by_slot = table_writes._by_slot
+    by_slot = table_writes.by_slot
 
     def counted(shuffle_blocks: Any, slots: int) -> Any:
         found.append(slots)
         return by_slot(shuffle_blocks, slots)
 
-    monkeypatch.setattr(table_writes, "_by_slot", counted)
+    monkeypatch.setattr(table_writes, "by_slot", counted)
     return found
 
 
