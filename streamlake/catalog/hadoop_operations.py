@@ -40,9 +40,9 @@ from streamlake.table.options import MetadataOptions
 
 _READ_ATTEMPTS = 5
 _FRESH_SECONDS = 30.0
+"""So long a version on an object store is taken to exist. A commit looks again: see `_require_successor`."""
 _KEPT_WHILE_FRESH = 20
-"""So long a version on an object store is taken to exist, where writers delete it after so many newer ones at
-the earliest. A commit looks again: see `_require_successor`."""
+"""But only where writers delete it after so many newer ones at the earliest."""
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ class DriverError:
 class Heartbeat:
     """One heartbeat.
 
-    `run_id` tells runs apart. `at_ms` is when it was written. `is_waiting`: Spark waits for its next trigger.
+    `run_id` differs between runs. `at_ms` is when it was written. `is_waiting`: Spark waits for its trigger.
     `checkpoint_id` is the last one that this run has finished, at `checkpoint_ms`. `error` is the last one of
     the pipeline, of an earlier run while the state is not FAILED.
     """

@@ -40,8 +40,9 @@ _METADATA_FILE = re.compile(r"(.*)/[^/]+/(?:v\d+|\d+-[^/]*)(?:\.gz)?\.metadata\.
 class Orphans:
     """The orphans of a table, oldest first, and what was deleted of them.
 
-    `looked_at` counts the files in the table's folders. `not_listed` are folders in which orphans cannot be
-    told from other tables' files. `left` are files that differ from needed ones in scheme or authority.
+    `looked_at` counts the files in the table's folders. `not_listed` are folders in which orphans
+    cannot be separated from other tables' files. `left` are files that differ from needed ones in scheme or
+    authority.
     """
 
     orphans: tuple[Orphan, ...]

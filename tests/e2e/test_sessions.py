@@ -58,7 +58,7 @@ def test_executors_in_other_processes(
 
 
 def _with_lookups(home: Path) -> str:
-    """A Python path where Spark finds the data sources without being told, as the wheel installs them."""
+    """A Python path where Spark finds the data sources by itself, as the wheel installs them."""
     site = home / "site"
     site.mkdir()
     for path, name in INSTALLED_ELSEWHERE.items():

@@ -53,7 +53,7 @@ class PlannedOffsets(ABC, Generic[Offset]):
 
     @abstractmethod
     def now(self) -> Callable[[Offset | None], bool]:
-        """What tells of an offset whether all is read that there is now. Called by threads beside the
+        """What says of an offset whether all is read that there is now. Called by threads beside the
         query's.
         """
 

@@ -1,4 +1,4 @@
-"""What Spark tells a Python source of a micro-batch's limits and of a query's end: from 4.2 on it does.
+"""What Spark says to a Python source of a micro-batch's limits and of a query's end: from 4.2 on it does.
 
 Before that a query with `availableNow` is one micro-batch. After a crash that is the one which was begun, so
 the query ends with rows left to read, and says nothing of it.

@@ -126,7 +126,7 @@ class ChangeStream(Stream):
 
 
 def values_of(row: dict[str, Any]) -> str:
-    """The values of a row or a change, without what tells where it comes from."""
+    """The values of a row or a change, without what says where it comes from."""
     return repr(tuple(value for name, value in row.items() if name not in CHANGE_COLUMNS))
 
 
