@@ -286,6 +286,17 @@ def recover(
             "--resume-from-table", help="The directory is lost: make a new one where the table's commits end."
         ),
     ] = False,
+    topics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMES",
+            help="With --resume-from-table, of many tables: their topics, with commas between.",
+        ),
+    ] = None,
+    topic_pattern: Annotated[
+        str | None,
+        typer.Option(metavar="REGEX", help="The pattern whose groups TABLE has as placeholders."),
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do it; without, only say what would be done.")] = False,
 ) -> None:
     """Say why a stream is refused, and take one of the ways out."""
@@ -302,6 +313,8 @@ def recover(
             rollback_table=rollback_table,
             remove_torn=remove_torn,
             resume_from_table=resume_from_table,
+            topics=topics,
+            topic_pattern=topic_pattern,
             yes=yes,
         )
     )

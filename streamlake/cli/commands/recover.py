@@ -22,12 +22,14 @@ from streamlake.errors import InvalidOptionError, TableNotFoundError
 from streamlake.operate.checkpoint_directory import existing_directory
 from streamlake.operate.recover.recovery import Recovery, without_table
 from streamlake.operate.recover.recovery_plan import Plan, Step
-from streamlake.operate.recover.resuming import resuming
+from streamlake.operate.recover.resuming import ResumedTable, resuming
+from streamlake.operate.recover.resuming_tables import resuming_tables
 from streamlake.pipeline.runs.rejected.rejects_table import open_rejects
 from streamlake.pipeline.sinks.bound_tables import BoundTables, bind_tables
+from streamlake.storage.file_io import FileIO
 from streamlake.storage.locations import noted_table, table_location
 from streamlake.tables import load_table
-from streamlake.tasks.table_names import is_template
+from streamlake.tasks.table_names import TableNames, is_template, row_placeholders
 
 FOUND = 1
 
@@ -45,6 +47,8 @@ def run(
     rollback_table: bool,
     remove_torn: bool,
     resume_from_table: bool,
+    topics: str | None,
+    topic_pattern: str | None,
     yes: bool,
 ) -> int:
     """Show the findings (exit code 1 when there are any), or take one way out.
@@ -66,7 +70,12 @@ def run(
     options = parse_catalog(catalog)
     noted = table_location(location) if options is None else location
     if chosen == [Way.RESUME]:
-        return _resume(location, options, checkpoint_location, pipeline, branch, yes=yes)
+        new = (table_location(checkpoint_location), checkpoint_io(checkpoint_location, options))
+        if is_template(location):
+            tables = _topic_tables(location, options, pipeline, branch, topics, topic_pattern)
+            plan = resuming_tables(tables, BoundTables(location, branch), *new)
+            return _carry_out(plan, Way.RESUME, yes=yes)
+        return _resume(location, options, new, pipeline, branch, yes=yes)
     directory = existing_directory(checkpoint_location, options)
     if chosen == [Way.REMOVE_TORN]:
         return _remove_torn(directory, yes=yes)
@@ -104,33 +113,58 @@ def run(
 def _resume(
     location: str,
     catalog: CatalogOption,
-    checkpoint_location: str,
+    new: tuple[str, FileIO],
     pipeline: str | None,
     branch: str,
     *,
     yes: bool,
 ) -> int:
     """Make a checkpoint directory anew, where it is lost."""
-    if is_template(location):
-        raise InvalidOptionError(
-            f"{location} stands for many tables, each of which ends at offsets of its own: "
-            f"{Way.RESUME.value} is for a stream of one table. Start a new directory with starting-offsets "
-            "at the smallest of them (`streamlake status` shows them), into tables of their own, or restore "
-            "the directory from a copy"
-        )
     table = load_table(location, catalog=catalog).table
     noted = noted_table(location, catalog)
-    plan = resuming(
-        table,
-        branch,
-        pipeline,
-        table_location(checkpoint_location),
-        checkpoint_io(checkpoint_location, catalog),
-        noted,
-        open_rejects(location, catalog),
-    )
+    plan = resuming(table, branch, pipeline, *new, noted, open_rejects(location, catalog))
     _say(f"{table.location}, branch {branch}")
     return _carry_out(plan, Way.RESUME, yes=yes)
+
+
+def _topic_tables(
+    template: str,
+    catalog: CatalogOption,
+    pipeline: str | None,
+    branch: str,
+    topics: str | None,
+    topic_pattern: str | None,
+) -> dict[str, ResumedTable | None]:
+    """The table of each topic of a query of many tables; None for one that does not exist yet."""
+    if row_placeholders(template):
+        raise InvalidOptionError(
+            f"{template} stands for tables that rows name: they share topics, and each ends at offsets of "
+            f"its own, so {Way.RESUME.value} cannot tell where the query ended. Start a new directory with "
+            "starting-offsets at the smallest of them (`streamlake status` shows them), into tables of "
+            "their own, or restore the directory from a copy"
+        )
+    if topics is None:
+        raise InvalidOptionError(
+            f"{template} stands for many tables: name their topics, --topics=orders,customers, and the "
+            "--topic-pattern that the template's groups are of"
+        )
+    names = TableNames(template, topic_pattern)
+    tables: dict[str, ResumedTable | None] = {}
+    resumed: dict[str, ResumedTable | None] = {}
+    for topic in sorted({each.strip() for each in topics.split(",")} - {""}):
+        name = names.of(topic)
+        if name not in resumed:
+            resumed[name] = _resumed(name, catalog, pipeline, branch)
+        tables[topic] = resumed[name]
+    return tables
+
+
+def _resumed(name: str, catalog: CatalogOption, pipeline: str | None, branch: str) -> ResumedTable | None:
+    try:
+        table = load_table(name, catalog=catalog).table
+    except TableNotFoundError:
+        return None
+    return ResumedTable.of(table, branch, pipeline, noted_table(name, catalog), open_rejects(name, catalog))
 
 
 def _of_many(

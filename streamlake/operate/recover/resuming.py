@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from streamlake.checkpoint.new_directory import require_new, write_directory
+from streamlake.checkpoint.spark_directory import SparkDirectory
 from streamlake.checkpoint.store import CommittableStore
 from streamlake.commit.committer import Committer
 from streamlake.commit.history import History
@@ -31,7 +32,7 @@ from streamlake.operate.read_position import place_in_words
 from streamlake.operate.recover.recovery import Recovery
 from streamlake.operate.recover.recovery_plan import Plan, Step
 from streamlake.source.iceberg.table_offset import TableOffset
-from streamlake.source.offsets import SourceOffsets
+from streamlake.source.offsets import PartitionOffsets, SourceOffsets
 from streamlake.spec.metadata.snapshot import MAIN_BRANCH, Snapshot
 from streamlake.storage.file_io import FileIO
 from streamlake.table.table import Table
@@ -57,12 +58,14 @@ class LastCommit:
         if isinstance(self.end, TableOffset):
             place = place_in_words(self.end.position)
             return f"{place} of the table with uuid {self.end.table_uuid}"
-        parts = [
-            f"{topic}-{partition}: {offset}"
-            for (topic, partition), offset in sorted(self.end.positions.items())
-        ]
-        more = f" and {len(parts) - _SHOWN} more" if len(parts) > _SHOWN else ""
-        return f"at {', '.join(parts[:_SHOWN])}{more}"
+        return shown_offsets(self.end.positions)
+
+
+def shown_offsets(positions: PartitionOffsets) -> str:
+    """Where a Kafka source goes on, as far as a line has room for it."""
+    parts = [f"{topic}-{partition}: {offset}" for (topic, partition), offset in sorted(positions.items())]
+    more = f" and {len(parts) - _SHOWN} more" if len(parts) > _SHOWN else ""
+    return f"at {', '.join(parts[:_SHOWN])}{more}"
 
 
 def last_commit(table: Table, branch: str, pipeline: str | None) -> LastCommit:
@@ -118,6 +121,61 @@ def _marker(table: Table, branch: str, pipeline: str, snapshot: Snapshot) -> Mar
     return marker
 
 
+@dataclass(frozen=True)
+class ResumedTable:
+    """A table of a lost directory's stream, which goes on in a new directory.
+
+    `name` is the stream's name (None: it has none), `noted` the table's name in the sink's note.
+    """
+
+    table: Table
+    branch: str
+    name: str | None
+    noted: str
+    rejects: Table | None
+    last: LastCommit
+
+    @staticmethod
+    def of(
+        table: Table, branch: str, pipeline: str | None, noted: str, rejects: Table | None
+    ) -> ResumedTable:
+        """The table as it is now. Raises what `last_commit` raises."""
+        last = last_commit(table, branch, pipeline)
+        unnamed = last.pipeline.endswith(f":{last.marker.job_id}") and pipeline is None
+        return ResumedTable(table, branch, None if unnamed else last.pipeline, noted, rejects, last)
+
+    def settling(self) -> list[Step]:
+        """The steps before all others: rejects of checkpoints that the table holds are committed."""
+        rejects, marker = self.rejects, self.last.marker
+        if rejects is None or not _staged_rejects(rejects, marker):
+            return []
+        text = f"commit the rejects that are staged for checkpoint {marker.checkpoint_id} of {self.noted}"
+        return [Step(text, lambda: _commit_rejects(rejects, marker))]
+
+    def require_same(self) -> None:
+        """Raises InvalidOptionError where the stream has committed since."""
+        if last_commit(self.table.refresh(), self.branch, self.last.pipeline) != self.last:
+            raise InvalidOptionError(
+                f"{self.table.location} was written by pipeline '{self.last.pipeline}' since this plan was "
+                "made: its driver runs. Stop it, and run the command again"
+            )
+
+    def adopt(self, directory: SparkDirectory) -> None:
+        """Bind the table to the new directory."""
+        table = self.table.refresh()
+        Recovery(table, self.branch, self.name, directory, self.noted, self.rejects).adopt().carry_out()
+
+
+TOPICS_CREATED_AGAIN = (
+    "topics that were deleted and created again since the last commit are not recognised: their records "
+    "before these offsets are left out"
+)
+WITHOUT_NAME = (
+    "the stream has no name, so a driver of the lost directory that still runs is not stopped by this: make "
+    "sure that there is none"
+)
+
+
 def resuming(
     table: Table,
     branch: str,
@@ -133,49 +191,23 @@ def resuming(
     already, and what `last_commit` raises.
     """
     require_new(location, io)
-    last = last_commit(table, branch, pipeline)
-    unnamed = last.pipeline.endswith(f":{last.marker.job_id}") and pipeline is None
-    name = None if unnamed else last.pipeline
+    resumed = ResumedTable.of(table, branch, pipeline, noted_table, rejects)
+    last = resumed.last
 
     def write_and_adopt() -> None:
-        require_same(table, branch, last)
-        directory = write_directory(location, io, last.end.to_text())
-        Recovery(table, branch, name, directory, noted_table, rejects).adopt().carry_out()
+        resumed.require_same()
+        resumed.adopt(write_directory(location, io, last.end.to_text()))
 
-    steps = []
-    if rejects is not None:
-        due = _staged_rejects(rejects, last.marker)
-        if due:
-            text = f"commit the rejects that are staged for checkpoint {last.marker.checkpoint_id}"
-            steps.append(Step(text, lambda: _commit_rejects(rejects, last.marker)))
     ended = last.marker
     text = (
         f"write a new checkpoint directory at {location}, whose stream goes on {last.shown}: where "
         f"checkpoint {ended.checkpoint_id} of job {ended.job_id} ends, the last one in the table; "
         f"and commit an empty snapshot to branch '{branch}' that makes it the continuation of "
-        + ("that stream" if unnamed else f"pipeline '{last.pipeline}'")
+        + ("that stream" if resumed.name is None else f"pipeline '{last.pipeline}'")
     )
-    warnings = []
-    if isinstance(last.end, SourceOffsets):
-        warnings.append(
-            "topics that were deleted and created again since the last commit are not recognised: their "
-            "records before these offsets are left out"
-        )
-    if unnamed:
-        warnings.append(
-            "the stream has no name, so a driver of the lost directory that still runs is not stopped "
-            "by this: make sure that there is none"
-        )
-    return Plan((*steps, Step(text, write_and_adopt)), tuple(warnings))
-
-
-def require_same(table: Table, branch: str, last: LastCommit) -> None:
-    """Raises InvalidOptionError where the stream has committed since `last`."""
-    if last_commit(table.refresh(), branch, last.pipeline) != last:
-        raise InvalidOptionError(
-            f"{table.location} was written by pipeline '{last.pipeline}' since this plan was made: its "
-            "driver runs. Stop it, and run the command again"
-        )
+    warnings = [TOPICS_CREATED_AGAIN] if isinstance(last.end, SourceOffsets) else []
+    warnings += [WITHOUT_NAME] if resumed.name is None else []
+    return Plan((*resumed.settling(), Step(text, write_and_adopt)), tuple(warnings))
 
 
 def _staged_rejects(rejects: Table, marker: Marker) -> list[int]:

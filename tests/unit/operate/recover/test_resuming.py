@@ -24,6 +24,7 @@ from streamlake.pipeline.runs.lineage.checkpoint_table import CheckpointTable
 from streamlake.pipeline.runs.rejected.rejects_table import own_identity, rejects_name, require_rejects
 from streamlake.pipeline.runs.run_settings import RunSettings
 from streamlake.pipeline.runs.sink_run import SinkRun
+from streamlake.pipeline.sinks.bound_tables import BoundTables
 from streamlake.source.offsets import SourceOffsets
 from streamlake.storage.local import LocalFileIO
 from streamlake.table.updates.manage_refs import ManageRefs
@@ -240,10 +241,34 @@ def test_rejects_that_the_lost_job_has_staged_are_committed(committed: bool, tmp
     assert sorted(found["checkpoint_id"].to_pylist()) == [1, 2]
 
 
-def test_many_tables_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_many_tables_need_their_topics(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stream = LocalStream(tmp_path, RECORDS, location=str(tmp_path / "{topic}"))
     assert recover(stream, "new") == 1
-    assert "stands for many tables, each of which ends at offsets of its own" in capsys.readouterr().err
+    assert "stands for many tables: name their topics, --topics=orders,customers" in capsys.readouterr().err
+    assert recover(stream, "new", "--topics", "a,b") == 1
+    assert "none of the tables of a, b exists" in capsys.readouterr().err
+
+
+def test_tables_that_rows_name_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stream = LocalStream(tmp_path, RECORDS, location=str(tmp_path / "{row.country}"))
+    assert recover(stream, "new", "--topics", "orders") == 1
+    assert "stands for tables that rows name" in capsys.readouterr().err
+
+
+def test_a_topic_without_a_table_is_read_from_its_first_record(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = Direct(tmp_path, RECORDS, location=str(tmp_path / "orders")).start(4)
+    old.path.rename(tmp_path / "lost")
+    many = LocalStream(tmp_path, RECORDS, location=str(tmp_path / "{topic}"))
+    assert recover(many, "new", "--topics", "orders,users", "--yes") == 0
+    assert "users has no table yet, and will be read from the first record on" in capsys.readouterr().out
+    directory = SparkDirectory(str(tmp_path / "new"), LocalFileIO())
+    [text] = directory.end_offsets(0) or ("",)
+    assert json.loads(text)["offsets"] == {"orders": {"0": 8}}
+    assert BoundTables.of(directory) == BoundTables(str(tmp_path / "{topic}"))
+    again = Direct(tmp_path, RECORDS, location=str(tmp_path / "orders"), directory="new").start()
+    assert again.rows() == expected("append")
 
 
 def test_a_new_directory_is_one_that_spark_goes_on_from(tmp_path: Path) -> None:
