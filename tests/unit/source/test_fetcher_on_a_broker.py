@@ -23,6 +23,7 @@ from streamlake.source.fetcher import fetch_range
 from streamlake.source.offsets import OffsetRange
 from streamlake.tasks.direct_reader import row_decoder
 from tests.helpers.broker import KafkaBroker
+from tests.helpers.error_catalogue import documented
 from tests.helpers.processes import wait_until
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
@@ -166,8 +167,11 @@ def test_retention_passes_the_start_of_a_range(broker: KafkaBroker) -> None:
     topic = broker.create_topic()
     broker.produce(topic, [b"%d" % at for at in range(100)])
     broker.delete_records(topic, {0: 60})
-    with pytest.raises(DataLossError, match=r"offset 10 can no longer be read.*first available offset is 60"):
+    with pytest.raises(
+        DataLossError, match=r"offset 10 can no longer be read.*first available offset is 60"
+    ) as raised:
         read(source_of(broker, topic), topic, 10, 90)
+    documented("data-loss-error", raised.value)
     lenient = source_of(broker, topic, fail_on_data_loss=False)
     assert read(lenient, topic, 10, 90)["offset"].to_pylist() == list(range(60, 90))
     assert read(lenient, topic, 10, 50).num_rows == 0

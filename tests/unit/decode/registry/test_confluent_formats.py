@@ -23,6 +23,7 @@ from streamlake.pipeline.definition.pipeline_file import parse_pipeline
 from streamlake.pipeline.kafka.sampled_schema import with_inferred_schema
 from streamlake.records import RAW_RECORDS
 from streamlake.source.kafka_source import KafkaSource
+from tests.helpers.error_catalogue import documented
 from tests.helpers.schema_registry import RegistryServer, framed
 
 
@@ -264,8 +265,9 @@ def test_json_behind_a_header_takes_the_registrys_schema(server):
         {"a": True},
     )
     assert decoder(known).decode(raw(None)).rows.num_rows == 0
-    with pytest.raises(DecodeError, match="orders-3 offset 101: 'id' is long, but found text"):
+    with pytest.raises(DecodeError, match="orders-3 offset 101: 'id' is long, but found text") as raised:
         decoder(known).decode(raw(framed(number, json.dumps(value).encode()), framed(number, b'{"id": "x"}')))
+    documented("decode-error", raised.value)
     with pytest.raises(DecodeError, match="orders-3 offset 100: it begins with the byte 123"):
         decoder(known).decode(raw(json.dumps(value).encode()))
 

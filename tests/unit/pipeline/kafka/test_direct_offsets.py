@@ -12,6 +12,7 @@ from streamlake.pipeline.kafka import direct_offsets
 from streamlake.pipeline.kafka.direct_offsets import KAFKA_OFFSETS, DirectOffsets
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.source.offsets import SourceOffsets
+from tests.helpers.error_catalogue import documented
 from tests.helpers.fake_cluster import FakeCluster
 
 
@@ -115,7 +116,8 @@ def test_an_entry_that_another_driver_has_written_over(cluster: FakeCluster) -> 
     log = Log({0: 10}, 0)
     mine = offsets(log)
     mine.plan(None, 1)  # type: ignore[arg-type]
-    with pytest.raises(FencedError, match="another entry for checkpoint 1"):
+    with pytest.raises(FencedError, match="another entry for checkpoint 1") as raised:
         mine.confirm(identity(1, at(10), at(112)))
+    documented("fenced-error", raised.value)
     with pytest.raises(FencedError):
         mine.confirm(identity(1, at(12), log.ends[1]))

@@ -9,12 +9,15 @@ from streamlake.errors import MisplacedKeyError
 from streamlake.index.bucketing import Bucketing
 from streamlake.index.keys.key_codec import KeyCodec
 from streamlake.index.message_key import KeyPart, MessageKey
+from streamlake.pipeline.kafka.bucket_owner import BucketOwner
 from streamlake.pipeline.kafka.owned_ranges import ranges_by_bucket
 from streamlake.records import ROW_KIND, ROW_ORDER, TRUNCATE_BELOW
 from streamlake.source.offsets import OffsetRange
 from streamlake.spec.types.data_types import LongType, NestedField
 from streamlake.tasks.intake import Intake, KeyRoute
 from streamlake.tasks.shuffle_blocks import unpacked
+from tests.helpers.error_catalogue import documented
+from tests.unit.pipeline.kafka.test_bucket_owner import intended
 
 TEXT = MessageKey("murmur2", (KeyPart(column=0),))
 CODEC = KeyCodec((NestedField(1, "id", LongType()),))
@@ -41,8 +44,13 @@ def test_rows_of_the_bucket_pass_in_their_order() -> None:
         for at in (0, len(mine) // 2, len(mine)):
             with pytest.raises(
                 MisplacedKeyError, match=rf"the row with the key \{{'id': {other}\}} did not come"
-            ):
+            ) as raised:
                 route(4).owned(rows([*mine[:at], other, *mine[at:]]), 0, bucket)
+            never = BucketOwner("never", 8, "/lake/orders")
+            never.intended = intended()
+            with pytest.raises(MisplacedKeyError) as stopped:
+                never.misplaced(raised.value, (0, 0))
+            documented("misplaced-key-error", stopped.value)
 
 
 def test_a_single_bucket_has_all_keys_and_truncates() -> None:

@@ -29,6 +29,7 @@ from streamlake.table.updates.metadata_changes import changed
 from streamlake.table.updates.metadata_update import commit_metadata
 from streamlake.write.upsert import upsert_task
 from tests.helpers import foreign_writers
+from tests.helpers.error_catalogue import documented
 from tests.helpers.invariants import check_table
 from tests.helpers.local_rejects import RejectingStream, rejected_rows_of
 from tests.helpers.local_stream import LocalStream
@@ -175,8 +176,9 @@ def test_a_partition_spec_that_is_removed_during_the_commit(tmp_path):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SinkRun, "commit", late)
-        with pytest.raises(Exception, match="no longer fits it"):
+        with pytest.raises(Exception, match="no longer fits it") as raised:
             running.start(1)
+    documented("staged-unfit-error", raised.value)
     finishes(running)
 
 

@@ -27,6 +27,7 @@ from streamlake.spec.partitioning.partition_spec import UNPARTITIONED
 from streamlake.spec.types.ddl import parse_ddl
 from streamlake.table.updates.update_properties import UpdateProperties
 from tests.helpers.batch_write import append
+from tests.helpers.error_catalogue import documented
 from tests.helpers.invariants import check_table
 from tests.helpers.local_upserts import LocalUpserts
 from tests.helpers.tables import make_table
@@ -114,7 +115,7 @@ def test_format_version_1(tmp_path: Path) -> None:
     metadata["format-version"] = 1
     version.write_text(json.dumps(metadata))
     told = refused(home, FeatureUnsupportedError, lambda: stream(home))
-    assert "has format version 1, which knows no deletes: upgrade it" in told
+    documented("feature-unsupported-error", told)
     UpdateProperties(open_table(str(home))).upgrade_format_version(2).commit()
     stream(home).checkpoint(changes(FIRST))
     stream(home, 1).checkpoint(changes(SECOND))
