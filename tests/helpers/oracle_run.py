@@ -221,7 +221,10 @@ class OracleRun:
         elif step.kind == "compact":
             mask = source.choice((-1, -1, source.getrandbits(64)))
             foreign_writers.compact(
-                self.location, lambda at: bool(mask >> at & 1), by_row_delta=source.random() < 0.5
+                self.location,
+                lambda at: bool(mask >> at & 1),
+                by_row_delta=source.random() < 0.25,
+                mapped=source.random() < 0.75,
             )
         elif step.kind == "delete":
             numbers = [row.number for row in self.model.live()]
