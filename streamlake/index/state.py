@@ -140,7 +140,7 @@ class IndexState:
             for name in ("key_ids", "sequence_ids", "key_types", "sequence_types", "shuffled_until"):
                 content[name] = tuple(content[name])
             state = IndexState(**content)
-        except (ValueError, KeyError, TypeError, IndexError) as cause:
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError) as cause:
             raise IndexDamagedError(
                 f"{where}: the state of the key index cannot be read ({cause!r}); {ADVICE}"
             ) from cause
