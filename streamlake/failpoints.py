@@ -98,7 +98,10 @@ that point.
 """
 
 MAINTENANCE: dict[str, tuple[str, str]] = {
-    "position-map-written": (DRIVER, "maintenance: a compaction's position map is complete, nothing names it"),
+    "position-map-written": (
+        DRIVER,
+        "maintenance: a compaction's position map is complete, nothing names it",
+    ),
     "expiry-planned": (DRIVER, "maintenance: the snapshots to expire are chosen, nothing is changed"),
     "snapshots-expired": (DRIVER, "maintenance: the snapshots are out of the table, their files are there"),
     "expired-files-deleted": (

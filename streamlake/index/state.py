@@ -17,6 +17,7 @@ from typing import Any
 from streamlake.errors import IndexDamagedError
 from streamlake.index.bucketing import Bucketing
 from streamlake.index.runs.position_map_ref import PositionMapRef
+from streamlake.index.runs.run_file import IndexFile
 from streamlake.index.runs.run_format import ADVICE
 from streamlake.index.runs.run_writer import RunRef, run_to_json
 
@@ -102,6 +103,11 @@ class IndexState:
     def maps(self) -> tuple[PositionMapRef, ...]:
         """The position maps that runs need."""
         return tuple(dict.fromkeys(each for run in self.runs for each in run.maps))
+
+    @property
+    def files(self) -> tuple[IndexFile, ...]:
+        """The files that are needed to look keys up: runs and position maps."""
+        return (*self.runs, *self.maps)
 
     def to_bytes(self) -> bytes:
         """The content of the state file."""

@@ -11,10 +11,7 @@ import pyarrow.compute as pc
 
 from streamlake import ids
 from streamlake.catalog.open import open_table
-from streamlake.commit.marker import JOB_ID, POSITION_MAP
-from streamlake.index.runs.file_moves import FileMoves
-from streamlake.index.runs.position_map_ref import PositionMapRef
-from streamlake.index.runs.position_map_writer import PositionMapWriter
+from streamlake.commit.marker import JOB_ID
 from streamlake.pipeline.key_index.covered import live_tasks
 from streamlake.spec.metadata.data_file import DataFile
 from streamlake.spec.metadata.table_metadata import TableMetadata
@@ -33,27 +30,23 @@ from streamlake.write.deletes.merged_deletes import merge_deletes
 from streamlake.write.deletes.position_deletes import write_position_deletes
 from streamlake.write.target.output_files import OutputFiles
 from streamlake.write.target.target import WriteTarget
-from streamlake.write.upsert.upsert_task import rows_writer
-from tests.helpers.batch_write import append
+from tests.helpers.batch_write import append, write_files
 
 
 def append_rows(location: str, rows: pa.Table) -> None:
     append(open_table(location), rows)
 
 
-def compact(
-    location: str, chosen: Callable[[int], bool], *, by_row_delta: bool = False, mapped: bool = False
-) -> PositionMapRef | None:
-    """The live rows of some data files (by their number in order of path) go into new files. With `mapped` a position map is
-    left; its reference."""
+def compact(location: str, chosen: Callable[[int], bool], *, by_row_delta: bool = False) -> None:
+    """The live rows of some data files (by their number in order of path) go into new files."""
     table = open_table(location)
     files = {path: task.data_file for path, task in live_tasks(table, table.current_snapshot).items()}
     old = [path for at, path in enumerate(sorted(files)) if chosen(at)]
     if not old:
-        return None
-    rows = LoadedTable(table).scan(columns=["*", "_file", "_pos"]).to_arrow()
-    live = rows.filter(pc.is_in(rows.column("_file"), pa.array(old)))
-    new, moves = _moved(table, live, old)
+        return
+    rows = LoadedTable(table).scan(columns=["*", "_file"]).to_arrow()
+    live = rows.filter(pc.is_in(rows.column("_file"), pa.array(old))).drop_columns(["_file"])
+    new: Sequence[DataFile] = write_files(table, live).data_files if live.num_rows else ()
     if by_row_delta:
         delta = RowDelta(table).require_head(_head(table))
         for path in old:
@@ -61,44 +54,13 @@ def compact(
         for file in new:
             delta.add_rows(file)
         delta.commit()
-        return None
+        return
     overwrite = OverwriteFiles(table)
-    ref = None
-    if mapped:
-        writer = PositionMapWriter(table.io, table.locations.position_map(ids.new_uuid()), table.uuid)
-        for part in moves:
-            writer.append([file.file_path for file in new], part)
-        ref = writer.close()
-        overwrite.set_summary({POSITION_MAP: ref.to_text()})
     for path in old:
         overwrite.delete_file(files[path])
     for file in new:
         overwrite.add_file(file)
     overwrite.commit()
-    return ref
-
-
-def _moved(
-    table: Table, live: pa.Table, old: Sequence[str]
-) -> tuple[Sequence[DataFile], list[dict[str, FileMoves]]]:
-    """New files with these rows, and where these are now."""
-    target = WriteTarget.for_table(
-        table.metadata, io=table.io, job_id="foreign", checkpoint_id=0, operation_uuid=ids.new_uuid()
-    )
-    writer = rows_writer(target, OutputFiles(target, 0, 0, 0))
-    order = pc.sort_indices(live, [("_file", "ascending"), ("_pos", "ascending")])
-    live = live.take(order)
-    places = writer.write(live.drop_columns(["_file", "_pos"]))
-    files = writer.close()
-    numbers = {file.file_path: number for number, file in enumerate(files)}
-    new = np.array([numbers.get(path, -1) for path in writer.paths], np.int64)[places.files]
-    moves = {}
-    for path in old:
-        mine = pc.equal(live.column("_file"), path).to_numpy(zero_copy_only=False)
-        positions = live.column("_pos").to_numpy()[mine]
-        ones = np.ones(len(positions), np.int64)
-        moves[path] = FileMoves(positions, ones, new[mine], places.positions[mine])
-    return files, [moves]
 
 
 def delete_rows(

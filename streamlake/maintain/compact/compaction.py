@@ -31,6 +31,7 @@ from streamlake.maintain.compact.carried_deletes import CarriedDeletes
 from streamlake.maintain.compact.compact_options import SORT, STRATEGIES, CompactOptions, CompactSettings
 from streamlake.maintain.compact.file_groups import FileGroup, partition_filter, planned_groups
 from streamlake.maintain.compact.group_rewrite import GroupRewrite, RewrittenGroup
+from streamlake.maintain.compact.index_map import IndexMap
 from streamlake.on_progress import OnProgress, unseen
 from streamlake.spec.metadata.data_file import DataFile
 from streamlake.spec.metadata.snapshot import Snapshot
@@ -326,12 +327,15 @@ class _Commits:
         left = list(groups)
         while left:
             carry = CarriedDeletes(self._table, left)
+            index_map = IndexMap(self._table, left)
             producer: RewriteFiles | None = None
             try:
                 producer = self._producer(left, carry)
+                producer.set_summary(index_map.summary)
                 snapshot = producer.commit()
             except ConflictValidationError:
                 carry.clean_up(committed=False)
+                index_map.clean_up()
                 conflicting = frozenset() if producer is None else producer.conflicting
                 self._delete([each for at, each in enumerate(left) if at in conflicting])
                 still = [each for at, each in enumerate(left) if at not in conflicting]
@@ -346,6 +350,7 @@ class _Commits:
             except BaseException:
                 if producer is None or not producer.may_be_committed:
                     carry.clean_up(committed=False)
+                    index_map.clean_up()
                     self._delete(left)
                 raise
             failpoint("compaction-committed")

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from streamlake.errors import IndexDamagedError, InvalidOptionError, MissingFileError
 from streamlake.index.state import IndexState
+from streamlake.pipeline.key_index.covered import live_tasks
 from streamlake.pipeline.key_index.index_files import load_state
 from streamlake.pipeline.key_index.index_states import NamedState, named_columns, named_states
-from streamlake.pipeline.key_index.covered import live_tasks
 from streamlake.pipeline.runs.upsert_options import identifier_columns
 from streamlake.read.planning import FileScanTask
 from streamlake.spec.metadata.snapshot import Snapshot
@@ -114,7 +114,7 @@ def found_state(table: Table, branch: str, key: UpsertKey) -> NamedState | None:
 
 
 def _missing(table: Table, state: IndexState) -> Iterable[str]:
-    for file in (*state.runs, *state.maps):
+    for file in state.files:
         try:
             if table.io.size(file.path) != file.bytes:
                 yield file.path

@@ -90,9 +90,7 @@ class Covered:
             state = with_rows(self.state, added) if added else self.state
         except MissingFileError:
             return self  # deleted since: the new files are read
-        return replace(
-            self, state=state, files=self.files.union(task.data_file.file_path for task in added)
-        )
+        return replace(self, state=state, files=self.files.union(task.data_file.file_path for task in added))
 
     def _moved(self, moved: MapFile, tasks: Mapping[str, FileScanTask]) -> Covered:
         """The index after the compaction. An old file that another writer adds again is not covered."""
