@@ -98,6 +98,10 @@ that point.
 """
 
 MAINTENANCE: dict[str, tuple[str, str]] = {
+    "position-map-written": (
+        DRIVER,
+        "maintenance: a compaction's position map is complete, nothing names it",
+    ),
     "expiry-planned": (DRIVER, "maintenance: the snapshots to expire are chosen, nothing is changed"),
     "snapshots-expired": (DRIVER, "maintenance: the snapshots are out of the table, their files are there"),
     "expired-files-deleted": (
@@ -110,6 +114,16 @@ MAINTENANCE: dict[str, tuple[str, str]] = {
         "maintenance: some old metadata files are deleted, others left",
     ),
     "manifest-rewritten": (DRIVER, "maintenance: a manifest is written again, no snapshot lists it"),
+    "file-group-rewritten": (
+        DRIVER,
+        "compaction: a group's new data files are complete, and not yet reported",
+    ),
+    "file-groups-rewritten": (DRIVER, "compaction: all new data files are there, the commit has not begun"),
+    "deletes-carried-over": (
+        DRIVER,
+        "compaction: deletes of others are written for the new files, no snapshot lists them",
+    ),
+    "compaction-committed": (DRIVER, "compaction: the snapshot is in the table"),
 }
 """The same, for what no stream passes."""
 KNOWN = {**REGISTERED, **MAINTENANCE}

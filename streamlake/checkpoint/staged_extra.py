@@ -8,10 +8,10 @@ version has added to it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
-from streamlake.index.runs.run_writer import RunRef
+from streamlake.index.runs.run_writer import RunRef, run_to_json
 from streamlake.spec.partitioning.partition_spec import PartitionSpec, spec_from_json, spec_to_json
 
 _COUNTERS = "counters"
@@ -94,7 +94,7 @@ def extra_to_json(extra: Extra) -> dict[str, Any]:
     """The JSON object of these values."""
     obj: dict[str, Any] = {_COUNTERS: dict(extra.counters)} if extra.counters else {}
     if (index := extra.index) is not None:
-        obj[_RUNS] = [asdict(ref) for ref in index.runs]
+        obj[_RUNS] = [run_to_json(ref) for ref in index.runs]
         obj[_REWRITTEN] = list(index.rewritten)
         obj[_TRUNCATED] = index.truncated_below
         obj[_MESSAGE_KEY] = index.message_key

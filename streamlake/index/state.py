@@ -10,14 +10,16 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from streamlake.errors import IndexDamagedError
 from streamlake.index.bucketing import Bucketing
+from streamlake.index.runs.position_map_ref import PositionMapRef
+from streamlake.index.runs.run_file import IndexFile
 from streamlake.index.runs.run_format import ADVICE
-from streamlake.index.runs.run_writer import RunRef
+from streamlake.index.runs.run_writer import RunRef, run_to_json
 
 FORMAT = 1
 _STEPS = 8
@@ -93,10 +95,27 @@ class IndexState:
         gone = {run.path for run in replaced}
         return replace(self, runs=(*added, *(run for run in self.runs if run.path not in gone)))
 
+    def with_map(self, moved: PositionMapRef) -> IndexState:
+        """The index after a compaction, whose position map says where the rows of all runs are now."""
+        return replace(self, runs=tuple(replace(run, maps=(*run.maps, moved)) for run in self.runs))
+
+    @property
+    def maps(self) -> tuple[PositionMapRef, ...]:
+        """The position maps that runs need."""
+        return tuple(dict.fromkeys(each for run in self.runs for each in run.maps))
+
+    @property
+    def files(self) -> tuple[IndexFile, ...]:
+        """The files that are needed to look keys up: runs and position maps."""
+        return (*self.runs, *self.maps)
+
     def to_bytes(self) -> bytes:
         """The content of the state file."""
         content: dict[str, Any] = {part.name: getattr(self, part.name) for part in fields(self)}
-        content["runs"] = [asdict(run) for run in self.runs]
+        maps = self.maps
+        if maps:  # a version that does not know them takes the state for damaged, and never for complete
+            content["maps"] = [asdict(each) for each in maps]
+        content["runs"] = [_run_to_json(run, maps) for run in self.runs]
         data = json.dumps(content, separators=(",", ":")).encode()
         header = f"streamlake index state {self.format}, {len(data)} bytes, crc32 {zlib.crc32(data):08x}\n"
         return header.encode() + data
@@ -121,12 +140,13 @@ class IndexState:
             raise IndexDamagedError(f"{where}: the state of the key index is damaged or incomplete; {ADVICE}")
         try:
             content = json.loads(body)
-            content["runs"] = tuple(RunRef(**run) for run in content["runs"])
+            maps = [PositionMapRef(**each) for each in content.pop("maps", ())]
+            content["runs"] = tuple(_run_from_json(run, maps) for run in content["runs"])
             content.setdefault("shuffled_until", (0, 0))
             for name in ("key_ids", "sequence_ids", "key_types", "sequence_types", "shuffled_until"):
                 content[name] = tuple(content[name])
             state = IndexState(**content)
-        except (ValueError, KeyError, TypeError) as cause:
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError) as cause:
             raise IndexDamagedError(
                 f"{where}: the state of the key index cannot be read ({cause!r}); {ADVICE}"
             ) from cause
@@ -134,3 +154,13 @@ class IndexState:
         if any(run.buckets != state.buckets or not 0 <= run.bucket < state.buckets for run in state.runs):
             raise IndexDamagedError(f"{where}: the state of the key index contradicts itself; {ADVICE}")
         return state
+
+
+def _run_to_json(run: RunRef, maps: Sequence[PositionMapRef]) -> dict[str, Any]:
+    """A run; its position maps are numbers of `maps`."""
+    obj = run_to_json(run)
+    return {**obj, "maps": [maps.index(each) for each in run.maps]} if run.maps else obj
+
+
+def _run_from_json(obj: dict[str, Any], maps: Sequence[PositionMapRef]) -> RunRef:
+    return RunRef(**{**obj, "maps": tuple(maps[number] for number in obj.get("maps", ()))})

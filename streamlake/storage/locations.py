@@ -34,6 +34,8 @@ PROPERTIES = (
     ),
 )
 
+POSITION_MAP_SUFFIX = ".map"
+
 _ABSOLUTE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.\-]*:")
 _METADATA_VERSION = re.compile(r"v(\d+)(\.gz)?\.metadata\.json(\.gz)?")
 _HASH_BITS = 20
@@ -178,6 +180,10 @@ class TableLocations:
     def index_run(self, uuid: str) -> str:
         """Path of a run of the key index."""
         return f"{self.index_directory}/{uuid}.run"
+
+    def position_map(self, uuid: str) -> str:
+        """Path of a position map, which a compaction leaves for the key index."""
+        return f"{self.index_directory}/{uuid}{POSITION_MAP_SUFFIX}"
 
     def index_state(self, uuid: str) -> str:
         """Path of the file that lists the runs of the key index of a snapshot."""

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from streamlake import ids
 from streamlake.catalog.open import open_table
 from streamlake.commit.marker import JOB_ID
-from streamlake.pipeline.key_index.table_index import live_tasks
+from streamlake.pipeline.key_index.covered import live_tasks
 from streamlake.spec.metadata.data_file import DataFile
 from streamlake.spec.metadata.table_metadata import TableMetadata
 from streamlake.spec.partitioning.partition_spec import PartitionField, PartitionSpec, parse_partition_by

@@ -20,6 +20,8 @@ from streamlake.errors import OutdatedValuesError
 from streamlake.formats.arrow.missing_fields import missing_fields_column
 from streamlake.index.keys import key_codec
 from streamlake.index.keys.keys import Keys
+from streamlake.maintain.compact.compact_options import CompactSettings
+from streamlake.maintain.compact.compaction import rewrite_data_files
 from streamlake.pipeline.runs.upsert_options import UNSET_VALUES
 from streamlake.records import MISSING_FIELDS, ROW_KIND, ROW_SEQUENCE
 from streamlake.spec.metadata.data_file import FileContent
@@ -219,10 +221,7 @@ class OracleRun:
             foreign_writers.append_rows(self.location, self.rows.table(added))
             self.model.append(added)
         elif step.kind == "compact":
-            mask = source.choice((-1, -1, source.getrandbits(64)))
-            foreign_writers.compact(
-                self.location, lambda at: bool(mask >> at & 1), by_row_delta=source.random() < 0.5
-            )
+            self._compact(source)
         elif step.kind == "delete":
             numbers = [row.number for row in self.model.live()]
             gone = source.sample(numbers, min(source.randrange(1, 6), len(numbers)))
@@ -235,6 +234,20 @@ class OracleRun:
             if back is not None:
                 self.model.restore(back)
         self._save()
+
+    def _compact(self, source: random.Random) -> None:
+        """By streamlake, which leaves a position map, or by a writer that leaves none."""
+        if source.random() < 0.4:
+            mask = source.choice((-1, -1, source.getrandbits(64)))
+            foreign_writers.compact(
+                self.location, lambda at: bool(mask >> at & 1), by_row_delta=source.random() < 0.5
+            )
+            return
+        options = {"rewrite-all": "true", "max-file-group-input-files": str(source.choice((2, 3, 100)))}
+        if source.random() < 0.4:
+            options["max-files-to-rewrite"] = str(source.randrange(1, 4))
+        sorting = {"strategy": "sort", "sort_by": ("number desc",)} if source.random() < 0.3 else {}
+        rewrite_data_files(load_table(self.location).table, CompactSettings(**sorting, options=options))
 
     def _other_pipeline(self, source: random.Random) -> None:
         """A checkpoint of another stream into the same table, by the same key and order."""

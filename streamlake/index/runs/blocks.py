@@ -30,7 +30,8 @@ class Block:
 
     `data` and `sequence_values` are as in `Keys` and `SequenceValues`, the byte strings with 32- or 64-bit
     offsets. `tombstones` are the ascending indices of the entries with that flag, and `times` their times
-    (epoch milliseconds); both None when no times are kept.
+    (epoch milliseconds); both None when no times are kept. `files` and `positions` are those of the file that
+    the block is in; `places` gives where the rows are now, which `moved` says.
     """
 
     first: int
@@ -44,6 +45,7 @@ class Block:
     tombstones: Array | None = None
     times: Array | None = None
     release: Callable[[], None] = _nothing
+    moved: Callable[[Array, Array], tuple[Array, Array]] | None = None
 
     def __len__(self) -> int:
         return len(self.hashes)
@@ -53,6 +55,11 @@ class Block:
         """Bytes of the keys and sequence values that are byte strings."""
         arrays = (self.data, self.sequence_values)
         return sum(array.nbytes for array in arrays if isinstance(array, pa.Array))
+
+    def places(self, indices: Array | slice) -> tuple[Array, Array]:
+        """Where the rows of the entries at `indices` are: ordinals of files (int32), positions (int64)."""
+        files, positions = self.files[indices].astype(np.int32), self.positions[indices].astype(np.int64)
+        return (files, positions) if self.moved is None else self.moved(files, positions)
 
     def take_data(self, indices: Array) -> pa.LargeBinaryArray | None:
         """The key bytes of the entries at `indices`."""
@@ -73,10 +80,11 @@ class Block:
         nulls = flags & NULL_KEY != 0
         has_nulls = self.data is None and bool(nulls.any())
         keys = Keys(np.array(self.hashes[part]), nulls if has_nulls else None, self.take_data(rows))
+        files, positions = self.places(part)
         return Entries(
             keys,
-            self.files[part].astype(np.int32),
-            self.positions[part].astype(np.int64),
+            files,
+            positions,
             flags,
             paths,
             self.take_sequence_values(rows),

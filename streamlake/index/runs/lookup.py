@@ -243,18 +243,18 @@ def _search_block(search: _Search, block: Block, run: int, files: _Files, stoppe
         return None
     stopped[asked[flags & ENDS_SEARCH != 0]] = True
     query = search.order[asked]
-    file = block.files[entry].astype(np.int32)
+    file, positions = block.places(entry)
     dead = flags & TOMBSTONE != 0
     lives = ~dead
     lives[lives] = files.are_live(file[lives])
     counts = _with_sequence_values(flags, lives)
     sequence_values = block.take_sequence_values(entry[counts])
-    rows = entry[lives]
+    found = query[lives]
     return _Hits(
-        query[lives],
-        np.full(len(rows), run, dtype=np.int32),
+        found,
+        np.full(len(found), run, dtype=np.int32),
         file[lives],
-        block.positions[rows].astype(np.int64),
+        positions[lives],
         query[counts],
         sequence_values,
     )

@@ -14,22 +14,36 @@ from streamlake.index.runs.run_writer import RunRef
 
 GROWTH = 3
 """A run is merged when the newer ones together have this many times its entries."""
+MOST_MAPS = 16
+"""A run with about so many position maps is merged, because every look-up goes through them. Not all buckets
+get there with the same compaction.
+"""
+_BUCKETS_APART = 8
+_STRETCHES = 2
+"""So is one whose maps have this many times the entries of the index."""
 _LEAST_ENTRIES = 4096
 _MOST_BEYOND_LOGARITHM = 4
 
 
 def plan_merges(runs: Sequence[RunRef]) -> int:
-    """How many of the newest of `runs` (newest first) to merge into one now; 0 or at least 2.
+    """How many of the newest of `runs` (newest first) to merge into one now; 1: write the newest one again.
 
     Small runs count as if they had some thousand entries. At most 4 + log4(all entries) runs remain.
     """
     sizes = [max(run.entries, _LEAST_ENTRIES) for run in runs]
     newer, merged = 0, 0
     for at, size in enumerate(sizes):
-        if at and newer >= GROWTH * size:
+        if (at and newer >= GROWTH * size) or _has_many_maps(runs[at]):
             merged = at + 1
         newer += size
     most = _MOST_BEYOND_LOGARITHM + int(math.log(max(sum(run.entries for run in runs), 1), 4))
     if len(runs) - max(merged - 1, 0) > most:
         merged = len(runs) - most + 1
     return merged
+
+
+def _has_many_maps(run: RunRef) -> bool:
+    if len(run.maps) >= MOST_MAPS + run.bucket % _BUCKETS_APART:
+        return True
+    of_all_buckets = max(run.entries * run.buckets, _LEAST_ENTRIES)
+    return sum(each.stretches for each in run.maps) > _STRETCHES * of_all_buckets

@@ -17,6 +17,8 @@ import pyarrow as pa
 
 from streamlake.index.runs.blocks import Block
 from streamlake.index.runs.entries import Entries, RunFile
+from streamlake.index.runs.moved_places import MovedPlaces
+from streamlake.index.runs.position_map_file import open_position_map
 from streamlake.index.runs.run_file import checked_run_file
 from streamlake.index.runs.run_format import BlockPlace, Footer, Section
 from streamlake.index.runs.run_writer import RunRef, RunWriter
@@ -44,23 +46,30 @@ def open_run(io: FileIO, ref: RunRef, cache_directory: str | None = None) -> Run
     damaged, of another version or not the file that `ref` was made for, and StorageError
     when the storage fails otherwise.
     """
+    maps = [open_position_map(io, each, cache_directory) for each in ref.maps]
     file, footer = checked_run_file(io, ref, cache_directory)
     with file:
-        return Run(ref, footer, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
+        return Run(
+            ref, footer, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ), MovedPlaces.of(footer.paths, maps)
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A mapped run. It lives as long as something refers to it, and cannot be pickled."""
+    """A mapped run. It lives as long as something refers to it, and cannot be pickled.
+
+    Where it has position maps, its entries are shown at the rows' present places.
+    """
 
     ref: RunRef
     footer: Footer
     _map: mmap.mmap
+    _moved: MovedPlaces | None = None
 
     @property
     def paths(self) -> tuple[RunFile, ...]:
         """The data files that entries refer to by ordinal."""
-        return self.footer.paths
+        return self.footer.paths if self._moved is None else self._moved.paths
 
     def __len__(self) -> int:
         return self.footer.entries
@@ -94,6 +103,7 @@ class Run:
             array("tombstones"),
             array("times"),
             lambda: self._release(place),
+            None if self._moved is None else self._moved.places,
         )
 
     def _array(self, section: Section) -> Array:

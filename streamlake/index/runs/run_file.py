@@ -15,10 +15,10 @@ import stat
 import tempfile
 import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import BinaryIO
+from typing import BinaryIO, Protocol, TypeVar
 
 from streamlake.clock import now_ms
 from streamlake.errors import IndexDamagedError, MissingFileError
@@ -43,6 +43,28 @@ _MOST_REMEMBERED = 100_000
 _MOST_FOOTERS = 256
 _MOST_PATHS = 200_000
 
+Checked = TypeVar("Checked")
+
+
+class IndexFile(Protocol):
+    """A file of the index as others name it."""
+
+    @property
+    def path(self) -> str:
+        """Its path."""
+        ...
+
+    @property
+    def bytes(self) -> int:
+        """Its size."""
+        ...
+
+    @property
+    def crc(self) -> int:
+        """The CRC-32 of its footer."""
+        ...
+
+
 _Identity = tuple[int, int, int, int, int]
 _verified: set[_Identity] = set()
 _footers: dict[_Identity, Footer] = {}
@@ -54,16 +76,27 @@ def checked_run_file(io: FileIO, ref: RunRef, cache_directory: str | None) -> tu
 
     Raises as `run.open_run` does.
     """
+    return local_file(io, ref, cache_directory, lambda local: _checked(local, ref))
+
+
+def local_file(
+    io: FileIO, ref: IndexFile, cache_directory: str | None, check: Callable[[str], Checked]
+) -> Checked:
+    """The result of `check` for the local path of a file of the index, which is copied where it is not local.
+
+    `check` raises IndexDamagedError for a file that is not what `ref` was made for. A copy is made once more
+    then.
+    """
     if isinstance(io, LocalFileIO):
-        return _checked(local_path(ref.path), ref)
+        return check(local_path(ref.path))
     directory = cache_directory or default_cache_directory()
     local = _cached(io, ref, directory)
     try:
-        return _checked(local, ref)
+        return check(local)
     except IndexDamagedError:
         with suppress(FileNotFoundError):
             os.unlink(local)
-    return _checked(_cached(io, ref, directory), ref)
+    return check(_cached(io, ref, directory))
 
 
 def default_cache_directory() -> str:
@@ -140,6 +173,11 @@ def _remember_footer(identity: _Identity, footer: Footer) -> None:
             held -= len(_footers.pop(next(iter(_footers))).paths)
 
 
+def is_verified(identity: _Identity) -> bool:
+    """Whether this process has verified the file."""
+    return identity in _verified
+
+
 def remember(identity: _Identity) -> None:
     """Record the file of this device, inode, size, change time and footer CRC as verified."""
     with _lock:
@@ -173,7 +211,7 @@ def _verify_blocks(descriptor: int, footer: Footer, where: str) -> None:
         raise IndexDamagedError(f"{where}: a checksum does not match; {ADVICE}")
 
 
-def _cached(io: FileIO, ref: RunRef, directory: str) -> str:
+def _cached(io: FileIO, ref: IndexFile, directory: str) -> str:
     """The path of the local copy, fetched when it is not there."""
     name = hashlib.sha256(f"{ref.path} {ref.bytes} {ref.crc}".encode()).hexdigest()[:40]
     target = os.path.join(directory, f"{name}.run")
@@ -190,7 +228,7 @@ def _cached(io: FileIO, ref: RunRef, directory: str) -> str:
         try:
             source = io.open_input(ref.path)
         except MissingFileError as cause:
-            raise IndexDamagedError(f"{ref.path}: the run is missing; {ADVICE}") from cause
+            raise IndexDamagedError(f"{ref.path}: the file is missing; {ADVICE}") from cause
         with storage_errors("copying", ref.path), source, open(temporary, "xb") as copy:
             while chunk := source.read(_CHUNK):
                 copy.write(chunk)

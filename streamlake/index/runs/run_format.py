@@ -80,8 +80,8 @@ def block_sections(entries: Entries) -> Iterator[tuple[str, Array]]:
         flags = flags | entries.keys.nulls * np.uint8(NULL_KEY)
     dead = flags & TOMBSTONE != 0
     yield "hashes", entries.keys.hashes.astype("<u8", copy=False)
-    yield "files", _narrow(np.where(dead, 0, entries.files))
-    yield "positions", _narrow(np.where(dead, 0, entries.positions))
+    yield "files", narrow(np.where(dead, 0, entries.files))
+    yield "positions", narrow(np.where(dead, 0, entries.positions))
     yield "flags", flags.astype(np.uint8, copy=False)
     if entries.keys.data is not None:
         yield from _strings("key", entries.keys.data)
@@ -182,7 +182,8 @@ def _fits(section: Section, block: BlockPlace) -> bool:
     return block.offset <= section.offset and end <= block.offset + block.length
 
 
-def _narrow(values: Array) -> Array:
+def narrow(values: Array) -> Array:
+    """Integers from 0 as little-endian ones, as narrow as they allow."""
     highest = int(values.max(initial=0))
     for dtype in ("|u1", "<u2", "<u4"):
         if highest <= np.iinfo(dtype).max:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from streamlake.failpoints import failpoint
 from streamlake.index.runs.entries import TOMBSTONE, Entries, RunFile
+from streamlake.index.runs.position_map_ref import PositionMapRef
 from streamlake.index.runs.run_format import (
     HEAD,
     BlockPlace,
@@ -38,7 +39,9 @@ BLOCK_BYTES = 32 * 1024 * 1024
 class RunRef:
     """A run file as the index state names it: its bucket, its size in bytes, the CRC-32 of its footer.
 
-    `entries` and `tombstones` are counts; tombstones are among the entries.
+    `entries` and `tombstones` are counts; tombstones are among the entries. `maps` are the position maps, oldest
+    first, of compactions that came after the run was written: its entries count where these say that the rows
+    are now.
     """
 
     path: str
@@ -48,6 +51,14 @@ class RunRef:
     bytes: int
     crc: int
     tombstones: int = 0
+    maps: tuple[PositionMapRef, ...] = ()
+
+
+def run_to_json(ref: RunRef) -> dict[str, Any]:
+    """The JSON object of a reference without its position maps."""
+    obj = asdict(ref)
+    del obj["maps"]
+    return obj
 
 
 class RunWriter:

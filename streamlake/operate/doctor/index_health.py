@@ -42,8 +42,11 @@ def check_indexes(table: Table, findings: Findings, reachable: ReachableFiles) -
 def _need(table: Table, path: str, reachable: ReachableFiles) -> None:
     reachable.need(path, None, "index state", "a snapshot", required=False)
     try:
-        for run in load_state(table, path).runs:
+        state = load_state(table, path)
+        for run in state.runs:
             reachable.need(run.path, run.bytes, "index run", path, required=False)
+        for moved in state.maps:
+            reachable.need(moved.path, moved.bytes, "position map", path, required=False)
     except MissingFileError:
         return
     except IndexDamagedError:

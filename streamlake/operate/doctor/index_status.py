@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from streamlake.errors import IndexDamagedError, InvalidOptionError, MissingFileError
 from streamlake.index.state import IndexState
+from streamlake.pipeline.key_index.covered import live_tasks
 from streamlake.pipeline.key_index.index_files import load_state
 from streamlake.pipeline.key_index.index_states import NamedState, named_columns, named_states
-from streamlake.pipeline.key_index.table_index import live_tasks
 from streamlake.pipeline.runs.upsert_options import identifier_columns
 from streamlake.read.planning import FileScanTask
 from streamlake.spec.metadata.snapshot import Snapshot
@@ -30,8 +30,8 @@ class IndexStatus:
     `named` and `state` are None where there is no index yet. Where there is one that cannot be read, `state`
     is None and `problem` says why. `snapshots_above` counts the snapshots that were committed after its own.
     `files_above` are live data files that it does not cover: other writers' work, which the next checkpoint
-    indexes. `files_below` are the live data files that it covers. `missing` are runs that do not exist, or
-    are incomplete.
+    indexes. `files_below` are the live data files that it covers. `missing` are runs and position maps
+    that do not exist, or are incomplete.
     """
 
     key: UpsertKey
@@ -114,12 +114,12 @@ def found_state(table: Table, branch: str, key: UpsertKey) -> NamedState | None:
 
 
 def _missing(table: Table, state: IndexState) -> Iterable[str]:
-    for run in state.runs:
+    for file in state.files:
         try:
-            if table.io.size(run.path) != run.bytes:
-                yield run.path
+            if table.io.size(file.path) != file.bytes:
+                yield file.path
         except MissingFileError:
-            yield run.path
+            yield file.path
 
 
 def _columns_of(table: Table, named: NamedState) -> tuple[Ids, Ids]:

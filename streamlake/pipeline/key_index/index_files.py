@@ -2,7 +2,8 @@
 
 A state is needed as long as it is among the newest ones of some branch; a run is needed as long as such a
 state or a staged checkpoint names it. So a rollback of a few checkpoints still finds its index. A stream
-deletes its own files as it goes, and, when it starts, files without an owner. Invariant: an index is never a
+deletes its own files as it goes, and, when it starts, files without an owner. Position maps belong to the
+maintenance, which wrote them. Invariant: an index is never a
 source of truth, so a file that cannot be deleted or read is left alone and is no error.
 """
 
@@ -22,6 +23,7 @@ from streamlake.index.state import IndexState
 from streamlake.pipeline.key_index.index_lineage import named_states_of
 from streamlake.pipeline.key_index.index_states import NamedState, branches, named_states
 from streamlake.storage.file_info import FileInfo
+from streamlake.storage.locations import POSITION_MAP_SUFFIX
 from streamlake.table.table import Table
 
 KEPT_STATES = 10
@@ -126,6 +128,7 @@ class IndexFiles:
             self._loose = {path: None for path in self._loose if path in used}
 
     def _sweep(self, listed: Iterable[FileInfo]) -> None:
+        listed = [info for info in listed if not info.path.endswith(POSITION_MAP_SUFFIX)]
         before = clock.now_ms() - UNOWNED_MS
         states = {_name(path) for path in self._needed_states()}
         old = [info.path for info in listed if info.modified_ms < before and _name(info.path) not in states]

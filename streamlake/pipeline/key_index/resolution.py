@@ -39,8 +39,8 @@ from streamlake.index.runs.lookup import Found, KeyIndex
 from streamlake.index.runs.run import open_run, write_run
 from streamlake.index.runs.run_format import ADVICE
 from streamlake.index.runs.run_writer import RunRef, RunWriter
+from streamlake.pipeline.key_index.covered import live_tasks
 from streamlake.pipeline.key_index.indexed import Indexed
-from streamlake.pipeline.key_index.table_index import live_tasks
 from streamlake.storage.file_io import FileIO
 from streamlake.table.table import Table
 from streamlake.write.deletes.deleted_positions import DeletedPositions

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from pyspark.sql import SparkSession
@@ -25,6 +25,7 @@ from streamlake.index.runs.merge import split_runs
 from streamlake.index.runs.run import open_run
 from streamlake.index.runs.run_writer import RunWriter
 from streamlake.index.state import IndexState
+from streamlake.pipeline.key_index.covered import Covered, live_tasks
 from streamlake.pipeline.key_index.index_files import IndexFiles
 from streamlake.pipeline.key_index.index_lineage import (
     is_cut_after,
@@ -36,8 +37,7 @@ from streamlake.pipeline.key_index.index_states import columns_text, named_state
 from streamlake.pipeline.key_index.indexed import Indexed
 from streamlake.pipeline.key_index.indexed_rows import IndexedRows
 from streamlake.pipeline.key_index.widened_index import widened
-from streamlake.read.planning import FileScanTask, ScanPlanner
-from streamlake.spec.expressions.expressions import TRUE
+from streamlake.read.planning import FileScanTask
 from streamlake.spec.metadata.snapshot import Snapshot
 from streamlake.spec.metadata.table_metadata import TableMetadata
 from streamlake.table.table import Table
@@ -95,17 +95,13 @@ class TableIndex:
         if self._indexed is not None and self._indexed.snapshot_id == head_id:
             return self._indexed
         tasks = live_tasks(self._table, head)
-        known, covered = (self._empty(), {}) if rebuild else self._known(head, tasks, rebuilt)
-        added = [task for path, task in tasks.items() if path not in covered]
-        if added:
-            rows = IndexedRows.of(self._table, self._key, known.bucketing)
-            failpoint("before-indexing")
-            runs = rows.index(session, added)
-            self.files.made(runs)
-            known = known.with_runs(runs)
-            failpoint("after-indexing")
-            self._rows_indexed += sum(task.data_file.record_count for task in added)
-        indexed = Indexed.planned(head_id, replace(known, base_snapshot_id=head_id), tasks)
+        known = Covered(self._empty()) if rebuild else self._known(head, tasks, rebuilt)
+        known = known.through_compactions(
+            self._table, head, tasks, lambda state, added: self._with_rows(session, state, added)
+        )
+        added = [task for path, task in tasks.items() if path not in known.files]
+        state = self._with_rows(session, known.state, added) if added else known.state
+        indexed = Indexed.planned(head_id, replace(state, base_snapshot_id=head_id), tasks)
         self.advance(indexed)
         self._rebuilt = rebuilt_now  # not earlier: a refresh that failed is tried again
         if not self._started:
@@ -113,6 +109,18 @@ class TableIndex:
             self._started = True
             self.files.start()
         return indexed
+
+    def _with_rows(
+        self, session: SparkSession | None, state: IndexState, added: Sequence[FileScanTask]
+    ) -> IndexState:
+        """The index with the live rows of these data files, which are read."""
+        rows = IndexedRows.of(self._table, self._key, state.bucketing)
+        failpoint("before-indexing")
+        runs = rows.index(session, added)
+        self.files.made(runs)
+        failpoint("after-indexing")
+        self._rows_indexed += sum(task.data_file.record_count for task in added)
+        return state.with_runs(runs)
 
     def _in_buckets(self, indexed: Indexed, bucketing: Bucketing, session: SparkSession | None) -> Indexed:
         """The index with its entries in other buckets; no entry is lost."""
@@ -161,8 +169,8 @@ class TableIndex:
 
     def _known(
         self, head: Snapshot | None, tasks: Mapping[str, FileScanTask], rebuilt: str | None
-    ) -> tuple[IndexState, Mapping[str, object]]:
-        """The newest state that fits, and the data files that it covers; else an empty state and none.
+    ) -> Covered:
+        """The newest state that fits, with the data files that it covers; else an empty state that covers none.
 
         `tasks` are the head's. `rebuilt` is the property that names a rebuilt index, where it was set while
         this index was in use: then that one is used, though newer snapshots name states that go back to the
@@ -182,10 +190,13 @@ class TableIndex:
                     state = self._widened(named.path, covered)
             except (IndexDamagedError, MissingFileError) as error:
                 self.warn_built_anew(error)
-                return self._empty(), {}
+                return Covered(self._empty())
             if state is not None:
-                return state, live_tasks(self._table, named.snapshot) if covered is None else covered
-        return (self._named_state(head, tasks), {}) if mine is None else (mine.state, mine.live_files)
+                files = live_tasks(self._table, named.snapshot) if covered is None else covered
+                return Covered(state, frozenset(files), named.snapshot.snapshot_id)
+        if mine is None:
+            return Covered(self._named_state(head, tasks))
+        return Covered(mine.state, frozenset(mine.live_files), mine.snapshot_id)
 
     def _widened(self, path: str, live: Mapping[str, object]) -> IndexState | None:
         """The state at `path` if only types became wider, else None; `live`: its snapshot's data files."""
@@ -258,10 +269,3 @@ class TableIndex:
 def ancestors(metadata: TableMetadata, head: Snapshot | None) -> Iterator[Snapshot]:
     """A snapshot and those before it, newest first; empty without a snapshot."""
     return metadata.ancestors(None if head is None else head.snapshot_id)
-
-
-def live_tasks(table: Table, snapshot: Snapshot | None) -> dict[str, FileScanTask]:
-    """The live data files of a snapshot by path, each with the delete files that apply to it."""
-    planner = ScanPlanner(table.io, table.specs, TRUE)
-    tasks = () if snapshot is None else planner.tasks(table.manifests(snapshot))
-    return {task.data_file.file_path: task for task in tasks}

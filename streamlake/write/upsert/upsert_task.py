@@ -110,7 +110,7 @@ class _Attempt:
         """Merge the newest runs when there are many, before anything is looked up in them."""
         target = self._target
         count = plan_merges(refs)
-        if count < 2:
+        if not count:
             return refs, IndexChange(self._bucket)
         runs = [open_run(target.table.io, ref) for ref in refs[:count]]
         sink = RunWriter(target.table.io, self._output.new_run(), self._bucket, target.buckets)

@@ -88,7 +88,7 @@ def test_a_damaged_source_is_noticed(io, ref, cache):
     Path(io.root, "a.run").unlink()
     for copy in cache.iterdir():
         copy.unlink()
-    with pytest.raises(IndexDamagedError, match=r"far:/a\.run: the run is missing"):
+    with pytest.raises(IndexDamagedError, match=r"far:/a\.run: the file is missing"):
         open_run(io, ref, str(cache))
     assert list(cache.iterdir()) == []
 
