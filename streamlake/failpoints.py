@@ -113,6 +113,8 @@ MAINTENANCE: dict[str, tuple[str, str]] = {
         DRIVER,
         "maintenance: some old metadata files are deleted, others left",
     ),
+    "deletes-planned": (DRIVER, "maintenance: which deletes are converted is decided, nothing is written"),
+    "deletes-converted": (DRIVER, "maintenance: the new delete files are written, no snapshot has them"),
     "manifest-rewritten": (DRIVER, "maintenance: a manifest is written again, no snapshot lists it"),
     "file-group-rewritten": (
         DRIVER,

@@ -98,7 +98,9 @@ def advanced(
     for file in removed:
         if file.is_data:
             after.pop(file.file_path, None)
-    after.update({file.file_path: LiveFile(_plain(file), (), sequence_number) for file in data_files})
+    after.update(
+        {file.file_path: LiveFile(file.without_statistics(), (), sequence_number) for file in data_files}
+    )
     added: dict[str, list[DataFile]] = {file.deletes_from or "": [] for file in removed}
     shared = _shared_deletes(delete_files)
     for path, live in after.items() if shared else ():
@@ -169,17 +171,3 @@ def _without_older(tasks: Mapping[str, FileScanTask], oldest: int) -> dict[str, 
         is_same = all(new is old for new, old in zip(groups, task.equality_deletes, strict=True))
         after[path] = task if is_same else replace(task, equality_deletes=groups)
     return after
-
-
-def _plain(file: DataFile) -> DataFile:
-    """The file without its statistics, which are large and are not needed here."""
-    return replace(
-        file,
-        column_sizes=None,
-        value_counts=None,
-        null_value_counts=None,
-        nan_value_counts=None,
-        lower_bounds=None,
-        upper_bounds=None,
-        split_offsets=None,
-    )

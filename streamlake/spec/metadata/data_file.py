@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any
 
@@ -74,3 +74,16 @@ class DataFile:
     def is_deletion_vector(self) -> bool:
         """Whether it is a deletion vector."""
         return self.content == FileContent.POSITION_DELETES and self.file_format == "puffin"
+
+    def without_statistics(self) -> DataFile:
+        """The file without its metrics, for whoever keeps many files in memory."""
+        return replace(
+            self,
+            column_sizes=None,
+            value_counts=None,
+            null_value_counts=None,
+            nan_value_counts=None,
+            lower_bounds=None,
+            upper_bounds=None,
+            split_offsets=None,
+        )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
+from collections.abc import Collection
 from typing import Any
 
 from streamlake.errors import StreamlakeError
@@ -63,8 +64,12 @@ class OutputFiles:
         self._paths.append(path)
         return path
 
-    def delete_all(self) -> None:
-        """Remove every file of this attempt. A file that cannot be removed is left for orphan removal."""
+    def delete_all(self, keep: Collection[str] = ()) -> None:
+        """Remove every file of this attempt but those in `keep`.
+
+        A file that cannot be removed is left for orphan removal.
+        """
         for path in self._paths:
-            with contextlib.suppress(StreamlakeError, OSError):
-                self._target.io.delete(path)
+            if path not in keep:
+                with contextlib.suppress(StreamlakeError, OSError):
+                    self._target.io.delete(path)
