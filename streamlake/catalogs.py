@@ -1,7 +1,7 @@
 """Catalogs for users: which namespaces and tables there are; tables dropped, renamed and registered.
 
-Every function takes `catalog` as `load_table` does: a name, or a mapping of properties. What a kind of catalog
-cannot do is a FeatureUnsupportedError, which says what to do instead.
+Every function takes `catalog` as `load_table` does: a name, or a mapping of properties. What a kind of
+catalog cannot do is a FeatureUnsupportedError, which says what to do instead.
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ def drop_table(
     purge: bool = False,
     dry_run: bool = False,
 ) -> Dropped:
-    """Make the catalog forget a table. `purge` deletes its files too: of all snapshots, staged checkpoints, index.
+    """Make the catalog forget a table. `purge` deletes its files too: of all snapshots, staged checkpoints,
+    index.
 
     A table that is its directory (no catalog, or a hadoop warehouse) is only dropped with `purge`. A purge is
-    refused where the catalog has the table under a second name, or where it refers to files in another table's
-    location, and with the property `gc.enabled=false`. Raises TableNotFoundError, InvalidOptionError,
+    refused where the catalog has the table under a second name, or where it refers to files in another
+    table's location, and with the property `gc.enabled=false`. Raises TableNotFoundError, InvalidOptionError,
     FeatureUnsupportedError, StorageError.
     """
     return _drop_table(os.fspath(location), catalog, purge=purge, dry_run=dry_run)

@@ -260,7 +260,8 @@ class LoadedTable:
         return maintain(self.table, settings)
 
     def expire_refs(self, kind: str | None = None, *, dry_run: bool = False) -> tuple[str, ...]:
-        """Remove the branches and tags that are past their `max-ref-age-ms`, or the table's; returns their names.
+        """Remove the branches and tags that are past their `max-ref-age-ms`, or the table's; returns their
+        names.
 
         `kind` is "branch" or "tag" (None: both). Their snapshots stay until they expire.
         """
@@ -276,10 +277,10 @@ class LoadedTable:
     ) -> RowDeletion:
         """Delete the rows for which `filter` is true, in one snapshot; those for which it is null stay.
 
-        Files all of whose rows match are removed by their metadata. Of others, `mode` "copy-on-write" writes the
-        rows that stay again, "merge-on-read" adds position deletes or deletion vectors (None: the property
-        `write.delete.mode`). Changes of others meanwhile are taken into account. Raises InvalidOptionError,
-        ConflictValidationError, CommitStateUnknownError.
+        Files all of whose rows match are removed by their metadata. Of others, `mode` "copy-on-write"
+        writes the rows that stay again, "merge-on-read" adds position deletes or deletion vectors (None:
+        the property `write.delete.mode`). Changes of others meanwhile are taken into account. Raises
+        InvalidOptionError, ConflictValidationError, CommitStateUnknownError.
         """
         return delete_rows(self.table, filter, branch=branch, mode=mode, dry_run=dry_run)
 

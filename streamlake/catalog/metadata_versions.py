@@ -95,13 +95,12 @@ class MetadataVersions:
 
     def remove_all(self) -> None:
         """Delete every version in ascending order, and the hint before the newest one."""
-        *older, newest = sorted(self._all()) or [None]
-        for each in older:
-            if each is not None:
-                self._io.delete(each[1])
+        paths = [path for _, path in sorted(self._all())]
+        for path in paths[:-1]:
+            self._io.delete(path)
         self._io.delete(self._locations.version_hint())
-        if newest is not None:
-            self._io.delete(newest[1])
+        for path in paths[-1:]:
+            self._io.delete(path)
 
     def _listed(self) -> tuple[int, str] | None:
         return max(self._all(), default=None)

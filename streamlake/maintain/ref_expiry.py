@@ -1,4 +1,6 @@
-"""Expiry of branches and tags alone: those past their age leave the table, snapshots stay until they expire."""
+"""Expiry of branches and tags alone: those past their age leave the table, snapshots stay until they
+expire.
+"""
 
 from __future__ import annotations
 

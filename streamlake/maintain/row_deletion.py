@@ -1,10 +1,13 @@
-"""Deletes the rows that a filter keeps: whole files by their metadata, rows of others by position or by rewriting.
+"""Deletes the rows that a filter keeps: whole files by their metadata, rows of others by position or by
+rewriting.
 
-    plan: which files can hold such rows  ->  read them: which rows  ->  delete files or new files  ->  one snapshot
+    plan: which files can hold such rows  ->  read them: which rows  ->  delete files or new files  ->  one
+    snapshot
 
-A filter deletes the rows for which it is true; those for which it is null or false stay. Invariants: the commit
-goes onto a table in which nothing has changed that the deletion has looked at, else all of it is computed again
-from the newest snapshot; files that were written for an attempt that certainly failed are deleted.
+A filter deletes the rows for which it is true; those for which it is null or false stay. Invariants: the
+commit goes onto a table in which nothing has changed that the deletion has looked at, else all of it is
+computed again from the newest snapshot; files that were written for an attempt that certainly failed are
+deleted.
 """
 
 from __future__ import annotations
@@ -57,14 +60,14 @@ PROPERTIES = (
     Property(
         _MODE,
         COPY_ON_WRITE,
-        "How `delete` removes some of a file's rows: `copy-on-write` writes the file again, `merge-on-read` adds "
-        "position deletes (version 2) or a deletion vector (version 3).",
+        "How `delete` removes some of a file's rows: `copy-on-write` writes the file again, `merge-on-read` "
+        "adds position deletes (version 2) or a deletion vector (version 3).",
     ),
     Property(
         _ISOLATION,
         "serializable",
-        "`serializable`: `delete` also deletes matching rows that others add meanwhile. `snapshot`: it leaves "
-        "them.",
+        "`serializable`: `delete` also deletes matching rows that others add meanwhile. `snapshot`: it "
+        "leaves them.",
     ),
 )
 _BATCH_ROWS = 65_536
@@ -77,10 +80,10 @@ Array = Any  # numpy array
 class RowDeletion:
     """What a deletion has done, or with `dry_run` would do.
 
-    `rows` are the deleted rows, None where equality deletes hide how many rows of the removed files were live.
-    `removed_files` are data files without a row left, `changed_files` those that lost some of their rows, and
-    `added_files` the data files and delete files that were written for them. `snapshot_id` is None where there
-    was nothing to delete, and with `dry_run`. `attempts` counts how often it was computed.
+    `rows` are the deleted rows, None where equality deletes hide how many rows of the removed files were
+    live. `removed_files` are data files without a row left, `changed_files` those that lost some of their
+    rows, and `added_files` the data files and delete files that were written for them. `snapshot_id` is
+    None where there was nothing to delete, and with `dry_run`. `attempts` counts how often it was computed.
     """
 
     filter: str
@@ -135,9 +138,9 @@ def delete_rows(
         except ConflictValidationError as conflict:
             if attempts > retries.num_retries or clock.monotonic() >= deadline:
                 raise ConflictValidationError(
-                    f"{conflict} (nothing was deleted; gave up after {attempts} attempts, because other writers "
-                    "were faster each time: delete while less is written, choose a filter that fits the "
-                    "partitions, or raise commit.retry.num-retries)"
+                    f"{conflict} (nothing was deleted; gave up after {attempts} attempts, because other "
+                    "writers were faster each time: delete while less is written, choose a filter that fits "
+                    "the partitions, or raise commit.retry.num-retries)"
                 ) from conflict
             clock.sleep(wait_seconds(retries, attempts))
 

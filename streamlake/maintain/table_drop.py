@@ -2,8 +2,8 @@
 
     other tables of the catalog  ->  what refers to files  ->  the catalog forgets the table  ->  delete
 
-The entry goes before the files, so that a stop at any place leaves a whole table or orphans, never a table with
-missing files. Invariants: no file is deleted that lies in another table's location, and a table that the
+The entry goes before the files, so that a stop at any place leaves a whole table or orphans, never a table
+with missing files. Invariants: no file is deleted that lies in another table's location, and a table that the
 catalog has under a second name is not purged.
 """
 
@@ -69,8 +69,8 @@ def drop_table(
 ) -> Dropped:
     """Make the catalog forget a table; with `purge` delete its files as well, those of all snapshots.
 
-    Raises TableNotFoundError; FeatureUnsupportedError for a table without a catalog service unless it is purged;
-    InvalidOptionError where other tables use the files; StorageError where files are left.
+    Raises TableNotFoundError; FeatureUnsupportedError for a table without a catalog service unless it is
+    purged; InvalidOptionError where other tables use the files; StorageError where files are left.
     """
     service = service_of(catalog)
     opened = None if service is None else open_catalog(service)
@@ -87,7 +87,8 @@ def drop_table(
         table = open_table(location, catalog)
     except DataInvalidError as error:
         raise InvalidOptionError(
-            f"{location} cannot be purged, because its files are not known: {error}. Drop it without its files"
+            f"{location} cannot be purged, because its files are not known: {error}. Drop it without its "
+            "files"
         ) from error
     require_deletable(table.properties, table.name)
     files: tuple[str, ...] = ()
@@ -98,9 +99,10 @@ def drop_table(
         _require_unshared(opened, location, table, files, on_progress)
     if dry_run:
         return Dropped(location, True, files, Deleted(), is_served, True)
+    io, directory = table.io, table.location
     _forget(opened, location, table)
-    deleted = delete_files(table.io, files, "files", on_progress)
-    _remove_directories(table)
+    deleted = delete_files(io, files, "files", on_progress)
+    _remove_directories(directory)
     require_deleted(deleted, f"{location} was dropped")
     return Dropped(location, True, files, deleted, is_served, False)
 
@@ -133,7 +135,8 @@ def _files_of(table: Table, on_progress: OnProgress) -> Iterator[str]:
     paths += (each.manifest_list for each in metadata.snapshots if each.manifest_list)
     versions: set[str] = set()
     if isinstance(table.operations, HadoopTableOperations):
-        # The directory is the table, so what its folders hold beside goes with it. Its versions go on their own.
+        # The directory is the table, so what its folders hold beside goes with it. Its versions go on their
+        # own.
         own = set(_own_files(table))
         versions = {storage_key(path) for path in own if metadata_version_of(path) is not None}
         paths += sorted(own)
@@ -163,7 +166,9 @@ def _own_files(table: Table) -> Iterator[str]:
 def _require_unshared(
     catalog: Catalog, name: str, table: Table, files: Iterable[str], on_progress: OnProgress
 ) -> None:
-    """Raise InvalidOptionError where another table of the catalog has this one's metadata, location or files."""
+    """Raise InvalidOptionError where another table of the catalog has this one's metadata, location or
+    files.
+    """
     own = f"{storage_key(table.location)}/"
     keys = {storage_key(path) for path in files}
     others = [each for each in all_tables(catalog) if each != name]
@@ -191,8 +196,8 @@ def _require_unshared(
             what = None if inside is None else f"has the location of one of its files ({inside})"
         if what is not None:
             raise InvalidOptionError(
-                f"{name} cannot be purged: {other} {what}. Nothing was deleted; drop {name} without its files, "
-                "or drop the other table first"
+                f"{name} cannot be purged: {other} {what}. Nothing was deleted; drop {name} without its "
+                "files, or drop the other table first"
             )
 
 
@@ -206,10 +211,10 @@ def all_tables(catalog: Catalog) -> Iterator[str]:
         waiting += [each for each in catalog.list_namespaces(namespace) if each != namespace]
 
 
-def _remove_directories(table: Table) -> None:
-    """Remove the directories of the table that are empty now, from a local disk."""
-    if scheme_of(table.location) not in ("", "file"):
+def _remove_directories(location: str) -> None:
+    """Remove the directories below and at a location that are empty now, from a local disk."""
+    if scheme_of(location) not in ("", "file"):
         return
-    for directory, _, _ in os.walk(local_path(table.location), topdown=False):
+    for directory, _, _ in os.walk(local_path(location), topdown=False):
         with contextlib.suppress(OSError):
             os.rmdir(directory)

@@ -27,6 +27,7 @@ from streamlake.errors import (
     CommitConflictError,
     CommitStateUnknownError,
     InvalidOptionError,
+    StreamlakeError,
     TableAlreadyExistsError,
     TableNotFoundError,
 )
@@ -160,22 +161,23 @@ class GlueMetastore:
                 VersionId=pointer.version,
             )
         except Exception as error:
-            self._undo_rename(table, name, error)
+            raise self._not_renamed(table, name, error) from error
         self._delete(table)
 
-    def _undo_rename(self, table: str, name: str, error: Exception) -> None:
+    def _not_renamed(self, table: str, name: str, error: Exception) -> StreamlakeError:
         """Go back where the old entry certainly still is the table's; else leave both, and say so."""
         message = f"renaming {table} in catalog {self.name}"
-        code = error_code(error)
-        if code == "ConcurrentModificationException" or refusal(error, message) is not None:
+        if error_code(error) == "ConcurrentModificationException":
             self._delete(name)
-            if code == "ConcurrentModificationException":
-                raise CommitConflictError(f"{message}: another writer committed meanwhile") from error
-            raise refusal(error, message) or error
-        raise CommitStateUnknownError(
+            return CommitConflictError(f"{message}: another writer committed meanwhile")
+        refused = refusal(error, message)
+        if refused is not None:
+            self._delete(name)
+            return refused
+        return CommitStateUnknownError(
             f"{message}: {error}; look at both names in Glue, and delete the entry of {name} if {table} is "
             "still an Iceberg table, else that of the old name"
-        ) from error
+        )
 
     def insert(self, table: str, change: Change) -> None:
         """Make the Glue table."""

@@ -37,6 +37,7 @@ from streamlake.errors import (
 from streamlake.options import bool_property
 from streamlake.spec.metadata.table_metadata import TableMetadata
 
+_INCOMPATIBLE = "have types incompatible with the existing columns"
 _NOT_SAME = "The table has been modified. The parameter value for key 'metadata_location' is"
 
 
@@ -142,7 +143,8 @@ class HiveMetastore:
             entry = self._entry(table)
         if entry is None:
             raise TableNotFoundError(f"{action}: the table was dropped")
-        # A writer may do without locks, as the table's own property says; where it may, the metastore compares.
+        # A writer may do without locks, as the table's own property says; where it may, the metastore
+        # compares.
         expected = (entry.parameters or {}).get("metadata_location")
         entry.dbName, entry.tableName = split_name(name)
         database, own = split_name(table)
@@ -214,6 +216,12 @@ class HiveMetastore:
             except Exception as error:
                 if type(error).__name__ == "InvalidObjectException":
                     raise StorageError(f"{message}: the metastore refused: {error}") from error
+                if _INCOMPATIBLE in str(error):
+                    raise StorageError(
+                        f"{message}: the metastore refuses columns that are in another order or have other "
+                        "types: set hive.metastore.disallow.incompatible.col.type.changes=false in the "
+                        f"metastore ({error})"
+                    ) from error
                 # Also where the comparison failed: the metastore repeats what its database has interrupted.
                 raise CommitStateUnknownError(f"{message}: {_reason(error)}") from error
         lost = None if lock is None else lock.is_lost()

@@ -46,8 +46,8 @@ class Change:
 class Metastore(Protocol):
     """One metastore, for all its tables and all threads of a process. Table names are dotted.
 
-    What changes something raises StreamlakeErrors for what is certainly not done. Whatever else they raise means
-    that it may be done: the caller reads the table.
+    What changes something raises StreamlakeErrors for what is certainly not done. Whatever else they raise
+    means that it may be done: the caller reads the table.
     """
 
     @property

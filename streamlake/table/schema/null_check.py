@@ -30,8 +30,9 @@ def require_no_nulls(table: Table, base: TableMetadata, columns: Mapping[int, st
                 if not _has_none(entry.data_file, field_id):
                     raise SchemaMismatchError(
                         f"{base.location}: the column '{name}' cannot become required: "
-                        f"{entry.data_file.file_path} has nulls in it, or no metrics that say that it has none. "
-                        "Delete or fill the rows without it and compact the table, or leave the column optional"
+                        f"{entry.data_file.file_path} has nulls in it, or no metrics that say that it has "
+                        "none. Delete or fill the rows without it and compact the table, or leave the column "
+                        "optional"
                     )
 
 

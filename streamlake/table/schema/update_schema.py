@@ -74,8 +74,8 @@ class UpdateSchema:
     def make_required(self, column: str) -> UpdateSchema:
         """Make an optional column required.
 
-        The commit is refused unless the metrics of every file of every branch say that no row has a null in it.
-        Stop writers that may add nulls first: Iceberg does not check what they have under way.
+        The commit is refused unless the metrics of every file of every branch say that no row has a null in
+        it. Stop writers that may add nulls first: Iceberg does not check what they have under way.
         """
         return self._then(lambda edit: edit.make_required(edit.need(column)))
 

@@ -69,8 +69,9 @@ class ManageRefs:
                 raise self._missing("branch or tag", to, base)
             if all(each.snapshot_id != ref.snapshot_id for each in base.ancestors(other.snapshot_id)):
                 raise ConflictValidationError(
-                    f"table {self._table.name}: branch {name!r} cannot be fast-forwarded to {to!r}: its snapshot "
-                    f"{ref.snapshot_id} is not among those that {to!r} is built on; set_branch moves it anyway"
+                    f"table {self._table.name}: branch {name!r} cannot be fast-forwarded to {to!r}: its "
+                    f"snapshot {ref.snapshot_id} is not among those that {to!r} is built on; set_branch "
+                    "moves it anyway"
                 )
             return other.snapshot_id
 

@@ -1,4 +1,5 @@
-"""Partition spec updates: adds, removes and renames partition fields, in one new spec (spec: Partition Evolution).
+"""Partition spec updates: adds, removes and renames partition fields, in one new spec (spec: Partition
+Evolution).
 
 No data file changes: files keep the spec that they were written by, and rows written later have the new one.
 Invariants: a field that the table has had before gets its old id; an id is never given to another field.
@@ -23,8 +24,8 @@ _TIMES = ("year", "month", "day", "hour")
 class UpdatePartitionSpec:
     """Collects changes of a table's partitioning; `commit()` makes them one new spec without a snapshot.
 
-    Each change sees the result of those before it. `commit()` raises InvalidOptionError for columns and fields
-    that are not there, and for names that are taken.
+    Each change sees the result of those before it. `commit()` raises InvalidOptionError for columns and
+    fields that are not there, and for names that are taken.
     """
 
     def __init__(self, table: Table) -> None:
