@@ -138,6 +138,10 @@ class ManageRefs:
         self._changes.append(lambda base: without_ref(base, name))
         return self
 
+    def apply(self) -> TableMetadata:
+        """The metadata that a commit would make of the metadata as last read."""
+        return self._apply(self._table.metadata)
+
     def commit(self) -> TableMetadata:
         """Commit the changes; returns the new metadata."""
         return commit_metadata(self._table, self._apply)

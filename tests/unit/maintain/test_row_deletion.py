@@ -114,7 +114,7 @@ def test_row_after_row_it_is_what_a_model_says(tmp_path: Path, version: int, mod
         append(load_table(table.location).table, pa.table({**data, "v": pa.array(values), **more}))
         model.update(zip(ids, values, strict=True))
 
-    add(range(0, 100))
+    add(range(100))
     UpdatePartitionSpec(table.table).add_field("day").commit()
     add(range(100, 200))
     UpdateSchema(load_table(table.location).table).add_column("n", "string").commit()
