@@ -1,7 +1,7 @@
 """Tables for users: create one, load one, inspect it, scan it.
 
-`LoadedTable` shows one version of a table and moves only by `refresh()` and by its maintenance; everything it
-returns belongs to that version. It writes no rows: the sink does.
+`LoadedTable` shows one version of a table and moves only by `refresh()`, by `delete` and by its maintenance;
+everything it returns belongs to that version. It writes no rows: the sink does.
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ from streamlake.maintain.ages import Before, before_ms
 from streamlake.maintain.expire import Expiry, expire_snapshots
 from streamlake.maintain.manifest_rewrite import RewrittenManifests, rewrite_manifests
 from streamlake.maintain.orphans import Orphans, remove_orphans
+from streamlake.maintain.ref_expiry import expire_refs
+from streamlake.maintain.row_deletion import RowDeletion, delete_rows
 from streamlake.maintain.upkeep import Upkeep, UpkeepSettings, maintain
 from streamlake.read.changes.change_scan import ChangeScan
 from streamlake.read.incremental import IncrementalAppendScan
 from streamlake.read.metadata.metadata_arrow import MetadataTable
 from streamlake.read.scan import Filter, TableScan, epoch_ms
 from streamlake.read.snapshot_points import SnapshotPoint
+from streamlake.spec.expressions.expressions import Expression
 from streamlake.spec.metadata.snapshot import MAIN_BRANCH, Snapshot, SnapshotLogEntry, SnapshotRef
 from streamlake.spec.metadata.table_metadata import TableMetadata
 from streamlake.spec.partitioning.partition_spec import PartitionSpec, parse_partition_by
@@ -255,6 +258,31 @@ class LoadedTable:
             dry_run=dry_run,
         )
         return maintain(self.table, settings)
+
+    def expire_refs(self, kind: str | None = None, *, dry_run: bool = False) -> tuple[str, ...]:
+        """Remove the branches and tags that are past their `max-ref-age-ms`, or the table's; returns their
+        names.
+
+        `kind` is "branch" or "tag" (None: both). Their snapshots stay until they expire.
+        """
+        return expire_refs(self.table, kind, dry_run=dry_run)
+
+    def delete(
+        self,
+        filter: str | Expression,
+        *,
+        branch: str = MAIN_BRANCH,
+        mode: str | None = None,
+        dry_run: bool = False,
+    ) -> RowDeletion:
+        """Delete the rows for which `filter` is true, in one snapshot; those for which it is null stay.
+
+        Files all of whose rows match are removed by their metadata. Of others, `mode` "copy-on-write"
+        writes the rows that stay again, "merge-on-read" adds position deletes or deletion vectors (None:
+        the property `write.delete.mode`). Changes of others meanwhile are taken into account. Raises
+        InvalidOptionError, ConflictValidationError, CommitStateUnknownError.
+        """
+        return delete_rows(self.table, filter, branch=branch, mode=mode, dry_run=dry_run)
 
     def scan(
         self,

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 from streamlake.errors import (
     FeatureUnsupportedError,
+    InvalidOptionError,
     StorageError,
     StreamlakeError,
     TableAlreadyExistsError,
@@ -50,6 +51,14 @@ def translated(action: str) -> Iterator[None]:
         raise
     except Exception as error:
         kind = type(error).__name__
+        if kind == "NoSuchNamespaceError":
+            raise TableNotFoundError(
+                f"{action}: {error}; check the name, or create the namespace (`streamlake namespace create`)"
+            ) from error
+        if kind == "NamespaceAlreadyExistsError":
+            raise TableAlreadyExistsError(f"{action}: {error}; use it, or choose another name") from error
+        if kind == "NamespaceNotEmptyError":
+            raise InvalidOptionError(f"{action}: {error}; drop or rename its tables first") from error
         if kind in NOT_THERE:
             raise TableNotFoundError(f"{action}: {error}; check the name, or create the table") from error
         if kind == "TableAlreadyExistsError":

@@ -229,6 +229,11 @@ class HadoopTableOperations:
         delete_superseded(self._io, dropped, options)
         return new
 
+    def remove(self) -> None:
+        """Delete all versions, the newest one last: until then the table is there as it was."""
+        self._versions.remove_all()
+        self._current = self._newest_at = None
+
     def commit_turn(self) -> AbstractContextManager[None]:
         """A lock on the metadata directory if the file system is local."""
         if scheme_of(self._location) in ("", "file"):

@@ -38,6 +38,12 @@ def requirements(base: TableMetadata, new: TableMetadata) -> list[Json]:
     if new.last_column_id != base.last_column_id:
         last = base.last_column_id
         pinned.append({"type": "assert-last-assigned-field-id", "last-assigned-field-id": last})
+    if new.last_partition_id != base.last_partition_id:
+        last = base.last_partition_id
+        pinned.append({"type": "assert-last-assigned-partition-id", "last-assigned-partition-id": last})
+    if new.default_sort_order_id != base.default_sort_order_id:
+        order = base.default_sort_order_id
+        pinned.append({"type": "assert-default-sort-order-id", "default-sort-order-id": order})
     return [
         *pinned,
         {"type": "assert-current-schema-id", "current-schema-id": base.current_schema_id},

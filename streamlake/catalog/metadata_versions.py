@@ -9,6 +9,7 @@ JSON files).
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 from streamlake.errors import MissingFileError, StorageError
 from streamlake.storage.file_io import FileIO, scheme_of, storage_error
@@ -92,13 +93,21 @@ class MetadataVersions:
         except MissingFileError:
             return None
 
+    def remove_all(self) -> None:
+        """Delete every version in ascending order, and the hint before the newest one."""
+        paths = [path for _, path in sorted(self._all())]
+        for path in paths[:-1]:
+            self._io.delete(path)
+        self._io.delete(self._locations.version_hint())
+        for path in paths[-1:]:
+            self._io.delete(path)
+
     def _listed(self) -> tuple[int, str] | None:
-        newest: tuple[int, str] | None = None
+        return max(self._all(), default=None)
+
+    def _all(self) -> Iterator[tuple[int, str]]:
         for info in self._io.list_prefix(self.directory):
             version = metadata_version_of(info.path)
             # Deeper ones are those of another table, which lies below this directory.
-            if info.path.rpartition("/")[0] != self.directory:
-                continue
-            if version is not None and (newest is None or version > newest[0]):
-                newest = version, info.path
-        return newest
+            if version is not None and info.path.rpartition("/")[0] == self.directory:
+                yield version, info.path

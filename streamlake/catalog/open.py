@@ -9,7 +9,7 @@ catalog: it says how the table's own directory is reached.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -37,6 +37,48 @@ class Catalog(Protocol):
 
     def create_table(self, name: str, definition: TableDefinition) -> Table:
         """Create a table. Raises TableAlreadyExistsError."""
+        ...
+
+    def register_table(self, name: str, metadata_file: str) -> Table:
+        """Make the catalog know an existing metadata file. Raises TableAlreadyExistsError."""
+        ...
+
+    def list_tables(self, namespace: str) -> list[str]:
+        """The names of the tables directly in a namespace, sorted. Raises TableNotFoundError."""
+        ...
+
+    def metadata_location(self, name: str) -> str:
+        """The table's current metadata file, which need not exist. Raises TableNotFoundError."""
+        ...
+
+    def drop_table(self, name: str) -> None:
+        """Forget a table; its files stay. Raises TableNotFoundError, FeatureUnsupportedError."""
+        ...
+
+    def rename_table(self, name: str, new_name: str) -> None:
+        """Give a table another name. Raises TableNotFoundError, TableAlreadyExistsError."""
+        ...
+
+    def list_namespaces(self, parent: str = "") -> list[str]:
+        """The names of the namespaces directly in a namespace ("": at the top), sorted."""
+        ...
+
+    def create_namespace(self, name: str, properties: Mapping[str, str]) -> None:
+        """Create a namespace. Raises TableAlreadyExistsError."""
+        ...
+
+    def drop_namespace(self, name: str) -> None:
+        """Drop an empty namespace. Raises TableNotFoundError, InvalidOptionError."""
+        ...
+
+    def namespace_properties(self, name: str) -> dict[str, str]:
+        """The properties of a namespace. Raises TableNotFoundError."""
+        ...
+
+    def update_namespace_properties(
+        self, name: str, updates: Mapping[str, str], removals: Iterable[str] = ()
+    ) -> None:
+        """Set and remove properties of a namespace. Raises TableNotFoundError."""
         ...
 
 

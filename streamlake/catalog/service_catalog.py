@@ -14,6 +14,7 @@ from typing import Any
 
 from streamlake import clock
 from streamlake.catalog.client_errors import CLIENT_LIMIT, CONFLICTS, NOT_THERE, REFUSALS, translated
+from streamlake.catalog.client_namespaces import ClientNamespaces
 from streamlake.catalog.metadata_diff import requirements, updates
 from streamlake.catalog.new_tables import TableDefinition, initial_metadata
 from streamlake.catalog.storage_settings import renewal_ms, served_settings
@@ -22,6 +23,7 @@ from streamlake.errors import (
     CommitStateUnknownError,
     DataInvalidError,
     FeatureUnsupportedError,
+    InvalidOptionError,
     StorageError,
     StreamlakeError,
     TableNotFoundError,
@@ -36,10 +38,11 @@ from streamlake.storage.file_io import FileIO, file_io_for
 from streamlake.table.table import Table
 
 
-class ServiceCatalog:
+class ServiceCatalog(ClientNamespaces):
     """A catalog of the tables of a catalog service; `client` is PyIceberg's."""
 
     def __init__(self, name: str, client: Any, given: Mapping[str, Any]) -> None:
+        super().__init__(client)
         self.name = name
         self.client = client
         self.given = given
@@ -74,6 +77,45 @@ class ServiceCatalog:
                 properties=properties,
             )
         return self.load_table(name)
+
+    def register_table(self, name: str, metadata_file: str) -> Table:
+        """Make the service know an existing metadata file under a name.
+
+        Its namespace is created when it is missing. Raises TableAlreadyExistsError, StorageError.
+        """
+        with translated(f"registering {name} in catalog {self.name}"):
+            namespace = name.rpartition(".")[0]
+            if namespace:
+                self.client.create_namespace_if_not_exists(namespace)
+            self.client.register_table(name, metadata_file)
+        return self.load_table(name)
+
+    def list_tables(self, namespace: str) -> list[str]:
+        """The names of the tables in a namespace, sorted. Raises TableNotFoundError."""
+        with translated(f"listing tables of {namespace} in catalog {self.name}"):
+            return sorted(".".join(name) for name in self.client.list_tables(namespace))
+
+    def metadata_location(self, name: str) -> str:
+        """The table's metadata file. Raises TableNotFoundError."""
+        with translated(f"loading {name} from catalog {self.name}"):
+            return str(self.client.load_table(name).metadata_location)
+
+    def drop_table(self, name: str) -> None:
+        """Make the service forget the table; its files stay. Raises TableNotFoundError."""
+        with translated(f"dropping {name} from catalog {self.name}"):
+            self.client.drop_table(name)
+
+    def purge_table(self, name: str) -> None:
+        """Make the service forget the table and delete its files, now or later. Raises TableNotFoundError."""
+        with translated(f"dropping {name} from catalog {self.name}"):
+            self.client.purge_table(name)
+
+    def rename_table(self, name: str, new_name: str) -> None:
+        """Give a table another name. Raises TableNotFoundError, TableAlreadyExistsError."""
+        if name == new_name:
+            raise InvalidOptionError(f"{name} has this name already; choose another one")
+        with translated(f"renaming {name} to {new_name} in catalog {self.name}"):
+            self.client.rename_table(name, new_name)
 
 
 class ServiceTableOperations:

@@ -21,7 +21,10 @@ from typer.main import get_command
 import streamlake
 from streamlake.cli.index_app import index_app
 from streamlake.cli.maintain_app import maintain
+from streamlake.cli.namespace_app import namespace_app
+from streamlake.cli.ref_apps import branch_app, tag_app
 from streamlake.cli.rejects_app import rejects_app
+from streamlake.cli.table_app import table_app
 from streamlake.cli.views.described import describe
 from streamlake.pipeline.spark.spark_traces import DEBUG_VARIABLE
 
@@ -482,6 +485,10 @@ def replay_rejects(
 
 app.add_typer(index_app, name="index")
 app.add_typer(rejects_app, name="rejects")
+app.add_typer(table_app, name="table")
+app.add_typer(namespace_app, name="namespace")
+app.add_typer(branch_app, name="branch")
+app.add_typer(tag_app, name="tag")
 
 
 if __name__ == "__main__":

@@ -33,3 +33,15 @@ def before_ms(moment: Before | None, name: str = "older_than") -> int | None:
             f"{name}={moment!r} is neither an age such as '5d' or '12h' nor a time such as "
             "'2024-01-31T10:00:00Z'"
         ) from None
+
+
+def age_ms(text: str | None, name: str) -> int | None:
+    """An age such as "30d" in milliseconds; None for none. Raises InvalidOptionError, which names the
+    argument.
+    """
+    if text is None:
+        return None
+    age = _AGE.fullmatch(text)
+    if age is None:
+        raise InvalidOptionError(f"{name}={text!r} is not an age such as '30d' or '12h'")
+    return round(float(age[1]) * _MS[age[2]])

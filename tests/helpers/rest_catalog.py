@@ -13,9 +13,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import parse_qs, unquote
 
 from pydantic import TypeAdapter
-from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NamespaceAlreadyExistsError,
+    NamespaceNotEmptyError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import SortOrder
 from pyiceberg.table.update import TableRequirement, TableUpdate
 
 
@@ -53,6 +64,12 @@ class RestServer:
                 if self.path.endswith("/oauth/tokens"):
                     return server.give_token(self, body.decode())
                 server.handle(self, json.loads(body or b"{}"))
+
+            def do_DELETE(self) -> None:
+                server.handle(self, None)
+
+            def do_HEAD(self) -> None:
+                server.handle(self, None)
 
             def log_message(self, *_: Any) -> None:
                 pass
@@ -99,6 +116,8 @@ class RestServer:
         if parts == ["config"]:
             return _answer(request, 200, {"defaults": self.defaults, "overrides": {}})
         try:
+            if self._administer(request, [unquote(part).replace("\x1f", ".") for part in parts], body):
+                return None
             if body is None:
                 return _answer(request, 200, self._loaded(self.client.load_table(f"{parts[1]}.{parts[3]}")))
             if self.answer_next is not None:
@@ -107,8 +126,70 @@ class RestServer:
             return self._commit(request, f"{parts[1]}.{parts[3]}", body)
         except NoSuchTableError as error:
             return _refuse(request, 404, "NoSuchTableException", error)
+        except NoSuchNamespaceError as error:
+            return _refuse(request, 404, "NoSuchNamespaceException", error)
+        except (TableAlreadyExistsError, NamespaceAlreadyExistsError) as error:
+            return _refuse(request, 409, "AlreadyExistsException", error)
+        except NamespaceNotEmptyError as error:
+            return _refuse(request, 409, "NamespaceNotEmptyException", error)
         except CommitFailedException as error:
             return _refuse(request, 409, "CommitFailedException", error)
+
+    def _administer(self, request: BaseHTTPRequestHandler, parts: list[str], body: Any) -> bool:
+        """Answer what is neither a load nor a commit; False for these two."""
+        client, method, query = self.client, request.command, parse_qs(request.path.partition("?")[2])
+        answer: Any = {}
+        match parts:
+            case ["namespaces"] if method == "GET":
+                parent = query.get("parent", [""])[0].replace("\x1f", ".")
+                found = client.list_namespaces(parent) if parent else client.list_namespaces()
+                answer = {"namespaces": [list(each) for each in found]}
+            case ["namespaces"]:
+                client.create_namespace(tuple(body["namespace"]), body.get("properties") or {})
+                answer = {"namespace": body["namespace"], "properties": body.get("properties") or {}}
+            case ["namespaces", name] if method == "DELETE":
+                client.drop_namespace(name)
+                answer = None
+            case ["namespaces", name]:
+                properties = client.load_namespace_properties(name)
+                answer = {"namespace": name.split("."), "properties": properties}
+            case ["namespaces", name, "properties"]:
+                done = client.update_namespace_properties(name, set(body["removals"]), body["updates"])
+                answer = {"removed": done.removed, "updated": done.updated, "missing": done.missing}
+            case ["namespaces", name, "tables"] if method == "GET":
+                found = client.list_tables(name)
+                client.load_namespace_properties(name)
+                answer = {"identifiers": [{"namespace": list(each[:-1]), "name": each[-1]} for each in found]}
+            case ["namespaces", name, "tables"]:
+                answer = self._loaded(self._created(f"{name}.{body['name']}", body))
+            case ["namespaces", name, "register"]:
+                answer = self._loaded(
+                    client.register_table(f"{name}.{body['name']}", body["metadata-location"])
+                )
+            case ["namespaces", name, "tables", table] if method == "DELETE":
+                purged = query.get("purgeRequested", ["False"])[0].lower() == "true"
+                (client.purge_table if purged else client.drop_table)(f"{name}.{table}")
+                answer = None
+            case ["tables", "rename"]:
+                names = [
+                    ".".join((*body[end]["namespace"], body[end]["name"]))
+                    for end in ("source", "destination")
+                ]
+                client.rename_table(*names)
+                answer = None
+            case _:
+                return False
+        _answer(request, 204 if answer is None or method == "HEAD" else 200, answer)
+        return True
+
+    def _created(self, name: str, body: Any) -> Any:
+        return self.client.create_table(
+            name,
+            Schema.model_validate(body["schema"]),
+            partition_spec=PartitionSpec.model_validate(body["partition-spec"]),
+            sort_order=SortOrder.model_validate(body["write-order"]),
+            properties=body["properties"],
+        )
 
     def _commit(self, request: BaseHTTPRequestHandler, name: str, body: Any) -> None:
         lose, self.lose_next = self.lose_next, None
@@ -145,7 +226,7 @@ class RestServer:
 
 
 def _answer(request: BaseHTTPRequestHandler, code: int, obj: Any) -> None:
-    data = json.dumps(obj).encode()
+    data = b"" if obj is None or request.command == "HEAD" else json.dumps(obj).encode()
     request.send_response(code)
     request.send_header("content-type", "application/json")
     request.send_header("content-length", str(len(data)))

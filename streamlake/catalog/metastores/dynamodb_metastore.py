@@ -15,7 +15,13 @@ from streamlake import clock, ids
 from streamlake.catalog.client_errors import translated
 from streamlake.catalog.metastores.aws_errors import error_code, refusal
 from streamlake.catalog.metastores.pointers import Change, Pointer
-from streamlake.catalog.metastores.warehouse import new_table_location, split_name
+from streamlake.catalog.metastores.warehouse import (
+    ensure_namespace,
+    listed_tables,
+    new_table_location,
+    require_namespace,
+    split_name,
+)
 from streamlake.catalog.storage_settings import storage_settings
 from streamlake.errors import CommitConflictError, TableAlreadyExistsError, TableNotFoundError
 from streamlake.spec.metadata.table_metadata import TableMetadata
@@ -90,6 +96,61 @@ class DynamoDbMetastore:
     def new_location(self, table: str) -> str:
         """In the namespace's `default_location`, else in the warehouse: `namespace.db/table`."""
         return new_table_location(self.client, table, ".db", "default_location")
+
+    def admit(self, table: str) -> None:
+        """Any name will do."""
+        ensure_namespace(self.client, table)
+
+    def tables(self, namespace: str) -> list[str]:
+        """The items of a namespace."""
+        return listed_tables(self.client, namespace)
+
+    def remove(self, table: str) -> None:
+        """Delete the table's item."""
+        action = f"dropping {table} from catalog {self.name}"
+        try:
+            self._dynamodb.delete_item(
+                TableName=self._items, Key=_key(table), ConditionExpression="attribute_exists(identifier)"
+            )
+        except Exception as error:
+            refused = refusal(error, action)
+            if refused is None:
+                raise
+            if error_code(error) == _NOT_SAME:
+                raise TableNotFoundError(f"{action}: there is no such table; check the name") from error
+            raise refused from error
+
+    def rename(self, table: str, name: str) -> None:
+        """Move the item to the new key, in one transaction that its version is a condition of."""
+        require_namespace(self.client, name)
+        pointer = self.pointer(table)
+        new = {"updated_at": {"N": str(clock.now_ms())}, "v": {"S": ids.new_uuid()}}
+        removal = {
+            "TableName": self._items,
+            "Key": _key(table),
+            "ConditionExpression": "v = :v",
+            "ExpressionAttributeValues": {":v": {"S": pointer.version}},
+        }
+        addition = {
+            "TableName": self._items,
+            "Item": {**pointer.entry, **_key(name), **new},
+            "ConditionExpression": "attribute_not_exists(v)",
+        }
+        action = f"renaming {table} in catalog {self.name}"
+        try:
+            self._dynamodb.transact_write_items(TransactItems=[{"Delete": removal}, {"Put": addition}])
+        except Exception as error:
+            refused = refusal(error, action)
+            if refused is None:
+                raise
+            if error_code(error) != "TransactionCanceledException":
+                raise refused from error
+            reasons = getattr(error, "response", {}).get("CancellationReasons") or [{}, {}]
+            if reasons[-1].get("Code") == "ConditionalCheckFailed":
+                raise TableAlreadyExistsError(
+                    f"{action}: there is a table {name} already; choose another name"
+                ) from error
+            raise CommitConflictError(f"{action}: another writer committed meanwhile ({error})") from error
 
     def insert(self, table: str, change: Change) -> None:
         """Put the table's item where there is none."""

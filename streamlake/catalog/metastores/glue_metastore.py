@@ -15,11 +15,19 @@ from streamlake.catalog.client_errors import translated
 from streamlake.catalog.metastores.aws_errors import error_code, refusal
 from streamlake.catalog.metastores.pointers import Change, Pointer
 from streamlake.catalog.metastores.type_names import hive_type
-from streamlake.catalog.metastores.warehouse import new_table_location, split_name
+from streamlake.catalog.metastores.warehouse import (
+    ensure_namespace,
+    listed_tables,
+    new_table_location,
+    require_namespace,
+    split_name,
+)
 from streamlake.catalog.storage_settings import storage_settings
 from streamlake.errors import (
     CommitConflictError,
+    CommitStateUnknownError,
     InvalidOptionError,
+    StreamlakeError,
     TableAlreadyExistsError,
     TableNotFoundError,
 )
@@ -35,6 +43,18 @@ _OTHER_PLACES = (
     "write.folder-storage.path",
 )
 _KEPT = ("Owner", "Retention")
+_COPIED = (
+    "Description",
+    "Owner",
+    "LastAccessTime",
+    "LastAnalyzedTime",
+    "Retention",
+    "StorageDescriptor",
+    "PartitionKeys",
+    "TableType",
+    "Parameters",
+)
+"""What an entry says of the table, and not of its version in Glue."""
 
 
 class GlueMetastore:
@@ -83,6 +103,15 @@ class GlueMetastore:
 
     def new_location(self, table: str) -> str:
         """In the database's location, else in the warehouse: `database.db/table`."""
+        self._require_name(table)
+        return new_table_location(self.client, table, ".db")
+
+    def admit(self, table: str) -> None:
+        """Glue takes certain names only."""
+        self._require_name(table)
+        ensure_namespace(self.client, table)
+
+    def _require_name(self, table: str) -> None:
         for part in split_name(table):
             if not self._any_name and not _NAME.fullmatch(part):
                 raise InvalidOptionError(
@@ -90,21 +119,82 @@ class GlueMetastore:
                     f"underscores, and {part!r} is none; choose another, or set "
                     "glue.skip-name-validation=true"
                 )
-        return new_table_location(self.client, table, ".db")
+
+    def tables(self, namespace: str) -> list[str]:
+        """The Iceberg tables of a database."""
+        return listed_tables(self.client, namespace)
+
+    def remove(self, table: str) -> None:
+        """Delete the Glue table."""
+        self.pointer(table)
+        self._delete(table)
+
+    def _delete(self, table: str) -> None:
+        database, name = split_name(table)
+        try:
+            self._glue.delete_table(DatabaseName=database, Name=name)
+        except Exception as error:
+            if error_code(error) == "EntityNotFoundException":
+                return  # an earlier request whose answer was lost
+            refused = refusal(error, f"dropping {table} from catalog {self.name}")
+            if refused is None:
+                raise
+            raise refused from error
+
+    def rename(self, table: str, name: str) -> None:
+        """Make the new entry, close the old one to commits, delete it.
+
+        Glue cannot rename. A commit that comes between is refused by the version id, or refuses the rename.
+        """
+        self._require_name(name)
+        require_namespace(self.client, name)
+        pointer = self.pointer(table)
+        entry = {key: value for key, value in pointer.entry.items() if key in _COPIED}
+        self._insert(name, {**entry, "Name": split_name(name)[1]}, f"renaming {table} in catalog {self.name}")
+        parameters = {**entry["Parameters"], "table_type": "RENAMED", "renamed_to": name}
+        database, own = split_name(table)
+        try:
+            self._glue.update_table(
+                DatabaseName=database,
+                TableInput={**entry, "Name": own, "Parameters": parameters},
+                SkipArchive=self._skip_archive,
+                VersionId=pointer.version,
+            )
+        except Exception as error:
+            raise self._not_renamed(table, name, error) from error
+        self._delete(table)
+
+    def _not_renamed(self, table: str, name: str, error: Exception) -> StreamlakeError:
+        """Go back where the old entry certainly still is the table's; else leave both, and say so."""
+        message = f"renaming {table} in catalog {self.name}"
+        if error_code(error) == "ConcurrentModificationException":
+            self._delete(name)
+            return CommitConflictError(f"{message}: another writer committed meanwhile")
+        refused = refusal(error, message)
+        if refused is not None:
+            self._delete(name)
+            return refused
+        return CommitStateUnknownError(
+            f"{message}: {error}; look at both names in Glue, and delete the entry of {name} if {table} is "
+            "still an Iceberg table, else that of the old name"
+        )
 
     def insert(self, table: str, change: Change) -> None:
         """Make the Glue table."""
-        database, name = split_name(table)
+        entry = _entry(split_name(table)[1], change)
+        self._insert(table, entry, f"creating {table} in catalog {self.name}")
+
+    def _insert(self, table: str, entry: Mapping[str, Any], action: str) -> None:
+        database, _ = split_name(table)
         try:
-            self._glue.create_table(DatabaseName=database, TableInput=_entry(name, change))
+            self._glue.create_table(DatabaseName=database, TableInput=entry)
         except Exception as error:
-            refused = refusal(error, f"creating {table} in catalog {self.name}")
+            refused = refusal(error, action)
             if refused is None:
                 raise
             if error_code(error) == "AlreadyExistsException":
                 raise TableAlreadyExistsError(
-                    f"creating {table} in catalog {self.name}: there is such a table already; load it, or "
-                    "choose another name"
+                    f"{action}: there is a table {table} already; load it, or choose another name"
                 ) from error
             raise refused from error
 

@@ -18,7 +18,13 @@ from streamlake.catalog.metastores.hive_clients import HiveClients
 from streamlake.catalog.metastores.hive_entries import OWNER, environment, new_entry, update_entry
 from streamlake.catalog.metastores.hive_lock import HiveLock, LockOptions
 from streamlake.catalog.metastores.pointers import Change, Pointer
-from streamlake.catalog.metastores.warehouse import new_table_location, split_name
+from streamlake.catalog.metastores.warehouse import (
+    ensure_namespace,
+    listed_tables,
+    new_table_location,
+    require_namespace,
+    split_name,
+)
 from streamlake.catalog.storage_settings import storage_settings
 from streamlake.errors import (
     CommitConflictError,
@@ -31,6 +37,7 @@ from streamlake.errors import (
 from streamlake.options import bool_property
 from streamlake.spec.metadata.table_metadata import TableMetadata
 
+_INCOMPATIBLE = "have types incompatible with the existing columns"
 _NOT_SAME = "The table has been modified. The parameter value for key 'metadata_location' is"
 
 
@@ -79,9 +86,77 @@ class HiveMetastore:
 
     def new_location(self, table: str) -> str:
         """In the database's location."""
-        if table.count(".") != 1:
-            raise InvalidOptionError(f"creating {table}: a Hive metastore takes names such as db.orders")
+        _require_name(table)
         return new_table_location(self.client, table, ".db", place_namespace=True)
+
+    def admit(self, table: str) -> None:
+        """Names have two parts."""
+        _require_name(table)
+        ensure_namespace(self.client, table, ".db", place_namespace=True)
+
+    def tables(self, namespace: str) -> list[str]:
+        """The Iceberg tables of a database."""
+        return listed_tables(self.client, namespace)
+
+    def remove(self, table: str) -> None:
+        """Drop the metastore's table; Hive deletes no files."""
+        self.pointer(table)
+        database, name = split_name(table)
+        with self._clients.client() as client:
+            try:
+                client.drop_table(database, name, False)
+            except Exception as error:
+                if type(error).__name__ == "NoSuchObjectException":
+                    return  # dropped meanwhile
+                if type(error).__name__ == "MetaException":
+                    raise StorageError(
+                        f"dropping {table} from catalog {self.name}: the metastore refused: {error}"
+                    ) from error
+                raise
+
+    def rename(self, table: str, name: str) -> None:
+        """Alter the names of the table, under its lock, so that no commit comes between."""
+        _require_name(name)
+        require_namespace(self.client, name)
+        self.pointer(table)
+        with translated(f"looking for {name} in catalog {self.name}"):
+            taken = self._entry(name) is not None
+        if taken:
+            raise TableAlreadyExistsError(
+                f"renaming {table} in catalog {self.name}: there is a table or view {name} already; choose "
+                "another name"
+            )
+        if not bool_property(self.client.properties, "iceberg.engine.hive.lock-enabled", True):
+            self._alter_names(table, name)
+            return
+        database, own = split_name(table)
+        lock = HiveLock(self._clients, database, own, self._options, self._turns[table])
+        lock.acquire()
+        try:
+            self._alter_names(table, name)
+        finally:
+            lock.release()
+
+    def _alter_names(self, table: str, name: str) -> None:
+        action = f"renaming {table} in catalog {self.name}"
+        with translated(action):
+            entry = self._entry(table)
+        if entry is None:
+            raise TableNotFoundError(f"{action}: the table was dropped")
+        # A writer may do without locks, as the table's own property says; where it may, the metastore
+        # compares.
+        expected = (entry.parameters or {}).get("metadata_location")
+        entry.dbName, entry.tableName = split_name(name)
+        database, own = split_name(table)
+        with self._clients.client() as client:
+            try:
+                client.alter_table_with_environment_context(database, own, entry, environment(expected))
+            except Exception as error:
+                if _NOT_SAME in str(error):
+                    raise CommitConflictError(f"{action}: another writer committed meanwhile") from error
+                if type(error).__name__ in ("InvalidOperationException", "InvalidObjectException"):
+                    raise StorageError(f"{action}: the metastore refused: {error}") from error
+                raise
 
     def insert(self, table: str, change: Change) -> None:
         """Create the table, under its lock."""
@@ -141,6 +216,12 @@ class HiveMetastore:
             except Exception as error:
                 if type(error).__name__ == "InvalidObjectException":
                     raise StorageError(f"{message}: the metastore refused: {error}") from error
+                if _INCOMPATIBLE in str(error):
+                    raise StorageError(
+                        f"{message}: the metastore refuses columns that are in another order or have other "
+                        "types: set hive.metastore.disallow.incompatible.col.type.changes=false in the "
+                        f"metastore ({error})"
+                    ) from error
                 # Also where the comparison failed: the metastore repeats what its database has interrupted.
                 raise CommitStateUnknownError(f"{message}: {_reason(error)}") from error
         lost = None if lock is None else lock.is_lost()
@@ -164,6 +245,11 @@ class HiveMetastore:
     def _is_locked(self, metadata: TableMetadata) -> bool:
         default = bool_property(self.client.properties, "iceberg.engine.hive.lock-enabled", True)
         return bool_property(metadata.properties, "engine.hive.lock-enabled", default)
+
+
+def _require_name(table: str) -> None:
+    if table.count(".") != 1:
+        raise InvalidOptionError(f"creating {table}: a Hive metastore takes names such as db.orders")
 
 
 def _is_broken(error: Exception) -> bool:

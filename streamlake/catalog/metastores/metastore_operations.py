@@ -18,6 +18,7 @@ from streamlake.errors import (
     CommitConflictError,
     CommitStateUnknownError,
     DataInvalidError,
+    InvalidOptionError,
     MissingFileError,
     StorageError,
     StreamlakeError,
@@ -128,6 +129,34 @@ class MetastoreTableOperations:
                 raise
             if failure is not None:
                 raise failure from error
+        return self._use(Pointer(path), metadata, io)
+
+    def register(self, path: str) -> TableMetadata:
+        """Make the table's entry for an existing metadata file, which stays as it is.
+
+        Raises TableAlreadyExistsError, InvalidOptionError for a file that is not there.
+        """
+        action = f"registering {self._name} in catalog {self._metastore.name}"
+        try:
+            io, metadata = self._read(Pointer(path))
+        except MissingFileError as error:
+            raise InvalidOptionError(
+                f"{action}: there is no metadata file {path}; look into the table's metadata directory"
+            ) from error
+        self._metastore.admit(self._name)
+        try:
+            self._metastore.insert(self._name, Change(path, metadata))
+        except StreamlakeError:
+            raise
+        except Exception as error:
+            found = None
+            with suppress(StreamlakeError):
+                found = self._metastore.pointer(self._name).metadata_location
+            if found != path:
+                raise CommitStateUnknownError(
+                    f"{action}: the catalog did not say whether it is done ({_shown(error)}); look for the "
+                    "table before registering it again"
+                ) from error
         return self._use(Pointer(path), metadata, io)
 
     def _creation_failure(self, io: FileIO, path: str, error: Exception) -> Exception | None:

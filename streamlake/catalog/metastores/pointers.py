@@ -46,13 +46,18 @@ class Change:
 class Metastore(Protocol):
     """One metastore, for all its tables and all threads of a process. Table names are dotted.
 
-    `insert` and `swap` raise StreamlakeErrors for what is certainly not done. Whatever else they raise means
-    that it may be done: the caller reads the table.
+    What changes something raises StreamlakeErrors for what is certainly not done. Whatever else they raise
+    means that it may be done: the caller reads the table.
     """
 
     @property
     def name(self) -> str:
         """The catalog's name, for messages."""
+        ...
+
+    @property
+    def client(self) -> Any:
+        """PyIceberg's client, which knows the namespaces."""
         ...
 
     @property
@@ -83,4 +88,24 @@ class Metastore(Protocol):
 
     def swap(self, table: str, change: Change) -> None:
         """Set the pointer if it still is `change.pointer`. Raises CommitConflictError if it is not."""
+        ...
+
+    def admit(self, table: str) -> None:
+        """Check a new name, and create its namespace when it is missing. Raises InvalidOptionError."""
+        ...
+
+    def tables(self, namespace: str) -> list[str]:
+        """The names of the tables in a namespace. Called within `translated`."""
+        ...
+
+    def remove(self, table: str) -> None:
+        """Remove the table's entry; its files stay. Raises TableNotFoundError. See `insert` for errors."""
+        ...
+
+    def rename(self, table: str, name: str) -> None:
+        """Give the table's entry another name, with the pointer that it has at that moment.
+
+        Raises TableNotFoundError for a table or namespace that is not there, TableAlreadyExistsError,
+        CommitConflictError when a commit came between.
+        """
         ...

@@ -13,7 +13,12 @@ from typing import Any
 
 from streamlake.catalog.client_errors import translated
 from streamlake.catalog.metastores.pointers import Change, Pointer
-from streamlake.catalog.metastores.warehouse import new_table_location, split_name
+from streamlake.catalog.metastores.warehouse import (
+    ensure_namespace,
+    new_table_location,
+    require_namespace,
+    split_name,
+)
 from streamlake.catalog.sql_names import advice
 from streamlake.catalog.storage_settings import storage_settings
 from streamlake.errors import (
@@ -88,12 +93,56 @@ class SqlMetastore:
 
     def new_location(self, table: str) -> str:
         """In the warehouse: `namespace/table`."""
-        for part in split_name(table):
-            if len(part) > _LONGEST_NAME:
-                raise InvalidOptionError(
-                    f"{part!r} has over {_LONGEST_NAME} characters: choose a shorter name"
-                )
+        _require_fitting_name(table)
         return new_table_location(self.client, table)
+
+    def admit(self, table: str) -> None:
+        """Names have a greatest length."""
+        _require_fitting_name(table)
+        ensure_namespace(self.client, table)
+
+    def tables(self, namespace: str) -> list[str]:
+        """The rows of tables, without those of views."""
+        text = (
+            "SELECT table_name FROM iceberg_tables WHERE catalog_name = :catalog AND "
+            f"table_namespace = :namespace{_IS_TABLE if self._has_types else ''}"
+        )
+        with self._engine.connect() as connection:
+            values = {"catalog": self.name, "namespace": namespace}
+            found = [f"{namespace}.{row[0]}" for row in connection.execute(self._sql.text(text), values)]
+        if not found:
+            self.client.load_namespace_properties(namespace)
+        return found
+
+    def remove(self, table: str) -> None:
+        """Delete the table's row."""
+        text = f"DELETE FROM iceberg_tables WHERE {_ROW}{_IS_TABLE if self._has_types else ''}"
+        if self._write(table, text, self._row(table)) != 1:
+            raise TableNotFoundError(
+                f"{table}: catalog {self.name} has no such table; check the name{advice(self.client, table)}"
+            )
+
+    def rename(self, table: str, name: str) -> None:
+        """Update the name in the table's row, with whatever path it has."""
+        _require_fitting_name(name)
+        require_namespace(self.client, name)
+        namespace, own = split_name(name)
+        text = (
+            "UPDATE iceberg_tables SET table_namespace = :to_namespace, table_name = :to_name "
+            f"WHERE {_ROW}{_IS_TABLE if self._has_types else ''}"
+        )
+        values = {**self._row(table), "to_namespace": namespace, "to_name": own}
+        try:
+            renamed = self._write(table, text, values)
+        except self._sql.exc.IntegrityError as error:
+            raise TableAlreadyExistsError(
+                f"renaming {table} in catalog {self.name}: there is a table or view {name} already; choose "
+                "another name"
+            ) from error
+        if renamed != 1:
+            raise TableNotFoundError(
+                f"{table}: catalog {self.name} has no such table; check the name{advice(self.client, table)}"
+            )
 
     def insert(self, table: str, change: Change) -> None:
         """Insert the table's row."""
@@ -161,6 +210,12 @@ class SqlMetastore:
     def _row(self, table: str) -> dict[str, str]:
         namespace, name = split_name(table)
         return {"catalog": self.name, "namespace": namespace, "name": name}
+
+
+def _require_fitting_name(table: str) -> None:
+    for part in split_name(table):
+        if len(part) > _LONGEST_NAME:
+            raise InvalidOptionError(f"{part!r} has over {_LONGEST_NAME} characters: choose a shorter name")
 
 
 def _fitting(path: str) -> str:

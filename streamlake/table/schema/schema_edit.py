@@ -51,6 +51,8 @@ class SchemaEdit:
         self._identifiers = list(base.schema.identifier_field_ids)
         self.steps: list[str] = []
         """What was changed, in words."""
+        self.made_required: list[Node] = []
+        """The fields that were made required."""
 
     def result(self) -> Schema:
         """The schema as it is now, with the base's schema id."""
@@ -158,6 +160,25 @@ class SchemaEdit:
                 )
         node.field = replace(node.field, required=False)
         self.steps.append(f"made {node.path} optional")
+
+    def make_required(self, node: Node) -> None:
+        """Make an optional field required; no change when it is required already.
+
+        Whether rows have nulls in it is for the caller to find out: see `made_required`.
+        """
+        if node.field.required:
+            return
+        self._require_own_field(node)
+        above = node.parent
+        while above is not None:
+            if not above.is_struct or not above.field.required:
+                raise self._refused(
+                    f"the column '{node.path}' cannot become required: '{above.path}' can be null or repeated"
+                )
+            above = above.parent
+        node.field = replace(node.field, required=True)
+        self.made_required.append(node)
+        self.steps.append(f"made {node.path} required")
 
     def rename(self, node: Node, name: str) -> None:
         """Give a field another name; no change when it has it already."""

@@ -16,6 +16,7 @@ from streamlake.spec.types.data_types import IcebergType, NestedField
 from streamlake.spec.types.ddl import parse_ddl
 from streamlake.spec.types.schema import Schema
 from streamlake.spec.types.type_text import columns_text
+from streamlake.table.schema.null_check import require_no_nulls
 from streamlake.table.schema.schema_edit import SchemaEdit
 from streamlake.table.schema.schema_union import UnionRules, unite
 from streamlake.table.table import Table
@@ -69,6 +70,14 @@ class UpdateSchema:
     def make_optional(self, column: str) -> UpdateSchema:
         """Make a required column optional."""
         return self._then(lambda edit: edit.make_optional(edit.need(column)))
+
+    def make_required(self, column: str) -> UpdateSchema:
+        """Make an optional column required.
+
+        The commit is refused unless the metrics of every file of every branch say that no row has a null in
+        it. Stop writers that may add nulls first: Iceberg does not check what they have under way.
+        """
+        return self._then(lambda edit: edit.make_required(edit.need(column)))
 
     def rename(self, column: str, name: str) -> UpdateSchema:
         """Give a column another name in its struct; files need no change."""
@@ -147,6 +156,7 @@ class UpdateSchema:
             return base  # an earlier attempt of this same update, whose response was lost
         edit = self._edited(base)
         new = with_schema(base, edit.result(), edit.last_column_id)
+        require_no_nulls(self._table, base, {each.field.field_id: each.path for each in edit.made_required})
         if new is not base:
             require_writable(base, self._table.name)
             self._added = new.schema if new.schemas is not base.schemas else None

@@ -1,4 +1,4 @@
-"""Pure changes from one table metadata to the next: snapshots, refs, properties, schema, format version.
+"""Pure changes from one table metadata to the next: snapshots, refs, properties, schema, layout, version.
 
 Operations combine these into the `new` of `TableOperations.commit`. Invariants: time never goes back
 (the snapshot log and `last-updated-ms` are monotonic even when clocks are not), `current-snapshot-id`
@@ -23,6 +23,9 @@ from streamlake.errors import (
 from streamlake.formats.columns.name_mapping import NAME_MAPPING_PROPERTY, NameMapping
 from streamlake.spec.metadata.snapshot import MAIN_BRANCH, Snapshot, SnapshotLogEntry, SnapshotRef
 from streamlake.spec.metadata.table_metadata import TableMetadata
+from streamlake.spec.partitioning.partition_spec import PartitionField, PartitionSpec
+from streamlake.spec.partitioning.sort_order import UNSORTED, SortField, SortOrder
+from streamlake.spec.partitioning.transforms import Transform
 from streamlake.spec.types.schema import Schema
 
 _LOG = logging.getLogger(__name__)
@@ -274,5 +277,45 @@ def with_format_version(base: TableMetadata, version: int) -> TableMetadata:
         format_version=version,
         table_uuid=table_uuid,
         next_row_id=next_row_id,
+        last_updated_ms=change_time_ms(base),
+    )
+
+
+def with_spec(base: TableMetadata, fields: tuple[PartitionField, ...]) -> TableMetadata:
+    """`base` with a current partition spec of these fields; the same object when it has it already.
+
+    The spec gets its old id when the table has had it before, else a new one.
+    """
+    wanted = [_same_field(part) for part in fields]
+    found = next((spec for spec in base.specs if [_same_field(part) for part in spec.fields] == wanted), None)
+    if found is not None and found.spec_id == base.default_spec_id:
+        return base
+    chosen = found or PartitionSpec(max(spec.spec_id for spec in base.specs) + 1, fields)
+    return changed(
+        base,
+        specs=base.specs if found is not None else (*base.specs, chosen),
+        default_spec_id=chosen.spec_id,
+        last_partition_id=max(base.last_partition_id, chosen.highest_field_id),
+        last_updated_ms=change_time_ms(base),
+    )
+
+
+def _same_field(part: PartitionField) -> tuple[int, str, Transform]:
+    return part.source_id, part.name, part.transform
+
+
+def with_sort_order(base: TableMetadata, fields: tuple[SortField, ...]) -> TableMetadata:
+    """`base` with a current sort order of these fields (none: unsorted); the same object when it has it."""
+    found = next((order for order in base.sort_orders if order.fields == fields), None)
+    if not fields:
+        found = next((order for order in base.sort_orders if order.order_id == UNSORTED.order_id), None)
+    if found is not None and found.order_id == base.default_sort_order_id:
+        return base
+    new_id = max((order.order_id for order in base.sort_orders), default=0) + 1
+    chosen = found or (SortOrder(new_id, fields) if fields else UNSORTED)
+    return changed(
+        base,
+        sort_orders=base.sort_orders if found is not None else (*base.sort_orders, chosen),
+        default_sort_order_id=chosen.order_id,
         last_updated_ms=change_time_ms(base),
     )

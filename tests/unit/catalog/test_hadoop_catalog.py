@@ -32,13 +32,11 @@ def test_names_are_directories_of_the_warehouse(tmp_path: Path) -> None:
     assert catalog.list_tables("db") == ["db.orders"]
     assert catalog.list_namespaces() == ["db"]
     assert catalog.list_namespaces("db") == ["db.inner"]
-    assert catalog.list_tables("nowhere") == []
+    with pytest.raises(TableNotFoundError, match="nowhere"):
+        catalog.list_tables("nowhere")
     assert catalog.table_exists("db.orders")
-    catalog.drop_table("db.orders")
-    assert not (tmp_path / "db" / "orders").exists()
-    for missing in (catalog.drop_table, catalog.load_table):
-        with pytest.raises(TableNotFoundError, match=r"db\.orders|db/orders"):
-            missing("db.orders")
+    with pytest.raises(TableNotFoundError, match="db/missing"):
+        catalog.load_table("db.missing")
     for wrong in ("", "db.", "db..x", "db/x", "db.../x"):
         with pytest.raises(InvalidOptionError, match="table name"):
             catalog.load_table(wrong)

@@ -1,0 +1,1 @@
+"""Commands that look after tables: catalogs, tables, namespaces, branches and tags."""
