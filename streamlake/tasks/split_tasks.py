@@ -35,6 +35,8 @@ ONLY_TABLE = 0
 
 _TASK_BITS, _ROW_BITS = 40, 26
 """Of the place of a change: how many bits are below its snapshot's number, and below the task's."""
+_SNAPSHOT_BITS = 21
+"""Of the number of a snapshot in its micro-batch."""
 
 Splits = Iterator[Any]
 SplitTask = Callable[[Splits], Batches]
@@ -97,12 +99,15 @@ class ChangeOrder:
     """The order of changes that say themselves which snapshot made them: by its number in the stream, and of
     one snapshot what it removed before what it added, whichever split that is in.
 
-    `column` has the numbers; it is removed unless `keeps_column`. `first` is the smallest in the micro-batch.
+    With `is_net` each row has its first and its last state only, and the number of the last snapshot that
+    changed it. So all that is removed comes first: its key may be another row's by then. `column` has the
+    numbers; it is removed unless `keeps_column`. `first` is the smallest in the micro-batch.
     """
 
     column: str
     first: int
     keeps_column: bool
+    is_net: bool = False
 
     def of(
         self, rows: pa.RecordBatch, route: KeyRoute, task: int, before: int
@@ -115,7 +120,8 @@ class ChangeOrder:
             rows = rows.drop_columns([self.column])
         # Rows of one number and kind are in no order among each other that could matter.
         low = ((task << _ROW_BITS) + before) & ((1 << _TASK_BITS) - 1)
-        for number, part in by_bucket(rows, numbers * 2 + adds):
+        places = numbers + (adds.astype(np.int64) << _SNAPSHOT_BITS) if self.is_net else numbers * 2 + adds
+        for number, part in by_bucket(rows, places):
             yield (number << _TASK_BITS) + low, part
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from streamlake.errors import InvalidOptionError, TableNotFoundError
 from streamlake.pipeline.iceberg.snapshot_enumerator import SnapshotEnumerator
-from streamlake.pipeline.iceberg.table_offsets import kept_schema_id, opened_source
+from streamlake.pipeline.iceberg.table_offsets import KeptColumns, kept_columns, opened_source
 from streamlake.pipeline.runs.evolution import EvolutionOptions
 from streamlake.pipeline.runs.rejects import REJECT
 from streamlake.pipeline.runs.split.fitted_columns import FittedColumns
@@ -35,13 +35,13 @@ _SINCE_V3 = (TimestampNsType, TimestamptzNsType)
 
 @dataclass(frozen=True)
 class PreparedTable:
-    """A source's table, opened, and the table that its rows go into. `schema_id`: the schema that rows are
-    read with (None: the source's newest, which the target follows).
+    """A source's table, opened, and the table that its rows go into. `kept`: the columns that rows are read
+    with where the target does not follow the source's.
     """
 
     table: Table
     target: SplitTable
-    schema_id: int | None
+    kept: KeptColumns
 
 
 def prepared_table(
@@ -64,8 +64,10 @@ def prepared_table(
     given = settings.evolution
     properties = settings.properties if target is None else target.properties
     evolution = EvolutionOptions.of(given.schema_evolution, given.rename_columns, properties)
-    schema_id = None if evolution.is_on else kept_schema_id(table, source, known)
-    rows = SnapshotEnumerator(table, source, schema_id=schema_id).columns()
+    kept = KeptColumns() if evolution.is_on else kept_columns(table, source, known)
+    rows = SnapshotEnumerator(
+        table, source, schema_id=kept.schema_id, has_row_ids=kept.has_row_ids
+    ).columns()
     changes = resolved_changes(settings.changes, source, rows, target)
     if changes.is_keyed and changes.row_kind == CHANGE_KIND:
         _require_free(target)
@@ -83,7 +85,7 @@ def prepared_table(
             _watermark_column(source, rows),
             CHANGE_ORDER if hidden and not changes.sequence_by and changes.row_kind == CHANGE_KIND else None,
         ),
-        schema_id,
+        kept,
     )
 
 

@@ -250,7 +250,7 @@ def _start_table(
     log = OffsetLog(session, checkpoint_location, TABLE_OFFSETS)
     prepared = prepared_table(stream, source, log.last())
     table = prepared.target
-    offsets_of = table_offsets(log, prepared.table, source, prepared.schema_id)
+    offsets_of = table_offsets(log, prepared.table, source, prepared.kept)
     direct = direct_stream(session, offsets_of, trigger)
     stream.runs.followers[checkpoint_location] = direct.offsets.committed
 

@@ -95,3 +95,10 @@ def test_only_the_wanted_columns_are_handed_on_and_the_newest_time_is_found() ->
     found = list(reader.rows([[(1, 5_000_000), (2, 9_000_000)], [(3, 7_000_000)]], times))
     assert [rows.schema.names for rows in found] == [["id"], ["id"]]
     assert merged([times.taken()]).newest == {"orders": 9_000}
+
+
+def test_of_net_changes_all_that_is_removed_comes_first() -> None:
+    """Row A had the key 1 and has 3 since snapshot 2; row B got the key 1 in snapshot 1."""
+    rows = [(1, "a", "-U", 2), (3, "a", "+U", 2), (1, "b", "+I", 1)]
+    for splits in ([[rows]], [[rows[:2]], [rows[2:]]], [[rows[2:]], [rows[:2]]]):
+        assert applied(tasks(splits, ChangeOrder("_ordinal", 0, False, is_net=True))) == {1: "b", 3: "a"}

@@ -135,7 +135,8 @@ class _Job:
         name = self.table.order_column
         if name is None:
             return None
-        return ChangeOrder(name, pieces.first_ordinal, name in run.table.schema.column_names)
+        keeps = name in run.table.schema.column_names
+        return ChangeOrder(name, pieces.first_ordinal, keeps, pieces.is_net)
 
 
 def _route(run: SinkRun, aim: Aim) -> KeyRoute | None:
