@@ -38,6 +38,8 @@ _TASK_BITS, _ROW_BITS = 40, 26
 _SNAPSHOT_BITS = 21
 """Of the number of a snapshot in its micro-batch."""
 
+Array = Any  # numpy arrays; numpy's type stubs are not required
+
 Splits = Iterator[Any]
 SplitTask = Callable[[Splits], Batches]
 """Splits of one Spark task in, Arrow batches out."""
@@ -128,13 +130,14 @@ class ChangeOrder:
 @dataclass(frozen=True)
 class SplitBlocks:
     """A SplitTask that turns the rows of its splits into shuffle blocks of changes. `order` None: they are in
-    the order in which they are read.
+    the order in which they are read. `moves_keys`: an update may change the key.
     """
 
     reader: SplitReader
     route: KeyRoute
     context: TaskContext
     order: ChangeOrder | None = None
+    moves_keys: bool = False
 
     def __call__(self, splits: Splits) -> Batches:
         """The shuffle blocks; an error takes the place of the rows after it."""
@@ -143,7 +146,8 @@ class SplitBlocks:
         task, count = self.context()[0], 0
         times = Watermarks(self.reader.watermark_column)
         try:
-            for rows in self.reader.rows(splits, times):
+            for read in self.reader.rows(splits, times):
+                rows = _with_moves(read, self.route) if self.moves_keys else read
                 for place, part in self._placed(rows, task, count):
                     yield from noted(self.route.shuffle_blocks(part, place), times.taken())
                 count += rows.num_rows
@@ -154,3 +158,24 @@ class SplitBlocks:
         if self.order is None:
             return [((task << ORDER_BITS) + count, rows)]
         return self.order.of(rows, self.route, task, count)
+
+
+def _with_moves(rows: pa.RecordBatch, route: KeyRoute) -> pa.RecordBatch:
+    """The changes, where the old row of an update that changes the key is a delete.
+
+    Mode upsert takes the old row of an update for replaced by the new one, which has another key there. An
+    old row whose new one is in the next batch is a delete, too: the new one comes after it.
+    """
+    assert route.row_kind is not None
+    kinds = row_kinds(rows.column(route.row_kind), route.where).to_numpy()
+    old = np.flatnonzero(kinds == RowKind.UPDATE_BEFORE)
+    if not len(old):
+        return rows
+    keys = route.codec.encode([rows.column(name) for name in route.columns])
+    stays: Array = np.zeros(rows.num_rows, dtype=bool)
+    paired = old[old + 1 < rows.num_rows]
+    stays[paired] = keys.take(paired).equal(keys.take(paired + 1))
+    moved = (kinds == RowKind.UPDATE_BEFORE) & ~stays
+    codes = pa.array(np.where(moved, RowKind.DELETE, kinds).astype(np.int8))
+    at = rows.schema.get_field_index(route.row_kind)
+    return rows.set_column(at, route.row_kind, codes)

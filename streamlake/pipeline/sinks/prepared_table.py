@@ -16,7 +16,7 @@ from streamlake.pipeline.runs.rejects import REJECT
 from streamlake.pipeline.runs.split.fitted_columns import FittedColumns
 from streamlake.pipeline.runs.split.split_job import SplitTable
 from streamlake.pipeline.runs.upsert_options import identifier_columns
-from streamlake.pipeline.sinks.sink_settings import ChangeSettings, SinkSettings
+from streamlake.pipeline.sinks.sink_settings import ChangeSettings, SinkSettings, require_row_kind
 from streamlake.pipeline.sinks.table_stream import TableStream
 from streamlake.source.iceberg.iceberg_options import Strategy
 from streamlake.source.iceberg.iceberg_source import IcebergSource
@@ -25,6 +25,7 @@ from streamlake.spec.types.data_types import TimestampNsType, TimestamptzNsType
 from streamlake.spec.types.schema import Schema
 from streamlake.table.table import Table
 from streamlake.tasks.watermarks import is_time, require_watermark_column
+from streamlake.write.upsert.upsert_target import UPSERT
 
 CHANGE_KIND = "_row_kind"
 CHANGE_ORDER = "_ordinal"
@@ -84,6 +85,7 @@ def prepared_table(
             FittedColumns(table.name, hidden),
             _watermark_column(source, rows),
             CHANGE_ORDER if hidden and not changes.sequence_by and changes.row_kind == CHANGE_KIND else None,
+            changes.row_kind == CHANGE_KIND and _moves_keys(table, source, changes, target),
         ),
         kept,
     )
@@ -100,6 +102,7 @@ def resolved_changes(
     """
     if not changes.is_keyed:
         return changes
+    require_row_kind(changes, source)
     kind = changes.row_kind
     if kind is None and source.settings.read_mode == "changes":
         kind = CHANGE_KIND
@@ -112,6 +115,19 @@ def resolved_changes(
                 f"and mode '{changes.mode}' needs a key: name its columns in key=[...]"
             )
     return replace(changes, key=key, row_kind=kind)
+
+
+def _moves_keys(
+    table: Table, source: IcebergSource, changes: ChangeSettings, target: Table | None
+) -> bool:
+    """Whether an update of the source's table may change the key: its rows are paired by other columns, or by
+    their row ids.
+    """
+    paired_by = source.identifiers_for(table.schema)
+    if paired_by is None:
+        paired_by = tuple(table.schema.identifier_names)
+    key = changes.key or (() if target is None else identifier_columns(target))
+    return changes.mode == UPSERT and not set(key) <= set(paired_by)
 
 
 def _target(settings: SinkSettings) -> Table | None:
