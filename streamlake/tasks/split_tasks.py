@@ -35,6 +35,10 @@ ONLY_TABLE = 0
 
 _TASK_BITS, _ROW_BITS = 40, 26
 """Of the place of a change: how many bits are below its snapshot's number, and below the task's."""
+_SNAPSHOT_BITS = 21
+"""Of the number of a snapshot in its micro-batch."""
+
+Array = Any  # numpy arrays; numpy's type stubs are not required
 
 Splits = Iterator[Any]
 SplitTask = Callable[[Splits], Batches]
@@ -97,12 +101,15 @@ class ChangeOrder:
     """The order of changes that say themselves which snapshot made them: by its number in the stream, and of
     one snapshot what it removed before what it added, whichever split that is in.
 
-    `column` has the numbers; it is removed unless `keeps_column`. `first` is the smallest in the micro-batch.
+    With `is_net` each row has its first and its last state only, and the number of the last snapshot that
+    changed it. So all that is removed comes first: its key may be another row's by then. `column` has the
+    numbers; it is removed unless `keeps_column`. `first` is the smallest in the micro-batch.
     """
 
     column: str
     first: int
     keeps_column: bool
+    is_net: bool = False
 
     def of(
         self, rows: pa.RecordBatch, route: KeyRoute, task: int, before: int
@@ -115,20 +122,22 @@ class ChangeOrder:
             rows = rows.drop_columns([self.column])
         # Rows of one number and kind are in no order among each other that could matter.
         low = ((task << _ROW_BITS) + before) & ((1 << _TASK_BITS) - 1)
-        for number, part in by_bucket(rows, numbers * 2 + adds):
+        places = numbers + (adds.astype(np.int64) << _SNAPSHOT_BITS) if self.is_net else numbers * 2 + adds
+        for number, part in by_bucket(rows, places):
             yield (number << _TASK_BITS) + low, part
 
 
 @dataclass(frozen=True)
 class SplitBlocks:
     """A SplitTask that turns the rows of its splits into shuffle blocks of changes. `order` None: they are in
-    the order in which they are read.
+    the order in which they are read. `moves_keys`: an update may change the key.
     """
 
     reader: SplitReader
     route: KeyRoute
     context: TaskContext
     order: ChangeOrder | None = None
+    moves_keys: bool = False
 
     def __call__(self, splits: Splits) -> Batches:
         """The shuffle blocks; an error takes the place of the rows after it."""
@@ -137,7 +146,8 @@ class SplitBlocks:
         task, count = self.context()[0], 0
         times = Watermarks(self.reader.watermark_column)
         try:
-            for rows in self.reader.rows(splits, times):
+            for read in self.reader.rows(splits, times):
+                rows = _with_moves(read, self.route) if self.moves_keys else read
                 for place, part in self._placed(rows, task, count):
                     yield from noted(self.route.shuffle_blocks(part, place), times.taken())
                 count += rows.num_rows
@@ -148,3 +158,24 @@ class SplitBlocks:
         if self.order is None:
             return [((task << ORDER_BITS) + count, rows)]
         return self.order.of(rows, self.route, task, count)
+
+
+def _with_moves(rows: pa.RecordBatch, route: KeyRoute) -> pa.RecordBatch:
+    """The changes, where the old row of an update that changes the key is a delete.
+
+    Mode upsert takes the old row of an update for replaced by the new one, which has another key there. An
+    old row whose new one is in the next batch is a delete, too: the new one comes after it.
+    """
+    assert route.row_kind is not None
+    kinds = row_kinds(rows.column(route.row_kind), route.where).to_numpy()
+    old = np.flatnonzero(kinds == RowKind.UPDATE_BEFORE)
+    if not len(old):
+        return rows
+    keys = route.codec.encode([rows.column(name) for name in route.columns])
+    stays: Array = np.zeros(rows.num_rows, dtype=bool)
+    paired = old[old + 1 < rows.num_rows]
+    stays[paired] = keys.take(paired).equal(keys.take(paired + 1))
+    moved = (kinds == RowKind.UPDATE_BEFORE) & ~stays
+    codes = pa.array(np.where(moved, RowKind.DELETE, kinds).astype(np.int8))
+    at = rows.schema.get_field_index(route.row_kind)
+    return rows.set_column(at, route.row_kind, codes)

@@ -29,6 +29,7 @@ from streamlake.pipeline.definition.pipeline_file import FilesSettings, KafkaSet
 from streamlake.pipeline.definition.pipeline_source import kafka_source
 from streamlake.pipeline.definition.progress import Progress, ProgressState, offsets_read
 from streamlake.pipeline.sinks.sink import IcebergSink
+from streamlake.pipeline.sinks.sink_settings import require_row_kind
 from streamlake.pipeline.sinks.tables_sink import IcebergTables
 from streamlake.source.iceberg.iceberg_source import IcebergSource
 from streamlake.source.kafka_source import KafkaSource
@@ -108,6 +109,9 @@ class PipelineRun:
         self._direct: KafkaSource | IcebergSource | None = None
         if isinstance(source, KafkaSettings | IcebergSource):
             self._direct = kafka_source(source) if isinstance(source, KafkaSettings) else source
+        if isinstance(self.sink, IcebergSink):
+            with file_words():
+                require_row_kind(self.sink.settings.changes, self._direct)
         catalog = pipeline.sink.arguments.get("catalog")
         self.heartbeats = Heartbeats(lambda: checkpoint_io(pipeline.checkpoint, catalog), pipeline.checkpoint)
         """The driver's sign of life; the run lies inside this context manager."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from streamlake.pipeline.iceberg.source_table import SourceTable
+from streamlake.pipeline.iceberg.source_table import SourceTable, has_row_ids_now
 from streamlake.pipeline.iceberg.starting_position import Bounds
 from streamlake.read.changes.change_scan import ChangeScan
 from streamlake.read.changes.change_splits import (
@@ -45,13 +45,15 @@ class BatchPoint:
     """Which rows a batch reads, and with which schema, whatever is committed to the table later.
 
     `snapshot_id` None: the table had no snapshot. With `is_incremental` the rows that were appended after
-    `after` (None: since the beginning) up to `snapshot_id`, else all rows of it.
+    `after` (None: since the beginning) up to `snapshot_id`, else all rows of it. `has_row_ids`: changes have
+    row ids.
     """
 
     schema_id: int
     snapshot_id: int | None
     is_incremental: bool = False
     after: int | None = None
+    has_row_ids: bool = False
 
 
 def batch_point(table: Table, source: IcebergSource) -> BatchPoint:
@@ -70,6 +72,7 @@ def batch_point(table: Table, source: IcebergSource) -> BatchPoint:
             None if end is None else end.snapshot_id,
             is_incremental=True,
             after=_start_id(bounds, end),
+            has_row_ids=has_row_ids_now(table),
         )
         _scan(table, source, point)
         return point
@@ -87,22 +90,25 @@ def batch_plan(table: Table, source: IcebergSource, point: BatchPoint | None = N
         point = batch_point(table, source)
     scan = _scan(table, source, point)
     planning = SourceTable(table, source).planning(point.schema_id)
+    reader = batch_scan(table, source, point.schema_id, has_row_ids=point.has_row_ids)
     if isinstance(scan, ChangeScan):
         pieces = () if point.snapshot_id is None else _pieces(scan, source)
         found = combined_in_order(pieces, planning.split_size, planning.split_file_open_cost)
-        return BatchPlan(batch_scan(table, source, point.schema_id), tuple(found))
+        return BatchPlan(reader, tuple(found))
     tasks = () if point.snapshot_id is None else scan.plan_files()
     parts = (part for task in tasks for part in file_parts(task, planning.split_size))
     return BatchPlan(
-        batch_scan(table, source, point.schema_id),
+        reader,
         tuple(combined(parts, planning.split_size, planning.split_lookback, planning.split_file_open_cost)),
     )
 
 
-def batch_scan(table: Table, source: IcebergSource, schema_id: int) -> TaskScan:
-    """What reads the splits of a batch. Raises InvalidOptionError for a column that there is not."""
+def batch_scan(table: Table, source: IcebergSource, schema_id: int, *, has_row_ids: bool) -> TaskScan:
+    """What reads the splits of a batch. `has_row_ids`: see BatchPoint. Raises InvalidOptionError for a column
+    that there is not.
+    """
     if source.settings.read_mode == "changes":
-        read = SourceTable(table, source)
+        read = SourceTable(table, source, has_row_ids=has_row_ids)
         return read.split_scan(read.planning(schema_id))
     schema = table.metadata.schema_by_id(schema_id)
     return SplitScan.of_table(table.metadata, table.io, schema, source.columns_for(schema))
@@ -128,6 +134,7 @@ def _scan(table: Table, source: IcebergSource, point: BatchPoint) -> Scan:
             columns,
             keys=source.identifiers_for(schema),
             schema_id=point.schema_id,
+            has_row_ids=point.has_row_ids,
         )
     if point.is_incremental:
         return IncrementalAppendScan(

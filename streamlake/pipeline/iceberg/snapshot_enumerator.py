@@ -47,12 +47,20 @@ class SnapshotEnumerator:
     """Discovers and plans for one stream. Not thread-safe.
 
     `schema_id`: the schema that all rows are read with (None: the table's current one, micro-batch by
-    micro-batch). Raises InvalidOptionError, FeatureUnsupportedError for options that a stream does not have.
+    micro-batch). `has_row_ids`: see SourceTable. Raises InvalidOptionError, FeatureUnsupportedError for
+    options that a stream does not have.
     """
 
-    def __init__(self, table: Table, source: IcebergSource, *, schema_id: int | None = None) -> None:
+    def __init__(
+        self,
+        table: Table,
+        source: IcebergSource,
+        *,
+        schema_id: int | None = None,
+        has_row_ids: bool | None = None,
+    ) -> None:
         self._source = source.as_stream(can_hold=True)
-        self._table = SourceTable(table, self._source)
+        self._table = SourceTable(table, self._source, has_row_ids=has_row_ids)
         self._schema_id = schema_id
         self._parts = PlannedParts(self._table)
         self._changes = PlannedChanges(self._table, self._parts)

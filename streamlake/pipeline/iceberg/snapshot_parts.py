@@ -1,7 +1,8 @@
 """The file parts of one snapshot in planning order, planned while they are taken.
 
 What was planned and is not yet read is kept, so that a first scan that is read in many micro-batches is
-planned once. Invariant: from one position the same parts follow, whether they were kept or are planned anew.
+planned once. Invariant: from one position the same parts follow, whether they were kept or are planned anew,
+and whatever could not be read in between.
 """
 
 from __future__ import annotations
@@ -26,9 +27,11 @@ class SnapshotParts:
     """The parts of one snapshot from a position on. Not thread-safe."""
 
     def __init__(self, files: SnapshotFiles, split_size: int, first: FilePosition) -> None:
+        self._files = files
+        self._split_size = split_size
         self._first = first
         self._kept: deque[NumberedPart] = deque()
-        self._planned = self._plan(files, split_size)
+        self._planned = self._plan()
 
     def has(self, position: FilePosition) -> bool:
         """Whether the parts from a position on can be taken."""
@@ -39,7 +42,7 @@ class SnapshotParts:
         for each in tuple(self._kept):
             if each.at >= position:
                 yield each
-        for each in self._planned:
+        while (each := self._next()) is not None:
             self._kept.append(each)
             if each.at >= position:
                 yield each
@@ -50,9 +53,19 @@ class SnapshotParts:
         while self._kept and self._kept[0].at < position:
             self._kept.popleft()
 
-    def _plan(self, files: SnapshotFiles, split_size: int) -> Iterator[NumberedPart]:
+    def _next(self) -> NumberedPart | None:
+        """The next part that is not kept yet; None at the end of the snapshot."""
+        try:
+            return next(self._planned, None)
+        except BaseException:
+            # A generator that has raised says from then on that it is at its end.
+            self._kept.clear()
+            self._planned = self._plan()
+            raise
+
+    def _plan(self) -> Iterator[NumberedPart]:
         first = self._first
-        for number, task in files.since(first.file):
-            for at, part in enumerate(file_parts(task, split_size)):
+        for number, task in self._files.since(first.file):
+            for at, part in enumerate(file_parts(task, self._split_size)):
                 if (number, at) >= first:
                     yield NumberedPart(FilePosition(number, at), part)

@@ -49,15 +49,23 @@ _DEFAULTS = {
 }
 
 
-class SourceTable:
-    """One table as one stream reads it. Not thread-safe."""
+def has_row_ids_now(table: Table) -> bool:
+    """Whether the table, as it was last read, has row ids (spec: Row Lineage)."""
+    return table.metadata.format_version >= 3
 
-    def __init__(self, table: Table, source: IcebergSource) -> None:
+
+class SourceTable:
+    """One table as one stream reads it. Not thread-safe.
+
+    `has_row_ids`: whether changes have row ids (None: where the table has them now). All micro-batches of a
+    run have the same columns, also when the table gets row ids meanwhile.
+    """
+
+    def __init__(self, table: Table, source: IcebergSource, *, has_row_ids: bool | None = None) -> None:
         self.table = table
         self.source = source
         self._asked_at: float | None = None
-        # All micro-batches of a run have the same columns, also when the table gets row ids meanwhile.
-        self._has_row_ids = table.metadata.format_version >= 3
+        self._has_row_ids = has_row_ids_now(table) if has_row_ids is None else has_row_ids
 
     @property
     def bounds(self) -> Bounds:

@@ -24,6 +24,7 @@ from streamlake.pipeline.direct.offset_log import OffsetForm, OffsetLog
 from streamlake.pipeline.direct.planned_offsets import PlannedOffsets
 from streamlake.pipeline.iceberg.snapshot_enumerator import SnapshotEnumerator
 from streamlake.pipeline.iceberg.source_columns import SourceColumns, source_columns
+from streamlake.pipeline.iceberg.source_table import has_row_ids_now
 from streamlake.pipeline.iceberg.starting_position import Bounds
 from streamlake.pipeline.iceberg.stream_hold import StreamHold
 from streamlake.pipeline.iceberg.table_cursor import TableCursor
@@ -46,13 +47,24 @@ TABLE_OFFSETS = OffsetForm(
 @dataclass(frozen=True)
 class Pieces:
     """What one micro-batch reads: splits, what reads them, and the columns of the rows. `first_ordinal` is
-    the number of its first snapshot where rows are changes.
+    the number of its first snapshot where rows are changes, `is_net` whether these are netted.
     """
 
     scan: SplitRows
     splits: Sequence[Any]
     columns: SourceColumns
     first_ordinal: int = 0
+    is_net: bool = False
+
+
+@dataclass(frozen=True)
+class KeptColumns:
+    """What the columns of a stream stay, whatever its table gets: see SnapshotEnumerator. None: they are those
+    of the table.
+    """
+
+    schema_id: int | None = None
+    has_row_ids: bool | None = None
 
 
 def opened_source(source: IcebergSource) -> Table:
@@ -63,8 +75,8 @@ def opened_source(source: IcebergSource) -> Table:
 class TableOffsets(PlannedOffsets[TableOffset]):
     """The offsets of one query over `table`.
 
-    `schema_id`: see SnapshotEnumerator. `is_bounded`: the query ends with what is there now. Raises
-    InvalidOptionError for options that do not fit the table.
+    `is_bounded`: the query ends with what is there now. Raises InvalidOptionError for options that do not fit
+    the table.
     """
 
     form = TABLE_OFFSETS
@@ -77,14 +89,16 @@ class TableOffsets(PlannedOffsets[TableOffset]):
         interval_ms: int,
         *,
         is_bounded: bool,
-        schema_id: int | None,
+        kept: KeptColumns,
     ) -> None:
         super().__init__(log, interval_ms)
         self._source = source
         self._table = table
         self._retry = OutageRetry(lambda: table.properties)
         self._is_bounded = is_bounded
-        self._enumerator = SnapshotEnumerator(table, source, schema_id=schema_id)
+        self._enumerator = SnapshotEnumerator(
+            table, source, schema_id=kept.schema_id, has_row_ids=kept.has_row_ids
+        )
         self._target = self._retry.through(self._enumerator.head) if is_bounded else None
         self._cursor = TableCursor(self._enumerator, target=self._target)
         self._hold = StreamHold(source) if source.settings.hold_snapshots else None
@@ -123,7 +137,8 @@ class TableOffsets(PlannedOffsets[TableOffset]):
             scan = self._enumerator.split_scan(end)
             selected = self._enumerator.selected(end)
             columns = source_columns(self._table.metadata, start, end, selected, scan.arrow_schema)
-            return Pieces(scan, splits, columns, getattr(start, "ordinal", 0))
+            ordinal = 0 if start is None else start.ordinal
+            return Pieces(scan, splits, columns, ordinal, end.planning.pairing.is_net)
 
         found = self._retry.through(planned)
         failpoint("splits-planned")
@@ -163,17 +178,26 @@ class TableOffsets(PlannedOffsets[TableOffset]):
 
 
 def table_offsets(
-    log: OffsetLog[TableOffset], table: Table, source: IcebergSource, schema_id: int | None
+    log: OffsetLog[TableOffset], table: Table, source: IcebergSource, kept: KeptColumns
 ) -> Callable[[int, bool], TableOffsets]:
     """What gives the offsets of a query with this log; see `direct_stream`."""
     return lambda interval_ms, is_bounded: TableOffsets(
-        table, source, log, interval_ms, is_bounded=is_bounded, schema_id=schema_id
+        table, source, log, interval_ms, is_bounded=is_bounded, kept=kept
     )
 
 
-def kept_schema_id(table: Table, source: IcebergSource, known: TableOffset | None) -> int:
-    """The id of the schema that a stream began with, whose last offset is `known` (None: it begins now); that
-    of the newest one where the source names columns by now that the former lacks.
+def kept_columns(table: Table, source: IcebergSource, known: TableOffset | None) -> KeptColumns:
+    """The columns that a stream began with, whose last offset is `known` (None: it begins now)."""
+    if known is None or known.planning.read_mode != source.settings.read_mode:
+        has_row_ids = has_row_ids_now(table)
+    else:
+        has_row_ids = known.planning.pairing.has_row_ids
+    return KeptColumns(_kept_schema_id(table, source, known), has_row_ids)
+
+
+def _kept_schema_id(table: Table, source: IcebergSource, known: TableOffset | None) -> int:
+    """The id of the schema that the stream began with; that of the newest one where the source names columns
+    by now that the former lacks.
     """
     if known is None:
         return table.schema.schema_id

@@ -13,7 +13,7 @@ from streamlake.errors import InvalidOptionError, TableNotFoundError
 from streamlake.pipeline.kafka.sampled_schema import changed_rows, with_inferred_schema
 from streamlake.pipeline.runs.upsert_options import identifier_columns
 from streamlake.pipeline.sinks.arguments.default_sequence import sequence_columns
-from streamlake.pipeline.sinks.sink_settings import ChangeSettings, SinkSettings
+from streamlake.pipeline.sinks.sink_settings import ChangeSettings, SinkSettings, require_row_kind
 from streamlake.records import ROW_KIND
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.table.table import Table
@@ -22,7 +22,8 @@ from streamlake.write.upsert.upsert_target import EQUALITY, UPSERT
 
 def require_changes(source: KafkaSource, changes: ChangeSettings) -> None:
     """Raises InvalidOptionError where the source's records carry updates, deletes or partial rows that the
-    mode cannot apply, and for a `row_kind` column where the records say themselves what they do.
+    mode cannot apply, for a mode that needs row kinds where there are none, and for a `row_kind` column where
+    the records say themselves what they do.
     """
     if source.settings.partial_update and (changes.mode != UPSERT or changes.delete_mode == EQUALITY):
         raise InvalidOptionError(
@@ -30,6 +31,7 @@ def require_changes(source: KafkaSource, changes: ChangeSettings) -> None:
             f"which mode '{changes.mode}' with delete_mode '{changes.delete_mode}' does not look for; use "
             "mode 'upsert' with delete_mode 'position' or 'copy-on-write'"
         )
+    require_row_kind(changes, source)
     if not source.has_row_kinds:
         return
     if not source.is_envelope and changes.mode != UPSERT:

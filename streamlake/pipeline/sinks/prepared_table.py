@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 
 from streamlake.errors import InvalidOptionError, TableNotFoundError
 from streamlake.pipeline.iceberg.snapshot_enumerator import SnapshotEnumerator
-from streamlake.pipeline.iceberg.table_offsets import kept_schema_id, opened_source
+from streamlake.pipeline.iceberg.table_offsets import KeptColumns, kept_columns, opened_source
 from streamlake.pipeline.runs.evolution import EvolutionOptions
 from streamlake.pipeline.runs.rejects import REJECT
 from streamlake.pipeline.runs.split.fitted_columns import FittedColumns
 from streamlake.pipeline.runs.split.split_job import SplitTable
 from streamlake.pipeline.runs.upsert_options import identifier_columns
-from streamlake.pipeline.sinks.sink_settings import ChangeSettings, SinkSettings
+from streamlake.pipeline.sinks.sink_settings import ChangeSettings, SinkSettings, require_row_kind
 from streamlake.pipeline.sinks.table_stream import TableStream
 from streamlake.source.iceberg.iceberg_options import Strategy
 from streamlake.source.iceberg.iceberg_source import IcebergSource
@@ -25,6 +25,7 @@ from streamlake.spec.types.data_types import TimestampNsType, TimestamptzNsType
 from streamlake.spec.types.schema import Schema
 from streamlake.table.table import Table
 from streamlake.tasks.watermarks import is_time, require_watermark_column
+from streamlake.write.upsert.upsert_target import UPSERT
 
 CHANGE_KIND = "_row_kind"
 CHANGE_ORDER = "_ordinal"
@@ -35,13 +36,13 @@ _SINCE_V3 = (TimestampNsType, TimestamptzNsType)
 
 @dataclass(frozen=True)
 class PreparedTable:
-    """A source's table, opened, and the table that its rows go into. `schema_id`: the schema that rows are
-    read with (None: the source's newest, which the target follows).
+    """A source's table, opened, and the table that its rows go into. `kept`: the columns that rows are read
+    with where the target does not follow the source's.
     """
 
     table: Table
     target: SplitTable
-    schema_id: int | None
+    kept: KeptColumns
 
 
 def prepared_table(
@@ -64,8 +65,10 @@ def prepared_table(
     given = settings.evolution
     properties = settings.properties if target is None else target.properties
     evolution = EvolutionOptions.of(given.schema_evolution, given.rename_columns, properties)
-    schema_id = None if evolution.is_on else kept_schema_id(table, source, known)
-    rows = SnapshotEnumerator(table, source, schema_id=schema_id).columns()
+    kept = KeptColumns() if evolution.is_on else kept_columns(table, source, known)
+    rows = SnapshotEnumerator(
+        table, source, schema_id=kept.schema_id, has_row_ids=kept.has_row_ids
+    ).columns()
     changes = resolved_changes(settings.changes, source, rows, target)
     if changes.is_keyed and changes.row_kind == CHANGE_KIND:
         _require_free(target)
@@ -82,8 +85,9 @@ def prepared_table(
             FittedColumns(table.name, hidden),
             _watermark_column(source, rows),
             CHANGE_ORDER if hidden and not changes.sequence_by and changes.row_kind == CHANGE_KIND else None,
+            changes.row_kind == CHANGE_KIND and _moves_keys(table, source, changes, target),
         ),
-        schema_id,
+        kept,
     )
 
 
@@ -98,6 +102,7 @@ def resolved_changes(
     """
     if not changes.is_keyed:
         return changes
+    require_row_kind(changes, source)
     kind = changes.row_kind
     if kind is None and source.settings.read_mode == "changes":
         kind = CHANGE_KIND
@@ -110,6 +115,19 @@ def resolved_changes(
                 f"and mode '{changes.mode}' needs a key: name its columns in key=[...]"
             )
     return replace(changes, key=key, row_kind=kind)
+
+
+def _moves_keys(
+    table: Table, source: IcebergSource, changes: ChangeSettings, target: Table | None
+) -> bool:
+    """Whether an update of the source's table may change the key: its rows are paired by other columns, or by
+    their row ids.
+    """
+    paired_by = source.identifiers_for(table.schema)
+    if paired_by is None:
+        paired_by = tuple(table.schema.identifier_names)
+    key = changes.key or (() if target is None else identifier_columns(target))
+    return changes.mode == UPSERT and not set(key) <= set(paired_by)
 
 
 def _target(settings: SinkSettings) -> Table | None:

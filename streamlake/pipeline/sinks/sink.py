@@ -42,6 +42,7 @@ from streamlake.pipeline.sinks.sink_settings import (
     EvolutionSettings,
     NewTable,
     SinkSettings,
+    require_row_kind,
 )
 from streamlake.pipeline.sinks.table_stream import TableStream
 from streamlake.pipeline.sinks.while_idle import IdleTable, WhileIdle
@@ -183,6 +184,7 @@ class IcebergSink:
             require_own_table(directory, settings, settings.opened_table)
             if not isinstance(source, (KafkaSource, IcebergSource)):
                 require_rows(source.columns, settings.errors.on_error)
+                require_row_kind(settings.changes, source)
                 commit_before_start(session, str(checkpoint_location), directory, stream)
         location = str(checkpoint_location)
         if isinstance(source, KafkaSource):
@@ -250,7 +252,7 @@ def _start_table(
     log = OffsetLog(session, checkpoint_location, TABLE_OFFSETS)
     prepared = prepared_table(stream, source, log.last())
     table = prepared.target
-    offsets_of = table_offsets(log, prepared.table, source, prepared.schema_id)
+    offsets_of = table_offsets(log, prepared.table, source, prepared.kept)
     direct = direct_stream(session, offsets_of, trigger)
     stream.runs.followers[checkpoint_location] = direct.offsets.committed
 

@@ -21,6 +21,8 @@ from streamlake.pipeline.runs.upsert_options import key_schema, require_delete_m
 from streamlake.pipeline.sinks.arguments.default_sequence import named_sequence
 from streamlake.pipeline.sinks.arguments.property_names import require_definition
 from streamlake.pipeline.spark.outage_retry import OutageRetry
+from streamlake.source.iceberg.iceberg_source import IcebergSource
+from streamlake.source.kafka_source import KafkaSource
 from streamlake.spec.metadata.snapshot import MAIN_BRANCH
 from streamlake.spec.types.schema import Schema
 from streamlake.storage.arrow_fs import ARROW_SCHEMES
@@ -204,17 +206,28 @@ def check_mode(mode: str, **upserts: Any) -> None:
     if mode not in MODES:
         raise unknown_value("mode", mode, MODES)
     if mode in UPSERT_MODES:
-        if mode == CHANGELOG and upserts["row_kind"] is None:
-            raise InvalidOptionError(
-                "mode 'changelog' needs to know which changes delete: name the column in row_kind, or use "
-                "mode 'upsert' for a stream of new versions of rows"
-            )
         return
     given = [name for name, value in upserts.items() if value]
     if given:
         raise InvalidOptionError(
             f"{', '.join(given)} belongs to the modes upsert and changelog, not to '{mode}'"
         )
+
+
+def require_row_kind(changes: ChangeSettings, source: object) -> None:
+    """Raises InvalidOptionError where the mode needs row kinds, and neither a column that was named nor the
+    rows of `source` have them.
+    """
+    if changes.mode != CHANGELOG or changes.row_kind is not None:
+        return
+    if isinstance(source, KafkaSource) and source.has_row_kinds:
+        return
+    if isinstance(source, IcebergSource) and source.settings.read_mode == "changes":
+        return
+    raise InvalidOptionError(
+        "mode 'changelog' needs to know which changes delete: name the column in row_kind, or use "
+        "mode 'upsert' for a stream of new versions of rows"
+    )
 
 
 def _names(given: Sequence[str] | str) -> tuple[str, ...]:

@@ -36,7 +36,7 @@ from streamlake.pipeline.runs.upsert_run import UpsertRun
 from streamlake.pipeline.sinks.arguments.unused_properties import tell_unused
 from streamlake.pipeline.sinks.bound_directory import pipeline_name
 from streamlake.pipeline.sinks.query_runs import QueryRuns
-from streamlake.pipeline.sinks.sink_settings import NewTable, SinkSettings
+from streamlake.pipeline.sinks.sink_settings import NewTable, SinkSettings, require_row_kind
 from streamlake.pipeline.spark.outage_retry import OutageRetry
 from streamlake.pipeline.spark.query_identity import QueryRun, files_read, query_run, require_lasting
 from streamlake.storage.locations import noted_table
@@ -200,6 +200,7 @@ class TableStream:
         )
         if not changes.is_keyed:
             return SinkRun(table, note, settings)
+        require_row_kind(changes, None)
         options = UpsertOptions.of(
             table,
             key=changes.key,

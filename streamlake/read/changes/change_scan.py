@@ -42,7 +42,7 @@ class ChangeScan(Scan):
       the new values of an updated row, which follow each other;
     - `_snapshot_id`, `_sequence_number`: the snapshot that made the change;
     - `_ordinal`: its number in the range, from 0, where snapshots that change no rows are not counted;
-    - `_row_id` on tables of version 3; null for rows that have none.
+    - `_row_id` on tables of version 3, or as `has_row_ids` says; null for rows that have none.
 
     Deletion vectors, position deletes, equality deletes, overwrites and removed files are all read. Old and
     new rows of one snapshot are paired by `keys` (None: the table's identifier fields), or without any by
@@ -69,6 +69,7 @@ class ChangeScan(Scan):
         keys: Iterable[str] | None = None,
         schema_id: int | None = None,
         net_changes: bool = False,
+        has_row_ids: bool | None = None,
     ) -> None:
         if schema_id is not None and schema_id not in table.schemas:
             raise InvalidOptionError(
@@ -78,7 +79,9 @@ class ChangeScan(Scan):
         schema = table.schema if schema_id is None else table.schemas[schema_id]
         names = columns if columns is None or isinstance(columns, str) else list(columns)
         super().__init__(table, schema, filter, names)
-        self.columns = ChangeColumns.of(schema, names, keys, has_row_ids=table.format_version >= 3)
+        if has_row_ids is None:
+            has_row_ids = table.format_version >= 3
+        self.columns = ChangeColumns.of(schema, names, keys, has_row_ids=has_row_ids)
         self.net_changes = net_changes
         path = snapshots_between(table, from_snapshot_id, to_snapshot_id)
         changing = [each for each in path if each.operation not in UNCHANGED]

@@ -11,7 +11,7 @@ import pytest
 
 from streamlake.errors import DataInvalidError
 from streamlake.index.keys.key_codec import KeyCodec
-from streamlake.records import ROW_KIND, ROW_ORDER
+from streamlake.records import ROW_KIND, ROW_ORDER, RowKind
 from streamlake.spec.types.ddl import parse_ddl
 from streamlake.tasks.intake import KeyRoute
 from streamlake.tasks.shuffle_blocks import unpacked
@@ -95,3 +95,21 @@ def test_only_the_wanted_columns_are_handed_on_and_the_newest_time_is_found() ->
     found = list(reader.rows([[(1, 5_000_000), (2, 9_000_000)], [(3, 7_000_000)]], times))
     assert [rows.schema.names for rows in found] == [["id"], ["id"]]
     assert merged([times.taken()]).newest == {"orders": 9_000}
+
+
+def test_of_net_changes_all_that_is_removed_comes_first() -> None:
+    """Row A had the key 1 and has 3 since snapshot 2; row B got the key 1 in snapshot 1."""
+    rows = [(1, "a", "-U", 2), (3, "a", "+U", 2), (1, "b", "+I", 1)]
+    for splits in ([[rows]], [[rows[:2]], [rows[2:]]], [[rows[2:]], [rows[:2]]]):
+        assert applied(tasks(splits, ChangeOrder("_ordinal", 0, False, is_net=True))) == {1: "b", 3: "a"}
+
+
+def test_the_old_row_of_an_update_that_changes_the_key_is_a_delete() -> None:
+    """Of upserts, where the old row of an update is left out because the new one replaces it."""
+    rows = [(1, "a", "-U", 0), (2, "a", "+U", 0), (3, "b", "-U", 0), (3, "c", "+U", 0), (4, "d", "-U", 0)]
+    reader = SplitReader(Stub(), tuple(CHANGES.names))
+    for order in (None, ChangeOrder("_ordinal", 0, False)):
+        blocks = SplitBlocks(reader, route(), lambda: (0, 0, 0), order, moves_keys=True)(iter([rows]))
+        found = [row for block in unpacked(blocks) for part in block.batches() for row in part.to_pylist()]
+        kinds = {(row["id"], row["v"]): RowKind(row[ROW_KIND]).symbol for row in found}
+        assert kinds == {(1, "a"): "-D", (2, "a"): "+U", (3, "b"): "-U", (3, "c"): "+U", (4, "d"): "-D"}

@@ -55,7 +55,9 @@ class TableBatchReader(DataSourceReader):
         self._table: Table | None = table
         self._pushed: tuple[Expression, ...] = ()
         self._rows = frame.rows
-        self._scan = batch_scan(table, options.source, frame.schema_id)
+        self._scan = batch_scan(
+            table, options.source, frame.schema_id, has_row_ids=frame.has_row_ids
+        )
         self.pushFilters = _PushFilters(self)
 
     def push_filters(self, filters: list[Any]) -> Iterable[Any]:
@@ -74,7 +76,11 @@ class TableBatchReader(DataSourceReader):
         source, table = self._options.source, self._table
         point = self._frame.point
         if point is None:
-            point = replace(batch_point(table, source), schema_id=self._frame.schema_id)
+            point = replace(
+                batch_point(table, source),
+                schema_id=self._frame.schema_id,
+                has_row_ids=self._frame.has_row_ids,
+            )
         if self._pushed:
             schema = table.metadata.schema_by_id(point.schema_id)
             source = replace(source, filter=all_of(source.filter_for(schema), *self._pushed))

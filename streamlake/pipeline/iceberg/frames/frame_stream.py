@@ -74,10 +74,11 @@ class TableStreamReader(DataSourceStreamReader, _AvailableNow):
         if not HAS_ADMISSION_CONTROL:
             check_uncut(source)
         self._enumerator: SnapshotEnumerator | None = SnapshotEnumerator(
-            table, source, schema_id=frame.schema_id
+            table, source, schema_id=frame.schema_id, has_row_ids=frame.has_row_ids
         )
         self._limits = source.settings.limits
         self._schema_id = frame.schema_id
+        self._has_row_ids = frame.has_row_ids
         self._rows = frame.rows
         self._known: TableOffset | None = None
         self._ends_at: int | None = None
@@ -126,8 +127,12 @@ class TableStreamReader(DataSourceStreamReader, _AvailableNow):
             self._known = last
         if last is None or start == end:
             return []
-        # Where a file is in the order does not depend on the schema that it is read with.
-        planned = replace(last, planning=replace(last.planning, schema_id=self._schema_id))
+        # Where a file is in the order does not depend on the columns that it is read with.
+        pairing = replace(last.planning.pairing, has_row_ids=self._has_row_ids)
+        planning = replace(last.planning, schema_id=self._schema_id)
+        if planning.read_mode == "changes":
+            planning = replace(planning, pairing=pairing)
+        planned = replace(last, planning=planning)
         planner = self._planner()
         splits = planner.splits(offset_from_json(start), planned)
         scan = planner.split_scan(planned)

@@ -16,7 +16,7 @@ from streamlake.formats.arrow.arrow_schema import schema_to_arrow
 from streamlake.pipeline.iceberg.batch_plan import BatchPoint, batch_point
 from streamlake.pipeline.iceberg.frames.frame_options import FrameOptions
 from streamlake.pipeline.iceberg.frames.frame_rows import FrameRows
-from streamlake.pipeline.iceberg.source_table import SourceTable
+from streamlake.pipeline.iceberg.source_table import SourceTable, has_row_ids_now
 from streamlake.pipeline.spark.admission_control import TABLE_FORMAT
 from streamlake.pipeline.spark.spark_types import FrameTypes, frame_schema
 from streamlake.read.column_selection import select_columns
@@ -36,13 +36,14 @@ TYPES = FrameTypes(
 class TableFrame:
     """What `load()` has found: the schema that rows are read with, and for batches which rows these are.
 
-    `point` None: this can only be a stream.
+    `point` None: this can only be a stream. `has_row_ids`: changes have row ids.
     """
 
     stored: Schema
     shown: Schema
     schema_id: int
     point: BatchPoint | None
+    has_row_ids: bool = False
 
     @property
     def spark_schema(self) -> SparkStruct:
@@ -86,7 +87,7 @@ def table_frame(options: FrameOptions, table: Table) -> TableFrame:
         read = SourceTable(table, source)
         stored = read.rows(read.planning(schema.schema_id))
     shown = Schema(TYPES.fields(stored))
-    return TableFrame(stored, shown, schema.schema_id, point)
+    return TableFrame(stored, shown, schema.schema_id, point, has_row_ids_now(table))
 
 
 def _point(table: Table, source: IcebergSource) -> BatchPoint | None:

@@ -44,7 +44,7 @@ from streamlake.write.upsert.upsert_target import UpsertTarget
 class SplitTable:
     """A table that a source table's rows go into. `schema` is that of the rows, for a table that is created;
     `watermark_column` is one of their columns; `order_column` has the numbers of the snapshots that made
-    changes (None: they are in the order in which they are read).
+    changes (None: they are in the order in which they are read). `moves_keys`: an update may change the key.
     """
 
     stream: OpenedTable
@@ -52,6 +52,7 @@ class SplitTable:
     columns: FittedColumns
     watermark_column: str | None = None
     order_column: str | None = None
+    moves_keys: bool = False
 
 
 @dataclass(frozen=True)
@@ -124,18 +125,18 @@ class _Job:
             return collected(frame.tasks(AppendSplits(reader, target, task_ids), OUTCOMES_DDL))
         bound_by_shuffle_blocks(self.session)
         frame = SplitFrame(self.session, pieces.splits)
-        blocks = frame.tasks(
-            SplitBlocks(reader, route, task_ids, self._order(run, pieces)), SHUFFLE_BLOCKS_DDL
-        )
+        task = SplitBlocks(reader, route, task_ids, self._order(run, pieces), self.table.moves_keys)
+        blocks = frame.tasks(task, SHUFFLE_BLOCKS_DDL)
         slots = tuple((ONLY_TABLE, bucket) for bucket in range(target.buckets))
-        task = ChangeTask(slots, {ONLY_TABLE: target}, task_ids)
-        return collected(by_slot(blocks, len(slots)).mapInArrow(task.__call__, OUTCOMES_DDL))
+        writing = ChangeTask(slots, {ONLY_TABLE: target}, task_ids)
+        return collected(by_slot(blocks, len(slots)).mapInArrow(writing.__call__, OUTCOMES_DDL))
 
     def _order(self, run: SinkRun, pieces: Pieces) -> ChangeOrder | None:
         name = self.table.order_column
         if name is None:
             return None
-        return ChangeOrder(name, pieces.first_ordinal, name in run.table.schema.column_names)
+        keeps = name in run.table.schema.column_names
+        return ChangeOrder(name, pieces.first_ordinal, keeps, pieces.is_net)
 
 
 def _route(run: SinkRun, aim: Aim) -> KeyRoute | None:

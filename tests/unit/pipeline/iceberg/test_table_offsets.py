@@ -13,7 +13,7 @@ from streamlake.errors import FencedError, InvalidOptionError, LineageError, Sou
 from streamlake.pipeline.direct import planned_offsets
 from streamlake.pipeline.direct.offset_log import OffsetLog
 from streamlake.pipeline.iceberg.split_frame import grouped
-from streamlake.pipeline.iceberg.table_offsets import TABLE_OFFSETS, TableOffsets, kept_schema_id
+from streamlake.pipeline.iceberg.table_offsets import TABLE_OFFSETS, TableOffsets, kept_columns
 from streamlake.source.iceberg.table_offset import TableOffset
 from streamlake.source.offsets import SourceOffsets
 from streamlake.table.schema.update_schema import UpdateSchema
@@ -68,8 +68,8 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LoadedTable:
 
 def offsets(table: LoadedTable, log: Log, *, is_bounded: bool = False, **options: Any) -> TableOffsets:
     opened, source = load_table(table.location).table, source_of(table, **options)
-    schema_id = kept_schema_id(opened, source, log.last())
-    return TableOffsets(opened, source, log, 0, is_bounded=is_bounded, schema_id=schema_id)
+    kept = kept_columns(opened, source, log.last())
+    return TableOffsets(opened, source, log, 0, is_bounded=is_bounded, kept=kept)
 
 
 def identity(log: Log, number: int) -> CheckpointIdentity:

@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql.datasource import EqualTo
 
 from streamlake.pipeline.spark import admission_control
+from streamlake.table.updates.update_properties import UpdateProperties
 from streamlake.tables import create_table
 from tests.helpers.row_deltas import row_delta
 from tests.unit.pipeline.iceberg.frames.spark_stand_in import Batch, Query
@@ -67,3 +68,46 @@ def test_a_stream(table, net):
         assert found == [("-U", 0, "a"), ("+U", 0, "x"), ("-U", 0, "x"), ("+U", 0, "y")]
     query.run()
     assert query.trigger() is None
+
+
+def upgraded(table):
+    UpdateProperties(table.table).upgrade_format_version(3).commit()
+    table.refresh()
+
+
+@pytest.mark.parametrize("net", [False, True])
+def test_a_batch_of_a_table_that_gets_row_ids_after_load(tmp_path, net):
+    table = create_table(tmp_path / "t", "id long, category string", format_version=2)
+    add(table, 0, 1)
+    first = table.current_snapshot.snapshot_id
+    upsert(table, [0], (0, "x"))
+    batch = Batch(table, start_snapshot_id=first, net_changes=net, **CHANGES)
+    upgraded(table)
+    assert batch.schema.names == COLUMNS
+    assert shown(batch.collect()) == [("-U", 0, "a"), ("+U", 0, "x")]
+    later = Batch(table, start_snapshot_id=first, net_changes=net, **CHANGES)
+    assert later.schema.names == [*COLUMNS, "_row_id"]
+    assert later.collect()["_row_id"].to_pylist() == [None, None]
+
+
+@pytest.mark.skipif(admission_control.HAS_ADMISSION_CONTROL, reason="offsets are asked for with limits")
+def test_a_stream_over_a_table_that_gets_row_ids(tmp_path):
+    """The columns are those of `load()`, also where a micro-batch is run again."""
+    table = create_table(tmp_path / "t", "id long, category string", format_version=2)
+    add(table, 0, 1)
+    query = Query(table, **CHANGES)
+    assert query.trigger() == [0, 1]
+    upsert(table, [0], (0, "x"))
+    query.log.append(json.dumps(query.latest()))
+    upgraded(table)
+    updated = [("-U", 0, "a"), ("+U", 0, "x")]
+    assert shown(query.collected()) == updated
+    query.restart()
+    assert shown(query.collected()) == updated
+    assert query.collected().column_names == COLUMNS
+    query.load(table, **CHANGES)
+    assert query.collected().column_names == [*COLUMNS, "_row_id"]
+    assert shown(query.collected()) == updated
+    query.run()
+    upsert(table, [1], (1, "y"))
+    assert query.trigger() == [1, 1]
