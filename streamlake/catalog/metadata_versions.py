@@ -89,7 +89,9 @@ class MetadataVersions:
                 raise storage_error("looking at", path, error) from error
             return status.st_size, status.st_mtime_ns, status.st_ino
         try:
-            return self._io.fingerprint(path) if isinstance(self._io, ObjectFileIO) else (self._io.size(path),)
+            return (
+                self._io.fingerprint(path) if isinstance(self._io, ObjectFileIO) else (self._io.size(path),)
+            )
         except MissingFileError:
             return None
 
