@@ -145,7 +145,7 @@ class ObjectFileIO:
         authority, _, key = rest.partition("/")
         if rest and scheme.lower() not in _family(self.scheme):
             raise InvalidOptionError(
-                f"{path}: the table is on {self.scheme}://, and its files cannot be in another kind of storage"
+                f"{path}: the table is on {self.scheme}://, and so must be all of its files"
             )
         if not authority:
             raise InvalidOptionError(f"{path}: the bucket is missing; write {self.scheme}://bucket/...")
