@@ -33,9 +33,10 @@ from streamlake.formats.manifests.metadata_json import metadata_bytes, read_meta
 from streamlake.spec.metadata.table_metadata import TableMetadata
 from streamlake.storage.conditional_put import require_conditional_put
 from streamlake.storage.durability import wants_fsync
-from streamlake.storage.file_io import FileIO, scheme_of
+from streamlake.storage.file_io import FileIO, Fingerprint, scheme_of
 from streamlake.storage.local import local_path
 from streamlake.storage.object_settings import OBJECT_SCHEMES
+from streamlake.storage.object_store import was_refused
 from streamlake.table.options import MetadataOptions
 
 _READ_ATTEMPTS = 5
@@ -51,7 +52,7 @@ class _Version:
 
     number: int
     path: str
-    fingerprint: tuple[int, ...] | None
+    fingerprint: Fingerprint | None
     metadata: TableMetadata
 
 
@@ -211,7 +212,9 @@ class HadoopTableOperations:
         except FileExistsError:
             raise CommitConflictError(taken) from None
         except StorageError as error:
-            if _is_there(self._io, path):
+            # A put that was not answered may arrive at any time, and then it is the commit.
+            is_open = self._is_remote and not was_refused(error)
+            if is_open or _is_there(self._io, path):
                 raise CommitStateUnknownError(
                     f"{self._name}: version {seen.number + 1} may have been written: {error}"
                 ) from error
@@ -251,14 +254,14 @@ class HadoopTableOperations:
 
     def _created(self, number: int, path: str, metadata: TableMetadata) -> _Version:
         data = metadata_bytes(metadata, gzip=path.endswith(".gz.metadata.json"))
+        made: Fingerprint | None = None
         try:
-            self._io.create_exclusive(path, data)
+            made = self._io.create_exclusive(path, data)
         except FileExistsError:
             # A put whose answer was lost is sent again by the store's client, and then finds itself.
             if not self._is_remote or self._io.read_bytes(path) != data:
                 raise
-        fingerprint = (len(data),) if self._is_remote else self._versions.fingerprint(path)
-        return _Version(number, path, fingerprint, metadata)
+        return _Version(number, path, made or self._versions.fingerprint(path), metadata)
 
     def _require_successor(self, seen: _Version, created: _Version) -> None:
         """Check that the created version follows the version that the writer saw.

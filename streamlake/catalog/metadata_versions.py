@@ -12,9 +12,10 @@ import os
 from collections.abc import Iterator
 
 from streamlake.errors import MissingFileError, StorageError
-from streamlake.storage.file_io import FileIO, scheme_of, storage_error
+from streamlake.storage.file_io import FileIO, Fingerprint, scheme_of, storage_error
 from streamlake.storage.local import local_path
 from streamlake.storage.locations import TableLocations, metadata_version_of
+from streamlake.storage.object_store import ObjectFileIO
 
 
 class MetadataVersions:
@@ -74,7 +75,7 @@ class MetadataVersions:
             following = self.existing_path(start + 1)
         return start, path
 
-    def fingerprint(self, path: str) -> tuple[int, ...] | None:
+    def fingerprint(self, path: str) -> Fingerprint | None:
         """What distinguishes a version file from another one of the same name, without reading it.
 
         None when the file is gone. A table that was dropped and created again may well have a file of the
@@ -89,7 +90,9 @@ class MetadataVersions:
                 raise storage_error("looking at", path, error) from error
             return status.st_size, status.st_mtime_ns, status.st_ino
         try:
-            return (self._io.size(path),)
+            return (
+                self._io.fingerprint(path) if isinstance(self._io, ObjectFileIO) else (self._io.size(path),)
+            )
         except MissingFileError:
             return None
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from os.path import realpath
 
 from streamlake.errors import DataInvalidError, InvalidOptionError
 from streamlake.storage.local import local_path
@@ -82,26 +83,40 @@ class NeededPaths:
         self._equal = equal
         self._named: dict[str, Prefix] = {}
         self._others: dict[str, set[Prefix]] = {}
+        self._directories: dict[str, str] = {}
 
     def add(self, paths: Iterable[str]) -> None:
         """Record paths that are needed."""
         for path in paths:
-            place = self._equal.located(path)
+            place = self._located(path)
             prefix = (place.scheme, place.authority)
             if self._named.setdefault(place.path, prefix) != prefix:
                 self._others.setdefault(place.path, set()).add(prefix)
 
     def has(self, path: str) -> bool:
         """Whether a listed file is needed."""
-        place = self._equal.located(path)
+        place = self._located(path)
         prefix = (place.scheme, place.authority)
         return self._named.get(place.path) == prefix or prefix in self._others.get(place.path, ())
 
     def differing(self, path: str) -> tuple[Prefix, Prefix] | None:
         """The prefixes of a file that is not needed, and of a needed one that has the same path otherwise."""
-        place = self._equal.located(path)
+        place = self._located(path)
         named = self._named.get(place.path)
         return None if named is None else ((place.scheme, place.authority), named)
+
+    def _located(self, path: str) -> Located:
+        """The parts of a path. That of a local file goes through no link, `..` or double slash: metadata may
+        name a file in another way than the folder in which it was listed.
+        """
+        place = self._equal.located(path)
+        if place.scheme:
+            return place
+        directory, _, name = place.path.rpartition("/")
+        real = self._directories.get(directory)
+        if real is None:
+            real = self._directories[directory] = realpath(directory or "/")
+        return Located("", "", f"{real}/{name}")
 
 
 def mismatch_error(table: str, examples: list[tuple[str, tuple[Prefix, Prefix]]]) -> DataInvalidError:

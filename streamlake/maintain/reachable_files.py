@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from os.path import normpath
 
 from streamlake.storage.file_info import FileInfo
 from streamlake.storage.local import local_path
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
+_UNUSUAL = re.compile(r"//|/\.\.?(?:/|$)")
 _TEMPORARY = re.compile(r"\.[^/]*\.tmp|_temporary|.*\.inprogress.*")
 
 
 def storage_key(path: str) -> str:
     """One text for every spelling of a file's path."""
     if path.startswith("/") or path[:5].lower() == "file:":
-        return local_path(path)
+        local = local_path(path)
+        return normpath(local) if _UNUSUAL.search(local) else local
     return _SCHEME.sub("", path)
 
 

@@ -17,6 +17,10 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
+Fingerprint = tuple[int | str, ...]
+"""What distinguishes a file from another one of the same name, without reading it."""
+
+
 @dataclass(frozen=True)
 class FileInfo:
     """One file: its path in the style of the listed prefix, its size in bytes, its last change (epoch ms)."""

@@ -12,12 +12,12 @@ from typing import BinaryIO, Protocol, runtime_checkable
 
 from streamlake.errors import FeatureUnsupportedError
 from streamlake.storage.arrow_fs import ARROW_SCHEMES, ArrowFileIO
-from streamlake.storage.file_info import FileInfo, storage_error, storage_errors
+from streamlake.storage.file_info import FileInfo, Fingerprint, storage_error, storage_errors
 from streamlake.storage.local import LocalFileIO
 from streamlake.storage.object_settings import OBJECT_SCHEMES
 from streamlake.storage.object_store import ObjectFileIO
 
-__all__ = ["FileIO", "FileInfo", "file_io_for", "scheme_of", "storage_error", "storage_errors"]
+__all__ = ["FileIO", "FileInfo", "Fingerprint", "file_io_for", "scheme_of", "storage_error", "storage_errors"]
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):")
 
@@ -60,9 +60,10 @@ class FileIO(Protocol):
         """Replace `path` by `data`; a reader sees the old content or the new one, nothing in between."""
         ...
 
-    def create_exclusive(self, path: str, data: bytes) -> None:
+    def create_exclusive(self, path: str, data: bytes) -> Fingerprint | None:
         """Create `path` with `data` atomically: of several racing callers exactly one succeeds.
 
+        Returns the file's fingerprint where the storage says it in its answer.
         Raises FileExistsError when the path already exists, FeatureUnsupportedError when the storage has no
         such operation.
         """

@@ -19,8 +19,9 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, UnauthenticatedError
 
 from streamlake.errors import InvalidOptionError, MissingFileError, StorageError
-from streamlake.storage.file_info import FileInfo
+from streamlake.storage.file_info import FileInfo, Fingerprint
 from streamlake.storage.object_clients import client
+from streamlake.storage.object_settings import AZURE_SCHEMES, GCS_SCHEMES, S3_SCHEMES
 from streamlake.storage.object_streams import ObjectInput, ObjectOutput
 
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
@@ -70,14 +71,19 @@ class ObjectFileIO:
         with _errors("writing", path):
             obstore.put(store, key, data)
 
-    def create_exclusive(self, path: str, data: bytes) -> None:
-        """Create `path` with `data` by a conditional put. Raises FileExistsError when it exists."""
+    def create_exclusive(self, path: str, data: bytes) -> Fingerprint | None:
+        """Create `path` with `data` by a conditional put; its fingerprint, where the answer has it.
+
+        Raises FileExistsError when it exists.
+        """
         store, key = self._at(path)
         with _errors("creating", path):
             try:
-                obstore.put(store, key, data, mode="create", use_multipart=False)
+                made = obstore.put(store, key, data, mode="create", use_multipart=False)
             except AlreadyExistsError:
                 raise FileExistsError(errno.EEXIST, "the object exists", path) from None
+        tag = made["e_tag"]
+        return None if tag is None else (len(data), tag)
 
     def sync(self, path: str) -> None:
         """Does nothing: what the service has acknowledged is durable."""
@@ -126,9 +132,21 @@ class ObjectFileIO:
         with _errors("reading the size of", path):
             return int(obstore.head(store, key)["size"])
 
+    def fingerprint(self, path: str) -> Fingerprint:
+        """Size and entity tag: two objects of one name may well have the same size."""
+        store, key = self._at(path)
+        with _errors("looking at", path):
+            found = obstore.head(store, key)
+        return int(found["size"]), found["e_tag"] or ""
+
     def _at(self, path: str) -> tuple[Any, str]:
         """The client of the path's bucket, and the object's key there."""
-        authority, _, key = path.partition("://")[2].partition("/")
+        scheme, _, rest = path.partition("://")
+        authority, _, key = rest.partition("/")
+        if rest and scheme.lower() not in _family(self.scheme):
+            raise InvalidOptionError(
+                f"{path}: the table is on {self.scheme}://, and so must be all of its files"
+            )
         if not authority:
             raise InvalidOptionError(f"{path}: the bucket is missing; write {self.scheme}://bucket/...")
         if any(part in ("", ".", "..") for part in key.split("/")) and key:
@@ -136,6 +154,19 @@ class ObjectFileIO:
                 f"{path}: a location in an object store cannot have empty parts, '.' or '..' between slashes"
             )
         return client(self.scheme, authority, self.properties), key
+
+
+def _family(scheme: str) -> tuple[str, ...]:
+    """The schemes that one client serves."""
+    return next((each for each in (S3_SCHEMES, GCS_SCHEMES, AZURE_SCHEMES) if scheme in each), (scheme,))
+
+
+def was_refused(error: StorageError) -> bool:
+    """Whether an object store has refused a request, so that it certainly did nothing."""
+    cause = error.__cause__
+    return isinstance(cause, (PermissionDeniedError, UnauthenticatedError)) or any(
+        each in str(cause) for each in _NO_BUCKET
+    )
 
 
 def _info(head: str, info: Any) -> FileInfo:

@@ -22,6 +22,7 @@ from streamlake.options import int_property
 
 _LOG = logging.getLogger(__name__)
 _PREFIX = "iceberg.hive.lock-"
+_UNLOCK_ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,7 @@ class HiveLock:
         self._turn = turn
         self._agent = f"streamlake-{ids.new_uuid()}"
         self._id: int | None = None
+        self._asked = 0
         self._ended = Event()
         self._heart: Thread | None = None
         self._failure: Exception | None = None
@@ -86,15 +88,32 @@ class HiveLock:
         """Give the lock up. An error leaves it to the metastore's timeout."""
         self._ended.set()
         try:
-            if self._id is None:
-                self._id = self._found()[0]
-            if self._id is not None:
-                with self._clients.client() as client:
-                    client.unlock(_types().UnlockRequest(lockid=self._id))
+            for left in reversed(range(_UNLOCK_ATTEMPTS)):
+                try:
+                    self._unlock()
+                    break
+                except Exception as error:
+                    if not left:
+                        raise
+                    _LOG.info("releasing the lock of %s.%s: %s", self._database, self._table, error)
+                    self._clients.forget()
         except Exception as error:  # noqa: BLE001
             _LOG.warning("the lock of %s.%s could not be released: %s", self._database, self._table, error)
         finally:
             self._turn.release()
+
+    def _unlock(self) -> None:
+        """Give up every lock that is ours: a request without an answer may have been done as well."""
+        ours = [] if self._id is None else [self._id]
+        if self._asked != 1 or not ours:
+            ours = [lockid for lockid, _ in self._found()]
+        for lockid in ours:
+            try:
+                with self._clients.client() as client:
+                    client.unlock(_types().UnlockRequest(lockid=lockid))
+            except Exception as error:
+                if type(error).__name__ != "NoSuchLockException":
+                    raise
 
     def _acquire(self) -> None:
         types = _types()
@@ -132,6 +151,7 @@ class HiveLock:
         deadline = clock.monotonic() + self._options.creation_timeout_ms / 1000
         wait = self._options.creation_min_wait_ms
         while True:
+            self._asked += 1
             try:
                 with self._clients.client() as client:
                     answer = client.lock(request)
@@ -156,21 +176,25 @@ class HiveLock:
                 "use one that supports transactions"
             ) from error
         try:
-            return self._found()
+            return next(iter(self._found()), (None, 0))
         except Exception:  # noqa: BLE001
             return None, 0
 
-    def _found(self) -> tuple[int | None, int]:
-        """The id and state of the lock that bears our mark."""
+    def _found(self) -> list[tuple[int, int]]:
+        """The ids and states of the locks that bear our mark, one that is given first."""
         request = _types().ShowLocksRequest(dbname=self._database, tablename=self._table, isExtended=False)
         with self._clients.client() as client:
-            for lock in client.show_locks(request).locks or ():
-                if lock.agentInfo == self._agent:
-                    return int(lock.lockid), int(lock.state)
-        return None, 0
+            locks = client.show_locks(request).locks or ()
+        ours = [(int(lock.lockid), int(lock.state)) for lock in locks if lock.agentInfo == self._agent]
+        return sorted(ours, key=lambda lock: lock[1] != _types().LockState.ACQUIRED)
 
     def _checked(self) -> int:
         try:
+            if self._asked > 1:
+                # A request without an answer has come late: its lock may be the one that we wait for.
+                for lockid, state in self._found()[:1]:
+                    self._id = lockid
+                    return state
             with self._clients.client() as client:
                 return int(client.check_lock(_types().CheckLockRequest(lockid=self._id)).state)
         except Exception as error:

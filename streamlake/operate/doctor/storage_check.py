@@ -7,13 +7,13 @@ is old enough not to be somebody's work in progress.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 
 from streamlake import clock
 from streamlake.errors import MissingFileError
 from streamlake.maintain.listing import listed
-from streamlake.maintain.old_metadata import version_of
 from streamlake.maintain.reachable_files import (
     NeededFile,
     Orphan,
@@ -30,6 +30,7 @@ from streamlake.table.table import Table
 _READ_ALREADY = ("manifest", "manifest list")
 _AT_ONCE = 8
 _EVERY = 500
+_SERVICE_VERSION = re.compile(r"(\d+)-[^/]*\.metadata\.json")
 
 
 def need_metadata(table: Table, metadata_path: str, reachable: ReachableFiles) -> None:
@@ -68,8 +69,8 @@ class StorageCheck:
         self._findings = findings
         self._on_progress = on_progress
         self._before_ms = clock.now_ms() - min_age_ms
-        self._version = version_of(metadata_path)
-        logged = [version_of(entry.metadata_file) for entry in table.metadata.metadata_log]
+        self._version = _version_of(metadata_path)
+        logged = [_version_of(entry.metadata_file) for entry in table.metadata.metadata_log]
         self._oldest_logged = min(
             (version for version in logged if version is not None), default=self._version
         )
@@ -131,7 +132,7 @@ class StorageCheck:
             return "index"
         if key.startswith(self._data):
             return "data"
-        version = version_of(info.path)
+        version = _version_of(info.path)
         # Metadata versions from before the log are the table's history; Hadoop tables keep them all.
         if version is not None and self._version is not None:
             is_hadoop = metadata_version_of(info.path) is not None
@@ -182,3 +183,12 @@ class StorageCheck:
 
 def _folder(path: str) -> str:
     return f"{storage_key(path).rstrip('/')}/"
+
+
+def _version_of(path: str) -> int | None:
+    """The number of a metadata file, of a Hadoop table or a catalog service's; None for any other file."""
+    version = metadata_version_of(path)
+    if version is not None:
+        return version
+    match = _SERVICE_VERSION.fullmatch(path.rpartition("/")[2])
+    return int(match[1]) if match else None

@@ -8,11 +8,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from obstore.exceptions import PermissionDeniedError
 
 import streamlake
+from streamlake import clock
 from streamlake.catalog import hadoop_operations
 from streamlake.catalog.open import create, open_table, service_of
 from streamlake.errors import (
+    CommitStateUnknownError,
+    DataInvalidError,
     InvalidOptionError,
     StorageError,
     TableAlreadyExistsError,
@@ -22,6 +26,7 @@ from streamlake.spec.types.ddl import parse_ddl
 from streamlake.storage.object_store import ObjectFileIO
 from tests.helpers.batch_write import append
 from tests.helpers.object_store import S3Server, s3_server
+from tests.helpers.tables import FAST_CHECKS
 
 SCHEMA = parse_ddl("id long not null, name string")
 
@@ -86,6 +91,71 @@ def test_a_put_whose_answer_was_lost_is_no_conflict(
     append(table, pa.table({"id": pa.array([7], pa.int64()), "name": ["x"]}))
     assert rows(location, settings) == [7]
     assert open_table(location, settings).current_snapshot is not None
+
+
+def test_a_put_that_arrives_after_everybody_gave_up_is_a_whole_commit(
+    server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, location = server.properties, "s3://lake/db/late"
+    table = create(location, SCHEMA, catalog=settings, properties=FAST_CHECKS)
+    plain = ObjectFileIO.create_exclusive
+    on_their_way: list[tuple[str, bytes]] = []
+
+    def unanswered(self: ObjectFileIO, path: str, data: bytes) -> None:
+        on_their_way.append((path, data))
+        raise StorageError(f"creating {path}: operation timed out")
+
+    monkeypatch.setattr(ObjectFileIO, "create_exclusive", unanswered)
+    with pytest.raises(CommitStateUnknownError, match="operation timed out"):
+        append(table, pa.table({"id": pa.array([7], pa.int64()), "name": ["x"]}))
+    monkeypatch.undo()
+    assert rows(location, settings) == []
+    [late] = on_their_way
+    plain(ObjectFileIO("s3", settings), *late)
+    assert rows(location, settings) == [7], "nothing that the late commit names was deleted"
+
+
+def test_a_refused_put_leaves_nothing_behind(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings, location = server.properties, "s3://lake/db/refused"
+    table = create(location, SCHEMA, catalog=settings, properties=FAST_CHECKS)
+    before = set(server.keys("lake", "db/refused/metadata/"))
+
+    def refused(self: ObjectFileIO, path: str, data: bytes) -> None:
+        raise StorageError(f"creating {path}: permission denied") from PermissionDeniedError("403")
+
+    monkeypatch.setattr(ObjectFileIO, "create_exclusive", refused)
+    with pytest.raises(StorageError, match="permission denied"):
+        append(table, pa.table({"id": pa.array([7], pa.int64()), "name": ["x"]}))
+    assert set(server.keys("lake", "db/refused/metadata/")) == before
+
+
+@pytest.mark.parametrize("seconds", [0, 100], ids=["at once", "later"])
+def test_a_table_that_was_dropped_and_created_again_is_not_written_by_who_knew_the_old_one(
+    seconds: float, server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, location = server.properties, f"s3://lake/db/again-{seconds}"
+    old = create(location, SCHEMA, catalog=settings, properties=FAST_CHECKS)
+    for key in server.keys("lake", location.removeprefix("s3://lake/")):
+        server.client.delete_object(Bucket="lake", Key=key)
+    new = create(location, SCHEMA, catalog=settings, properties=FAST_CHECKS)
+    then = clock.monotonic() + seconds
+    monkeypatch.setattr(clock, "monotonic", lambda: then)
+    with pytest.raises((DataInvalidError, TableNotFoundError), match="dropped"):
+        append(old, pa.table({"id": pa.array([7], pa.int64()), "name": ["x"]}))
+    monkeypatch.undo()
+    table = open_table(location, settings)
+    assert table.uuid == new.uuid != old.uuid
+    assert rows(location, settings) == []
+
+
+def test_files_in_another_kind_of_storage_are_refused(server: S3Server) -> None:
+    io = ObjectFileIO("s3", server.properties)
+    server.bucket("other")
+    with pytest.raises(InvalidOptionError, match=r"gs://other/f: the table is on s3://"):
+        io.write_bytes("gs://other/f", b"x")
+    assert server.keys("other") == []
+    io.write_bytes("s3a://other/f", b"x")
+    assert server.keys("other") == ["f"]
 
 
 def test_a_missing_bucket_and_wrong_settings(server: S3Server) -> None:

@@ -10,9 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.catalog import load_catalog
 
 from streamlake import clock, failpoints
-from streamlake.catalog.open import open_table
+from streamlake.catalog.open import create, open_table
 from streamlake.errors import DataInvalidError, InvalidOptionError, MissingFileError
 from streamlake.failpoints import FailpointError
 from streamlake.maintain import orphans as removal
@@ -20,7 +21,10 @@ from streamlake.maintain.expire import expire_snapshots
 from streamlake.maintain.old_metadata import remove_old_metadata
 from streamlake.maintain.orphans import remove_orphans
 from streamlake.maintain.prefixes import EqualPrefixes, NeededPaths, PrefixMismatch
+from streamlake.spec.types.ddl import parse_ddl
 from streamlake.storage.local import LocalFileIO
+from streamlake.table.producers.append_files import AppendFiles
+from streamlake.table.producers.overwrite_files import OverwriteFiles
 from streamlake.table.table import Table
 from streamlake.table.updates.manage_refs import ManageRefs
 from streamlake.table.updates.update_properties import UpdateProperties
@@ -255,6 +259,62 @@ def test_the_mode_for_other_prefixes(mode: str, table: Table, monkeypatch: pytes
     assert files(table.location) == had
     with pytest.raises(InvalidOptionError, match="none of error, ignore, delete"):
         PrefixMismatch.parse("drop")
+
+
+@pytest.mark.parametrize("spelling", ["{}//data", "{}/./data", "{}/metadata/../data", "{}/link"])
+def test_files_that_the_metadata_names_in_another_way_are_no_orphans(spelling: str, tmp_path: Path) -> None:
+    table = make_table(tmp_path / "t", properties={"write.data.path": spelling.format(tmp_path / "t")})
+    Path(table.location, "data").mkdir(parents=True)
+    Path(table.location, "link").symlink_to(Path(table.location, "data"))
+    append(table, rows(1))
+    UpdateProperties(table).set("write.data.path", f"{table.location}/data").commit()
+    append(table, rows(2))
+    dropped = litter(table.location, "data/left.parquet")
+    grow_old(table.location)
+    assert {each.path for each in remove_orphans(table).orphans} == dropped
+    check_table(open_table(table.location), files_exist=True)
+
+
+def test_a_folder_that_leads_out_of_the_table_is_not_listed(tmp_path: Path) -> None:
+    other = make_table(tmp_path / "other")
+    append(other, rows(1))
+    table = make_table(tmp_path / "t", properties={"write.data.path": f"{tmp_path}/t/../other/data"})
+    append(table, rows(2))
+    grow_old(str(tmp_path))
+    found = remove_orphans(table)
+    assert (found.orphans, found.not_listed) == ((), (f"{tmp_path}/t/../other/data",))
+    check_table(open_table(other.location), files_exist=True)
+
+
+def test_one_file_in_two_spellings_stays_while_a_snapshot_needs_it(tmp_path: Path) -> None:
+    table = make_table(tmp_path / "t")
+    [file] = write_files(table, rows(1)).data_files
+    AppendFiles(table).append_file(file).commit()
+    again = replace(file, file_path=file.file_path.replace("/data/", "//data/./"))
+    OverwriteFiles(table).delete_file(file).add_file(again).commit()
+    assert len(expire_snapshots(table, older_than_ms=clock.now_ms() + 1).snapshots) == 1
+    assert load_table(table.location).scan().to_arrow()["id"].to_pylist() == [1]
+
+
+def test_metadata_of_a_table_that_was_registered_twice(tmp_path: Path) -> None:
+    """Both write to one directory: what has a lower number may be the current version of the other one."""
+    catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/c.db", "warehouse": f"file://{tmp_path}/wh"}
+    properties = {"write.metadata.previous-versions-max": "3"}
+    first = create("db.first", parse_ddl("id long, category string"), properties=properties, catalog=catalog)
+    append(first, rows(1))
+    path = str(getattr(first.operations, "metadata_path"))  # noqa: B009
+    load_catalog("default", **catalog).register_table("db.second", path)
+    append(open_table("db.second", catalog), rows(2))
+    UpdateProperties(first).set("write.metadata.delete-after-commit.enabled", "false").commit()
+    for number in range(12):
+        UpdateProperties(first).set("p", str(number)).commit()
+    UpdateProperties(first).set("write.metadata.delete-after-commit.enabled", "true").commit()
+    assert remove_old_metadata(first, dry_run=True).files == 11
+    assert remove_old_metadata(first).deleted.files == 11
+    for name, ids in (("db.first", [1]), ("db.second", [1, 2])):
+        assert sorted(load_table(name, catalog).scan().to_arrow()["id"].to_pylist()) == ids
+    left = [path.name for path in Path(tmp_path, "wh/db/first/metadata").glob("*.metadata.json")]
+    assert len(left) == 3 + 1 + 1
 
 
 def test_metadata_files_before_the_log(tmp_path: Path) -> None:

@@ -259,7 +259,36 @@ def test_a_lock_whose_answer_is_lost_is_found_by_its_mark(
     thrift.before["lock"] = broken
     commit_again = with_properties(base := operations.refresh(), {"p": "2"})
     operations.commit(base, commit_again)
-    assert thrift.calls == ["get_table", "lock", "show_locks", "lock", "get_table", ALTER, "unlock"]
+    asked = ["get_table", "lock", "show_locks", "lock", "get_table", ALTER, "show_locks", "unlock"]
+    assert thrift.calls == asked, "the first request may be done later: its lock is looked for"
+
+
+def test_a_request_for_a_lock_that_comes_late_does_not_keep_its_sender_waiting(
+    thrift: Thrift, new: Callable[..., MetastoreTableOperations]
+) -> None:
+    operations = new()
+
+    def arrives() -> None:
+        (second,) = thrift.locks.values()
+        late = SimpleNamespace(lockid=-1, state=types.LockState.ACQUIRED, agentInfo=second.agentInfo)
+        thrift.locks[-1] = late
+
+    def looked_for() -> None:
+        thrift.before["show_locks"] = arrives
+
+    thrift.before = {"lock": broken, "show_locks": looked_for}
+    thrift.states = [types.LockState.WAITING] * 10_000
+    assert commit(operations).properties["p"] == "1"
+    assert thrift.locks == {}
+
+
+def test_a_lock_is_released_although_the_connection_breaks(
+    thrift: Thrift, new: Callable[..., MetastoreTableOperations]
+) -> None:
+    operations = new()
+    thrift.before["unlock"] = broken
+    commit(operations)
+    assert thrift.locks == {}
 
 
 def test_a_lock_that_is_not_given_is_a_conflict_and_is_withdrawn(
