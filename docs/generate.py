@@ -28,6 +28,7 @@ from streamlake.cli.views.described import page_of
 from streamlake.decode.cdc import source_tables
 from streamlake.formats.columns import format_options, metrics_config, name_mapping
 from streamlake.maintain import retention
+from streamlake.maintain.background import lease
 from streamlake.options import Property
 from streamlake.pipeline.definition.pipeline_file import AVRO_SCHEMA_FILE
 from streamlake.pipeline.iceberg.frames import frame_options
@@ -50,7 +51,7 @@ PROPERTY_GROUPS: Mapping[str, tuple[ModuleType, ...]] = {
     "Where files go": (locations,),
     "Metrics and names of columns": (metrics_config, name_mapping),
     "Commits and metadata": (table_options, commit_queue),
-    "Maintenance": (retention,),
+    "Maintenance": (retention, lease),
     "Upserts and change streams": (upsert_options, source_tables),
     "Schema": (evolution,),
 }

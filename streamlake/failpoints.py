@@ -109,6 +109,10 @@ MAINTENANCE: dict[str, tuple[str, str]] = {
         DRIVER,
         "maintenance: some old metadata files are deleted, others left",
     ),
+    "maintenance-begun": (
+        DRIVER,
+        "maintenance beside a stream: the table's lease is taken, no action has begun",
+    ),
     "manifest-rewritten": (DRIVER, "maintenance: a manifest is written again, no snapshot lists it"),
 }
 """The same, for what no stream passes."""

@@ -77,6 +77,11 @@ def figures(table: Table) -> Figures:
     )
 
 
+def target_file_size(properties: Mapping[str, str]) -> int:
+    """How large data files become, in bytes. Raises InvalidOptionError."""
+    return int_property(properties, "write.target-file-size-bytes", _TARGET_FILE, minimum=1)
+
+
 def metadata_path(table: Table) -> str | None:
     """The metadata file of the version that the table shows; None where the catalog does not say."""
     path = getattr(table.operations, "metadata_path", None)
@@ -126,7 +131,7 @@ def kinds_of_care(table: Table) -> tuple[str, ...]:
 def _files(metadata: TableMetadata, found: Figures, name: str) -> list[CareNeeded]:
     needed = []
     count, size, deletes = found.data_files or 0, found.bytes or 0, found.delete_files or 0
-    target = int_property(metadata.properties, "write.target-file-size-bytes", _TARGET_FILE, minimum=1)
+    target = target_file_size(metadata.properties)
     if count >= MANY_FILES and size * SMALL_SHARE < target * count:
         what = f"{counted(count, 'data file')} of {size / count / _MB:,.2f} MB on average"
         needed.append(CareNeeded("small-files", what, _procedure("rewrite_data_files", name)))
