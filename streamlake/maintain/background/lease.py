@@ -1,9 +1,9 @@
 """The lease of a table's maintenance: which pipeline maintains it, and until when.
 
 A table property, so that pipelines which share nothing but the table agree. It is taken by a swap of the
-metadata that sees who holds it, when a run begins and less than half of its time is left: no checkpoint costs a
-commit for it. Invariant: it saves double work and nothing else. Whoever works without it, or loses it in the
-middle of an action, harms nothing, because every action's own commit is validated.
+metadata that sees who holds it, when a run begins and less than half of its time is left: no checkpoint
+costs a commit for it. Invariant: it saves double work and nothing else. Whoever works without it, or loses
+it in the middle of an action, harms nothing, because every action's own commit is validated.
 """
 
 from __future__ import annotations

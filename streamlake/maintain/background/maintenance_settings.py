@@ -56,41 +56,36 @@ DEFAULT_SCHEDULES: Mapping[str, Schedule] = {
 """The actions that run where nothing is said, and when."""
 AGREED_HISTORY: Mapping[str, str] = {MAX_SNAPSHOT_AGE: "432000000", MIN_SNAPSHOTS: "100"}
 """Five days, and at least a hundred snapshots."""
-_SCHEDULE_NAMES = tuple(part.name.replace("_", "-") for part in fields(Schedule))
+_SCHEDULED: Mapping[str, str] = {
+    "commit-count": "commits of the stream",
+    "data-file-count": "new data files",
+    "data-file-size": "bytes of new data files",
+    "pos-delete-file-count": "new files or vectors of position deletes",
+    "eq-delete-file-count": "new files of equality deletes",
+    "interval-second": "seconds, if there were commits",
+}
 OPTIONS = (
     Property(
         ACTIONS_OPTION,
         ", ".join(DEFAULT_SCHEDULES),
-        "The actions that run; one without a schedule of its own by default needs one here.",
+        "The actions that run. One that has no schedule by default needs one.",
     ),
     Property(RATE_LIMIT, "60", "Between two runs on one table at least so many seconds pass."),
     Property(
         MAX_LAG,
         "60",
-        "Nothing runs while the stream is behind by more: while a checkpoint takes longer, or its watermark is "
-        "older when it is committed.",
+        "Nothing runs while the stream is behind by more seconds: while a checkpoint takes longer, or its "
+        "watermark is older when it is committed.",
     ),
     Property(
         LEASE,
         "900",
-        "How long the pipeline that maintains a table keeps others from it after it has begun a run.",
+        "For how many seconds a pipeline that begins a run keeps other pipelines from the table.",
     ),
-    Property(
-        "<action>.schedule.commit-count",
-        "see below",
-        "The action is due after so many commits of the stream.",
+    *(
+        Property(f"<action>.{SCHEDULE}.{name}", "", f"The action is due after so many {what}.")
+        for name, what in _SCHEDULED.items()
     ),
-    Property("<action>.schedule.data-file-count", "", "... after so many new data files."),
-    Property("<action>.schedule.data-file-size", "", "... after so many bytes of new data files."),
-    Property(
-        "<action>.schedule.pos-delete-file-count",
-        "",
-        "... after so many new files or vectors of position deletes.",
-    ),
-    Property(
-        "<action>.schedule.eq-delete-file-count", "", "... after so many new files of equality deletes."
-    ),
-    Property("<action>.schedule.interval-second", "", "... after so many seconds, if there were commits."),
 )
 
 
@@ -118,8 +113,8 @@ class MaintenanceSettings:
             return MaintenanceSettings()
         if not isinstance(given, Mapping):
             raise InvalidOptionError(f"{where}: it is on, off, or a mapping of options, not {given!r}")
-        options = {str(name): value for name, value in given.items()}
-        check_option_names(options, option_names(), where)
+        options = {str(name): value for name, value in given.items() if value is not None}
+        check_option_names(options, [each.name for each in maintenance_options()], where)
         return MaintenanceSettings(
             True,
             _schedules(options, where),
@@ -140,19 +135,29 @@ def agreed_history(settings: MaintenanceSettings) -> dict[str, str]:
     return dict(AGREED_HISTORY) if EXPIRE in settings.schedules else {}
 
 
-def option_names() -> list[str]:
-    """The names of all options, of all actions."""
-    own = [each.name for each in OPTIONS if not each.name.startswith("<")]
-    return [*own, *(f"{action}.{SCHEDULE}.{name}" for action in ACTIONS for name in _SCHEDULE_NAMES)]
+def maintenance_options() -> tuple[Property, ...]:
+    """All options, with those of each action's schedule."""
+    found = [each for each in OPTIONS if not each.name.startswith("<")]
+    for action in ACTIONS:
+        schedule = DEFAULT_SCHEDULES.get(action, Schedule())
+        for name, what in _SCHEDULED.items():
+            value = getattr(schedule, name.replace("-", "_"))
+            default = "" if value is None else str(value)
+            meaning = f"{action} is due after so many {what}."
+            found.append(Property(f"{action}.{SCHEDULE}.{name}", default, meaning))
+    return tuple(found)
 
 
 def _schedules(options: Mapping[str, Any], where: str) -> dict[str, Schedule]:
-    chosen = UpkeepSettings.actions(_texts(options.get(ACTIONS_OPTION)))
+    try:
+        chosen = UpkeepSettings.actions(_texts(options.get(ACTIONS_OPTION)))
+    except InvalidOptionError as error:
+        raise InvalidOptionError(f"{where}: {error}") from None
     found = {}
     for action in ACTIONS:
         given = {
             name.replace("-", "_"): _number(options, f"{action}.{SCHEDULE}.{name}", 0, where)
-            for name in _SCHEDULE_NAMES
+            for name in _SCHEDULED
             if f"{action}.{SCHEDULE}.{name}" in options
         }
         is_wanted = action in chosen if chosen else bool(given) or action in DEFAULT_SCHEDULES

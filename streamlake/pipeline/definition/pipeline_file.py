@@ -18,7 +18,7 @@ from streamlake.errors import FeatureUnsupportedError, InvalidOptionError
 from streamlake.maintain.background.maintenance_settings import (
     ACTIONS_OPTION,
     MaintenanceSettings,
-    option_names,
+    maintenance_options,
 )
 from streamlake.options import ShownFields, unknown_option
 from streamlake.pipeline.definition.environment import substituted
@@ -369,9 +369,9 @@ def _maintenance(root: Section) -> Mapping[str, Any] | bool:
     given = root.content.get("maintenance")
     if isinstance(given, Mapping):
         section = root.section("maintenance")
-        section.only(*option_names())
+        section.only(*(each.name for each in maintenance_options()))
         given = {
-            name: section.texts(name) if name == ACTIONS_OPTION else section.text(name)
+            name: section.texts(name) if name == ACTIONS_OPTION else section.integer(name)
             for name in section.content
         }
     elif isinstance(given, str):
