@@ -28,6 +28,7 @@ from streamlake.cli.views.described import page_of
 from streamlake.decode.cdc import source_tables
 from streamlake.formats.columns import format_options, metrics_config, name_mapping
 from streamlake.maintain import retention
+from streamlake.maintain.background import lease, maintenance_settings
 from streamlake.options import Property
 from streamlake.pipeline.definition.pipeline_file import AVRO_SCHEMA_FILE
 from streamlake.pipeline.iceberg.frames import frame_options
@@ -50,7 +51,7 @@ PROPERTY_GROUPS: Mapping[str, tuple[ModuleType, ...]] = {
     "Where files go": (locations,),
     "Metrics and names of columns": (metrics_config, name_mapping),
     "Commits and metadata": (table_options, commit_queue),
-    "Maintenance": (retention,),
+    "Maintenance": (retention, lease),
     "Upserts and change streams": (upsert_options, source_tables),
     "Schema": (evolution,),
 }
@@ -245,8 +246,34 @@ def _pipeline_file() -> str:
     parts.append(
         f"### trigger\n\n{_escaped(trigger['description'])}\n\n" + _table(("key", "default", "meaning"), rows)
     )
+    parts.append(_maintenance())
     parts.append(_keys("spark", SCHEMA["properties"]["spark"]))
     return "\n\n".join(parts)
+
+
+def _maintenance() -> str:
+    node = SCHEMA["properties"]["maintenance"]
+    rows = [
+        (_code(each.name), _code(each.default), _escaped(each.meaning))
+        for each in maintenance_settings.OPTIONS
+    ]
+    schedules = [
+        (
+            _code(action),
+            ", ".join(
+                f"{_code(name.replace('_', '-'))} {value}" for name, value in vars(schedule).items() if value
+            ),
+        )
+        for action, schedule in maintenance_settings.DEFAULT_SCHEDULES.items()
+    ]
+    return "\n\n".join(
+        (
+            f"### maintenance\n\n{_escaped(node['description'])}",
+            _table(("key", "default", "meaning"), rows),
+            "The schedules by default:",
+            _table(("action", "is due after"), schedules),
+        )
+    )
 
 
 def _keys(heading: str, node: Mapping[str, Any]) -> str:

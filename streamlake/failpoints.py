@@ -115,6 +115,10 @@ MAINTENANCE: dict[str, tuple[str, str]] = {
     ),
     "deletes-planned": (DRIVER, "maintenance: which deletes are converted is decided, nothing is written"),
     "deletes-converted": (DRIVER, "maintenance: the new delete files are written, no snapshot has them"),
+    "maintenance-begun": (
+        DRIVER,
+        "maintenance beside a stream: the table's lease is taken, no action has begun",
+    ),
     "manifest-rewritten": (DRIVER, "maintenance: a manifest is written again, no snapshot lists it"),
     "file-group-rewritten": (
         DRIVER,

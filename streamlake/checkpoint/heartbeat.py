@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from enum import Enum
+from typing import Any
 
 HEARTBEAT_PATH = "streamlake/heartbeat"
 """Below the checkpoint directory."""
@@ -35,12 +36,31 @@ class DriverError:
 
 
 @dataclass(frozen=True)
+class TableUpkeep:
+    """What there is to say of the maintenance of a table beside the stream.
+
+    The last run, which ended at `ended_ms`, did `actions`, `what` says what became of the table. `due` are
+    the actions whose time has come; `waits_for` says why they do not run yet. `error` is the last run's, None
+    where all went well.
+    """
+
+    table: str
+    ended_ms: int | None = None
+    actions: tuple[str, ...] = ()
+    what: str = ""
+    due: tuple[str, ...] = ()
+    waits_for: str | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
 class Heartbeat:
     """One heartbeat.
 
     `run_id` differs between runs. `at_ms` is when it was written. `is_waiting`: Spark waits for its trigger.
     `checkpoint_id` is the last one that this run has finished, at `checkpoint_ms`. `error` is the last one of
-    the pipeline, of an earlier run while the state is not FAILED.
+    the pipeline, of an earlier run while the state is not FAILED. `maintenance` has the tables whose
+    maintenance has something to say.
     """
 
     run_id: str
@@ -53,6 +73,7 @@ class Heartbeat:
     checkpoint_id: int | None = None
     checkpoint_ms: int | None = None
     error: DriverError | None = None
+    maintenance: tuple[TableUpkeep, ...] = ()
 
 
 def heartbeat_to_bytes(beat: Heartbeat) -> bytes:
@@ -76,9 +97,14 @@ def heartbeat_from_text(text: str) -> Heartbeat | None:
             _optional(obj["checkpoint_id"]),
             _optional(obj["checkpoint_ms"]),
             None if error is None else DriverError(str(error["text"]), int(error["at_ms"])),
+            tuple(map(_upkeep, obj.get("maintenance", ()))),
         )
     except (ValueError, KeyError, TypeError):
         return None
+
+
+def _upkeep(obj: dict[str, Any]) -> TableUpkeep:
+    return TableUpkeep(**{**obj, "actions": tuple(obj["actions"]), "due": tuple(obj["due"])})
 
 
 def _optional(value: object) -> int | None:

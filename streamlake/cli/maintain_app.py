@@ -9,7 +9,14 @@ import typer
 
 
 def maintain(
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="A table's directory, or a catalog's name.")],
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="TABLE|PIPELINE.yaml",
+            help="A table's directory or its name in a catalog, or a pipeline file: all of its tables and "
+            "their rejects.",
+        ),
+    ],
     only: Annotated[
         str | None,
         typer.Option(metavar="A,B", help="Only these of manifests, expire, metadata and orphans."),
@@ -35,8 +42,14 @@ def maintain(
         typer.Option(metavar="AGE", help="Orphans are older than this (default: 3d, at least 24h)."),
     ] = None,
     branch: Annotated[
-        str, typer.Option(metavar="NAME", help="The branch whose manifests are rewritten.")
-    ] = "main",
+        str | None, typer.Option(metavar="NAME", help="The branch whose files are rewritten (default: main).")
+    ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Do it again and again, until Ctrl-C or SIGTERM.")
+    ] = False,
+    interval: Annotated[
+        float, typer.Option(metavar="SECONDS", min=1.0, help="With --watch: the pause between two rounds.")
+    ] = 600.0,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object, with every orphan.")] = False,
     catalog: Annotated[
         str | None, typer.Option(help="A catalog's name, or its properties: type=hadoop,warehouse=DIR.")
@@ -45,7 +58,7 @@ def maintain(
     """Keep a table healthy: rewrite manifests, expire snapshots, delete old metadata, find orphans."""
     raise typer.Exit(
         import_module("streamlake.cli.commands.maintain").run(
-            table,
+            what,
             only=only,
             dry_run=dry_run,
             yes=yes,
@@ -53,6 +66,8 @@ def maintain(
             retain_last=retain_last,
             orphan_age=orphan_age,
             branch=branch,
+            watch=watch,
+            interval=interval,
             as_json=json,
             catalog=catalog,
         )

@@ -28,6 +28,7 @@ SMALL_SHARE = 8
 DELETE_SHARE = 2
 """Delete files are many where there is more than one for so many data files."""
 _TARGET_FILE = 512 * 1024 * 1024
+_DELETES = ("total-position-deletes", "total-equality-deletes")
 _MB = 1024 * 1024
 
 
@@ -35,7 +36,8 @@ _MB = 1024 * 1024
 class Figures:
     """How large a table's metadata is, and what the head of main consists of.
 
-    None: its summary does not say. `metadata_bytes` is the size of one metadata file, `metadata_files` counts
+    None: its summary does not say. `records` counts the rows of data files, `deleted_rows` the rows of delete
+    files. `metadata_bytes` is the size of one metadata file, `metadata_files` counts
     the older ones in the log.
     """
 
@@ -47,6 +49,8 @@ class Figures:
     data_files: int | None
     delete_files: int | None
     bytes: int | None
+    records: int | None = None
+    deleted_rows: int | None = None
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,14 @@ def figures(table: Table) -> Figures:
         _number(summary, "total-data-files"),
         _number(summary, "total-delete-files"),
         _number(summary, "total-files-size"),
+        _number(summary, "total-records"),
+        None if head is None else sum(_number(summary, name) or 0 for name in _DELETES),
     )
+
+
+def target_file_size(properties: Mapping[str, str]) -> int:
+    """How large data files become, in bytes. Raises InvalidOptionError."""
+    return int_property(properties, "write.target-file-size-bytes", _TARGET_FILE, minimum=1)
 
 
 def metadata_path(table: Table) -> str | None:
@@ -126,7 +137,7 @@ def kinds_of_care(table: Table) -> tuple[str, ...]:
 def _files(metadata: TableMetadata, found: Figures, name: str) -> list[CareNeeded]:
     needed = []
     count, size, deletes = found.data_files or 0, found.bytes or 0, found.delete_files or 0
-    target = int_property(metadata.properties, "write.target-file-size-bytes", _TARGET_FILE, minimum=1)
+    target = target_file_size(metadata.properties)
     if count >= MANY_FILES and size * SMALL_SHARE < target * count:
         what = f"{counted(count, 'data file')} of {size / count / _MB:,.2f} MB on average"
         needed.append(CareNeeded("small-files", what, _procedure("rewrite_data_files", name)))

@@ -91,6 +91,11 @@ class Expired:
         return without_snapshots(base, self.snapshots, self.refs)
 
 
+def agrees_to_expire(properties: Mapping[str, str]) -> bool:
+    """Whether a table says itself that its snapshots expire."""
+    return MAX_SNAPSHOT_AGE in properties or MIN_SNAPSHOTS in properties
+
+
 def require_deletable(properties: Mapping[str, str], table: str) -> None:
     """Raise InvalidOptionError where the table forbids that its files are deleted."""
     if not bool_property(properties, GC_ENABLED, True):

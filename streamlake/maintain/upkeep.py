@@ -18,7 +18,7 @@ from streamlake.maintain.expire import Expiry, expire_snapshots
 from streamlake.maintain.manifest_rewrite import RewrittenManifests, rewrite_manifests
 from streamlake.maintain.old_metadata import OldMetadata, remove_old_metadata
 from streamlake.maintain.orphans import Orphans, remove_orphans
-from streamlake.maintain.retention import MAX_SNAPSHOT_AGE, MIN_SNAPSHOTS
+from streamlake.maintain.retention import MAX_SNAPSHOT_AGE, MIN_SNAPSHOTS, agrees_to_expire
 from streamlake.on_progress import OnProgress, unseen
 from streamlake.options import suggestion
 from streamlake.spec.metadata.snapshot import MAIN_BRANCH
@@ -121,4 +121,4 @@ def maintain(
 
 def _may_expire(table: Table, settings: UpkeepSettings) -> bool:
     asked = EXPIRE in settings.only or settings.older_than_ms is not None or settings.retain_last is not None
-    return asked or MAX_SNAPSHOT_AGE in table.properties or MIN_SNAPSHOTS in table.properties
+    return asked or agrees_to_expire(table.properties)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.data import events, write_files
+from tests.bench.day import MODES, bench_day
 from tests.bench.latency import bench_latency
 from tests.bench.peers.comparison import JOBS, Load, compare
 from tests.bench.peers.engines import ENGINES as PEERS
@@ -281,6 +282,10 @@ def main() -> None:
     )
     parser.add_argument("--latency-rate", type=int, default=5_000, help="... how many messages per second")
     parser.add_argument("--latency-modes", default="append", help="... into which tables: append,upsert")
+    parser.add_argument("--checkpoints", type=int, default=5_000, help="checkpoints of the day")
+    parser.add_argument(
+        "--day-modes", default=",".join(MODES), help="of the day: v3-position, v2-position, v2-equality"
+    )
     parser.add_argument("--repeat", "--rounds", type=int, default=3, help="runs of each engine")
     parser.add_argument(
         "--out", type=Path, default=HERE / "report", help="where report.json and report.png go"
@@ -327,6 +332,9 @@ def main() -> None:
             "recovery": lambda: bench_recovery(work, options.repeat, options.snapshots, run),
             "commit": lambda: bench_commit(work, options.repeat, options.snapshots),
             "demo": lambda: bench_demo(work),
+            "day": lambda: bench_day(
+                work, run, options.checkpoints, options.day_modes.split(","), options.out
+            ),
         }
         for which in options.which:
             if which not in benches:

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import shlex
+import signal
 import sys
-from dataclasses import asdict
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from streamlake.cli.arguments import parse_catalog
+from streamlake.catalog.open import CatalogOption
+from streamlake.cli.arguments import is_pipeline_file, parse_catalog
 from streamlake.cli.views.rendering import facts, grid, human_count, human_size, human_time, json_text, show
 from streamlake.cli.views.task_progress import step_progress
+from streamlake.errors import InvalidOptionError, StreamlakeError
 from streamlake.maintain.ages import before_ms
+from streamlake.maintain.background.lease import take_lease
 from streamlake.maintain.care import CareNeeded, care_needed
 from streamlake.maintain.expire import Expiry
 from streamlake.maintain.manifest_rewrite import RewrittenManifests
@@ -28,13 +37,27 @@ from streamlake.maintain.upkeep import (
     UpkeepSettings,
     maintain,
 )
+from streamlake.operate.upkeep.upkeep_targets import UpkeepTarget, upkeep_targets
+from streamlake.pipeline.definition.pipeline_file import load_pipeline
 from streamlake.read.metadata_tables import Row
 from streamlake.read.natural_values import instant
+from streamlake.spec.metadata.snapshot import MAIN_BRANCH
 from streamlake.tables import load_table
 from streamlake.wording import counted
 
 _ORPHANS_SHOWN = 10
-_PLAN = {
+_FIGURES = (
+    ("data_files", "data files", human_count),
+    ("bytes", "their bytes", human_size),
+    ("records", "their rows", human_count),
+    ("delete_files", "delete files", human_count),
+    ("deleted_rows", "deleted rows", human_count),
+    ("snapshots", "snapshots", human_count),
+    ("manifests", "manifests", human_count),
+    ("manifest_bytes", "manifests' bytes", human_size),
+    ("metadata_bytes", "metadata file", human_size),
+)
+PLAN = {
     MANIFESTS: "rewrite manifests by partition",
     EXPIRE: "expire old snapshots, and delete the files that only they need",
     METADATA: "delete metadata files that have left the metadata log",
@@ -43,7 +66,7 @@ _PLAN = {
 
 
 def run(
-    location: str,
+    what: str,
     *,
     only: str | None,
     dry_run: bool,
@@ -51,36 +74,152 @@ def run(
     older_than: str | None,
     retain_last: int | None,
     orphan_age: str | None,
-    branch: str,
+    branch: str | None,
+    watch: bool,
+    interval: float,
     as_json: bool,
     catalog: str | None,
 ) -> int:
-    """Maintain a table; returns the exit code. Raises what the actions raise."""
-    settings = UpkeepSettings(
-        only=UpkeepSettings.actions((only or "").split(",")),
-        branch=branch,
-        older_than_ms=before_ms(older_than, "--older-than"),
-        retain_last=retain_last,
-        orphans_before_ms=before_ms(orphan_age, "--orphan-age"),
-        delete_orphans=yes,
-        dry_run=dry_run,
-    )
-    table = load_table(location, catalog=parse_catalog(catalog)).table
-    if not as_json:
-        show(plan(table.name, settings))
-    with step_progress("maintain") as on_progress:
-        done = maintain(table, settings, on_progress, lambda action: on_progress(_PLAN[action], 0, None))
-    needed = care_needed(table)
-    if as_json:
-        sys.stdout.write(json_text(content(table.location, done, needed)) + "\n")
-    else:
-        show(view(location, done, needed))
+    """Maintain a table, or the tables of a pipeline, once or until SIGTERM; returns the exit code.
+
+    Raises what the actions on a table raise; an error of one of several tables is reported at the end.
+    """
+    round_ = _Round(what, parse_catalog(catalog), branch, as_json=as_json, is_alone=not watch)
+
+    def settings() -> UpkeepSettings:
+        return UpkeepSettings(
+            only=UpkeepSettings.actions((only or "").split(",")),
+            older_than_ms=before_ms(older_than, "--older-than"),
+            retain_last=retain_last,
+            orphans_before_ms=before_ms(orphan_age, "--orphan-age"),
+            delete_orphans=yes,
+            dry_run=dry_run,
+        )
+
+    if not watch:
+        return round_(settings(), lambda: False)
+    holder = None if dry_run else f"streamlake maintain --watch on {platform.node()}, process {os.getpid()}"
+    with _stop_requested() as stop:
+        while not stop.is_set():
+            round_(settings(), stop.is_set, None if holder is None else (holder, round(2 * interval)))
+            stop.wait(interval)
     return 0
+
+
+@contextmanager
+def _stop_requested() -> Iterator[threading.Event]:
+    """An event that SIGINT and SIGTERM set: the action under way is finished, no other begins."""
+    stop = threading.Event()
+    before = {
+        number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class _StoppedError(Exception):
+    """Raised between two actions to leave out the rest."""
+
+
+@dataclass(frozen=True)
+class _Round:
+    """All tables, once. `is_alone`: an error of the only table is raised."""
+
+    what: str
+    catalog: CatalogOption
+    branch: str | None
+    as_json: bool
+    is_alone: bool
+
+    def __call__(
+        self,
+        settings: UpkeepSettings,
+        is_stopped: Callable[[], bool],
+        lease: tuple[str, int] | None = None,
+    ) -> int:
+        """Returns the exit code. `lease`: holder and seconds; a table that another one maintains is left."""
+        reports: list[Row] = []
+        failed = False
+        try:
+            targets = self._targets()
+            for target in targets:
+                if is_stopped():
+                    break
+                reports.append(self._maintained(target, settings, is_stopped, lease))
+                failed = failed or "error" in reports[-1]
+        except StreamlakeError as error:
+            if self.is_alone:
+                raise
+            self._failed(self.what, error)
+            reports.append({"table": self.what, "error": str(error)})
+            failed = True
+        if self.as_json:
+            is_one = len(reports) == 1 and not is_pipeline_file(self.what)
+            shown = reports[0] if is_one else {"tables": reports}
+            sys.stdout.write(json_text(shown, indent=2 if self.is_alone else None) + "\n")
+            sys.stdout.flush()
+        return int(failed)
+
+    def _targets(self) -> list[UpkeepTarget]:
+        if not is_pipeline_file(self.what):
+            branch = self.branch or MAIN_BRANCH
+            return [UpkeepTarget(self.what, load_table(self.what, catalog=self.catalog).table, branch)]
+        if self.catalog is not None or self.branch is not None:
+            raise InvalidOptionError("a pipeline file names catalogs and branches itself; leave them out")
+        targets = upkeep_targets(load_pipeline(self.what))
+        if not targets and not self.as_json:
+            show(Text(f"{self.what}: none of its tables is there yet"))
+        return targets
+
+    def _maintained(
+        self,
+        target: UpkeepTarget,
+        settings: UpkeepSettings,
+        is_stopped: Callable[[], bool],
+        lease: tuple[str, int] | None,
+    ) -> Row:
+        table = target.table
+        settings = replace(settings, branch=target.branch)
+
+        def begin(action: str) -> None:
+            if is_stopped():
+                raise _StoppedError
+            on_progress(PLAN.get(action, action), 0, None)
+
+        try:
+            held = None if lease is None else take_lease(table, *lease)
+            if held is not None:
+                until = human_time(instant(held.until_ms))
+                if not self.as_json:
+                    show(Text(f"{target.name}: left to {held.holder} until {until}"))
+                return {"table": target.name, "left_to": held.holder, "until": instant(held.until_ms)}
+            if not self.as_json:
+                show(plan(table.name, settings))
+            with step_progress("maintain") as on_progress:
+                done = maintain(table, settings, on_progress, begin)
+            needed = care_needed(table)
+        except _StoppedError:
+            return {"table": target.name, "stopped": True}
+        except StreamlakeError as error:
+            if self.is_alone and not is_pipeline_file(self.what):
+                raise
+            self._failed(target.name, error)
+            return {"table": target.name, "error": str(error)}
+        if not self.as_json:
+            show(view(target.name, done, needed))
+        return {"table": target.name, **content(table.location, done, needed)}
+
+    def _failed(self, name: str, error: StreamlakeError) -> None:
+        if not self.as_json:
+            show(Text(f"{name}: {error}", style="bold red"))
 
 
 def plan(name: str, settings: UpkeepSettings) -> RenderableType:
     """What is about to be done."""
-    pairs = [(action, _PLAN[action]) for action in settings.only or ACTIONS]
+    pairs = [(action, PLAN.get(action, action)) for action in settings.only or ACTIONS]
     return Group(facts([("table", name), *pairs]), Text())
 
 
@@ -166,11 +305,11 @@ def view(location: str, done: Upkeep, needed: tuple[CareNeeded, ...]) -> Rendera
 def _figures(done: Upkeep) -> RenderableType:
     before, after = done.before, done.after
     rows = [
-        ("snapshots", human_count(before.snapshots), human_count(after.snapshots)),
-        ("manifests", human_count(before.manifests), human_count(after.manifests)),
-        ("manifests' bytes", human_size(before.manifest_bytes), human_size(after.manifest_bytes)),
-        ("metadata file", human_size(before.metadata_bytes or 0), human_size(after.metadata_bytes or 0)),
+        (words, read(getattr(before, name) or 0), read(getattr(after, name) or 0))
+        for name, words, read in _FIGURES
     ]
+    opened = [human_count((each.data_files or 0) + (each.delete_files or 0)) for each in (before, after)]
+    rows.append(("files that a scan opens", opened[0], opened[1]))
     return grid("", [("", "left"), ("before", "right"), ("after", "right")], rows)
 
 

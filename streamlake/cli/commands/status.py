@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.text import Text
 
 from streamlake import clock
+from streamlake.checkpoint.heartbeat import TableUpkeep
 from streamlake.cli.arguments import is_pipeline_file, option_pairs, parse_catalog
 from streamlake.cli.views.rendering import (
     facts,
@@ -241,7 +242,20 @@ def _driver(driver: DriverStatus | None) -> list[tuple[str, str]]:
     if driver.error is not None:
         at = "" if driver.state is RunState.FAILED else f"{human_time(_moment(driver.error_ms))} "
         pairs.append(("last error", f"{at}{driver.error}"))
-    return pairs
+    return [*pairs, *(("maintenance", _upkeep(each)) for each in driver.maintenance)]
+
+
+def _upkeep(upkeep: TableUpkeep) -> str:
+    parts = []
+    if upkeep.ended_ms is not None:
+        done = f"{', '.join(upkeep.actions)}: {upkeep.what}" if upkeep.actions else "nothing done"
+        parts.append(f"{human_time(_moment(upkeep.ended_ms))} {done}")
+    if upkeep.due:
+        why = f", waits for {upkeep.waits_for}" if upkeep.waits_for else ""
+        parts.append(f"{', '.join(upkeep.due)} due{why}")
+    if upkeep.error is not None:
+        parts.append(f"failed, tried again later: {upkeep.error}")
+    return f"{upkeep.table}: {'; '.join(parts)}"
 
 
 def _tables(tables: Sequence[TableStatus]) -> RenderableType:

@@ -13,6 +13,7 @@ from streamlake.checkpoint.heartbeat import (
     SILENT_SECONDS,
     DriverState,
     Heartbeat,
+    TableUpkeep,
     heartbeat_from_text,
 )
 from streamlake.errors import MissingFileError
@@ -52,6 +53,7 @@ class DriverStatus:
     checkpoint_id: int | None = None
     error: str | None = None
     error_ms: int | None = None
+    maintenance: tuple[TableUpkeep, ...] = ()
 
     @property
     def runs(self) -> bool:
@@ -90,6 +92,7 @@ def driver_status(beat: Heartbeat, lag: int | None) -> DriverStatus:
         beat.checkpoint_id,
         None if error is None else error.text,
         None if error is None else error.at_ms,
+        beat.maintenance,
     )
 
 

@@ -11,7 +11,7 @@ import logging
 import os
 import platform
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
@@ -23,6 +23,7 @@ from streamlake.checkpoint.heartbeat import (
     DriverError,
     DriverState,
     Heartbeat,
+    TableUpkeep,
     heartbeat_from_text,
     heartbeat_to_bytes,
 )
@@ -35,6 +36,7 @@ from streamlake.storage.locations import table_location
 _LOG = logging.getLogger(__name__)
 _LAST_WAIT_SECONDS = 10.0
 _LONGEST_ERROR = 4_000
+_MOST_TABLES = 20
 
 
 class Heartbeats:
@@ -51,6 +53,8 @@ class Heartbeats:
         now = clock.now_ms()
         self._now = Heartbeat(new_uuid(), DriverState.RUNNING, platform.node(), os.getpid(), now, now)
         self._end = DriverState.ENDED
+        self.maintained: Callable[[], tuple[TableUpkeep, ...]] = tuple
+        """The maintenance of the tables, asked for at each heartbeat."""
         self._lock = threading.Lock()
         self._is_done = threading.Event()
         self._has_complained = False
@@ -115,10 +119,11 @@ class Heartbeats:
         )
 
     def _write(self, io: FileIO, path: str) -> None:
-        with self._lock:
-            self._now = replace(self._now, at_ms=clock.now_ms())
-            content = heartbeat_to_bytes(self._now)
         try:
+            maintenance = _worth_telling(self.maintained())
+            with self._lock:
+                self._now = replace(self._now, at_ms=clock.now_ms(), maintenance=maintenance)
+                content = heartbeat_to_bytes(self._now)
             io.write_bytes(path, content)
         except Exception as error:  # noqa: BLE001  whatever keeps a heartbeat from being written, the stream goes on
             self._complain(error)
@@ -138,3 +143,10 @@ def _read(io: FileIO, path: str) -> Heartbeat | None:
     with suppress(StreamlakeError, OSError):
         return heartbeat_from_text(io.read_bytes(path).decode("utf-8", "replace"))
     return None
+
+
+def _worth_telling(maintained: Iterable[TableUpkeep]) -> tuple[TableUpkeep, ...]:
+    """The tables with errors first, then those that were maintained last."""
+    found = [each for each in maintained if each.ended_ms is not None or each.due]
+    found.sort(key=lambda each: (each.error is None, -(each.ended_ms or 0)))
+    return tuple(found[:_MOST_TABLES])

@@ -15,6 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from streamlake.errors import FeatureUnsupportedError, InvalidOptionError
+from streamlake.maintain.background.maintenance_settings import (
+    ACTIONS_OPTION,
+    MaintenanceSettings,
+    maintenance_options,
+)
 from streamlake.options import ShownFields, unknown_option
 from streamlake.pipeline.definition.environment import substituted
 from streamlake.pipeline.definition.file_section import Section
@@ -91,7 +96,9 @@ class SparkSettings(ShownFields):
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A whole pipeline file. `select` and `where` are Spark SQL over the source's columns."""
+    """A whole pipeline file. `select` and `where` are Spark SQL over the source's columns. `maintenance`: see
+    MaintenanceSettings; it is on where the file does not mention it.
+    """
 
     name: str | None
     source: KafkaSettings | IcebergSource | FilesSettings | RateSettings
@@ -101,6 +108,7 @@ class Pipeline:
     checkpoint: str
     trigger: Mapping[str, Any]
     spark: SparkSettings
+    maintenance: Mapping[str, Any] | bool = True
 
     @property
     def ends_by_itself(self) -> bool:
@@ -132,7 +140,7 @@ def parse_pipeline(text: str, name: str, environment: Mapping[str, str] | None =
     content, lines = read_yaml(text, name)
     content = substituted(content, name, os.environ if environment is None else environment)
     root = Section(name, "", content, lines)
-    root.only("name", "source", "select", "where", "sink", "checkpoint", "trigger", "spark")
+    root.only("name", "source", "select", "where", "sink", "checkpoint", "trigger", "maintenance", "spark")
     source = _source(root.section("source"))
     select, where = root.texts("select"), root.text("where")
     if isinstance(source, KafkaSettings | IcebergSource) and (select or where):
@@ -150,6 +158,7 @@ def parse_pipeline(text: str, name: str, environment: Mapping[str, str] | None =
         checkpoint=root.required_text("checkpoint"),
         trigger=_trigger(root),
         spark=_spark(root),
+        maintenance=_maintenance(root),
     )
 
 
@@ -354,6 +363,26 @@ def _trigger(root: Section) -> Mapping[str, Any]:
     interval = section.required_text("processing-time")
     require_interval(interval, section.at("processing-time"))
     return {"processingTime": interval}
+
+
+def _maintenance(root: Section) -> Mapping[str, Any] | bool:
+    given = root.content.get("maintenance")
+    if isinstance(given, Mapping):
+        section = root.section("maintenance")
+        section.only(*(each.name for each in maintenance_options()))
+        given = {
+            name: section.texts(name) if name == ACTIONS_OPTION else section.integer(name)
+            for name in section.content
+        }
+    elif isinstance(given, str):
+        given = root.choice("maintenance", ("on", "off"), "on") == "on"
+    elif given is not None and not isinstance(given, bool):
+        raise root.mistyped("maintenance", "on, off or a mapping")
+    try:
+        MaintenanceSettings.of(given, root.at("maintenance"))
+    except InvalidOptionError as error:
+        raise InvalidOptionError(f"{error}{root.line('maintenance')}") from None
+    return True if given is None else given
 
 
 def _spark(root: Section) -> SparkSettings:

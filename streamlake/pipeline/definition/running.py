@@ -104,6 +104,7 @@ class PipelineRun:
                 pipeline.sink.table,
                 pipeline=pipeline.name,
                 on_commit=self._on_commit,
+                maintenance=pipeline.maintenance,
                 **pipeline.sink.arguments,
             )
         self._direct: KafkaSource | IcebergSource | None = None
@@ -115,6 +116,7 @@ class PipelineRun:
         catalog = pipeline.sink.arguments.get("catalog")
         self.heartbeats = Heartbeats(lambda: checkpoint_io(pipeline.checkpoint, catalog), pipeline.checkpoint)
         """The driver's sign of life; the run lies inside this context manager."""
+        self.heartbeats.maintained = lambda: self.sink.maintained
 
     def _on_commit(self, receipt: CommitReceipt) -> None:
         self.progress.add(receipt)

@@ -13,10 +13,12 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from streamlake.checkpoint.heartbeat import TableUpkeep
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.checkpoint.table_note import Calls
 from streamlake.commit.receipt import CommitReceipt
 from streamlake.errors import StreamlakeError
+from streamlake.maintain.background.maintenance_settings import MaintenanceSettings
 from streamlake.options import named_arguments
 from streamlake.pipeline.direct.direct_query import DirectQuery, DirectStream, direct_stream
 from streamlake.pipeline.direct.offset_log import OffsetForm, OffsetLog
@@ -34,7 +36,7 @@ from streamlake.pipeline.sinks.before_start import commit_before_start
 from streamlake.pipeline.sinks.bound_directory import directory_at, require_own_table
 from streamlake.pipeline.sinks.prepared_source import prepared_source
 from streamlake.pipeline.sinks.prepared_table import prepared_table
-from streamlake.pipeline.sinks.query_runs import QueryRuns
+from streamlake.pipeline.sinks.query_runs import Beside, QueryRuns
 from streamlake.pipeline.sinks.shown_sinks import SHOWN, shown_sink
 from streamlake.pipeline.sinks.sink_settings import (
     ChangeSettings,
@@ -76,6 +78,8 @@ class IcebergSink:
     Args:
         may_join: Whether a function for `foreachBatch` calls the sink for some micro-batches only, or from a
             later one on. Without it, a table that lacks what the query has read before is refused.
+        maintenance: Keeps the table healthy beside the stream: True for what is sensible, or options by
+            name, such as {"expire.schedule.commit-count": 500}. None: nothing is done.
         on_commit: Called on the driver with the CommitReceipt of every checkpoint.
     """
 
@@ -105,6 +109,7 @@ class IcebergSink:
         max_rejects: int | None = None,
         write_options: Mapping[str, Any] | None = None,
         write_parallelism: int | None = None,
+        maintenance: bool | Mapping[str, Any] | None = None,
         may_join: bool = False,
         on_commit: Callable[[CommitReceipt], None] | None = None,
     ) -> None:
@@ -120,9 +125,11 @@ class IcebergSink:
             max_continuous_empty_commits,
             max_pending_checkpoints,
             JobOptions.of(write_options, write_parallelism),
+            MaintenanceSettings.of(maintenance),
             Calls.QUERY if may_join else Calls.FUNCTION,
         )
-        self._runs = QueryRuns(on_commit)
+        beside = Beside(self.settings.table, catalog, pipeline, self.settings.maintenance)
+        self._runs = QueryRuns(on_commit, beside)
 
     def __repr__(self) -> str:
         known = {name: self.settings.argument(name) for name in SHOWN}
@@ -143,6 +150,11 @@ class IcebergSink:
     def error(self) -> BaseException | None:
         """The error that ended the last query; None while there is none."""
         return self._runs.error
+
+    @property
+    def maintained(self) -> tuple[TableUpkeep, ...]:
+        """What the maintenance beside the stream does and has done."""
+        return self._runs.maintained
 
     def stream(self, calls: Calls, written: Callable[[str, str], int] | None = None) -> TableStream:
         """The table as a query writes it that calls it so; see SinkSettings."""

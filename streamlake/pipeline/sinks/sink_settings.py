@@ -14,6 +14,7 @@ from typing import Any
 from streamlake.catalog.open import CatalogOption, open_table, service_of
 from streamlake.checkpoint.table_note import Calls
 from streamlake.errors import InvalidOptionError
+from streamlake.maintain.background.maintenance_settings import OFF, MaintenanceSettings
 from streamlake.pipeline.runs.commit_queue import queue_limit
 from streamlake.pipeline.runs.evolution import EvolutionOptions
 from streamlake.pipeline.runs.rejects import FAIL, require_policy
@@ -138,6 +139,7 @@ class SinkSettings:
     max_continuous_empty_commits: int = 10
     max_pending_checkpoints: int | None = None
     job: JobOptions = AS_THE_TABLE
+    maintenance: MaintenanceSettings = OFF
     calls: Calls = Calls.EVERY
     written: Callable[[str, str], int] | None = None
 

@@ -22,6 +22,7 @@ from streamlake.commit.lineage import Finding, lineage_error
 from streamlake.commit.unnamed import files_summary, require_unread
 from streamlake.errors import TableAlreadyExistsError, TableNotFoundError
 from streamlake.failpoints import failpoint
+from streamlake.maintain.background.maintenance_settings import agreed_history
 from streamlake.pipeline.runs.commit_queue import CommitQueue
 from streamlake.pipeline.runs.direct_tables import DirectTable
 from streamlake.pipeline.runs.evolution import EvolutionOptions, renamed
@@ -78,8 +79,7 @@ class TableStream:
         query = query_run(frame, identity.job_id)
         run = runs.by_job.get(identity.job_id)
         if run is None or run.run_id != query.run_id:
-            runs.interrupt(identity.job_id)
-            runs.finish(identity.job_id)
+            runs.replace(identity.job_id)
             require_lasting(query)
             session, branch, catalog = frame.sparkSession, settings.branch, settings.catalog
             name = noted_table(settings.table, catalog)
@@ -236,7 +236,7 @@ class TableStream:
                 partition_by=new.partition_by,
                 sort_by=new.sort_by,
                 format_version=settings.created_format_version,
-                properties=new.properties,
+                properties={**agreed_history(settings.maintenance), **new.properties},
             )
             failpoint("table-created")
         return open_table(settings.table, settings.catalog)

@@ -17,10 +17,12 @@ from pyspark.sql import DataFrame
 
 from streamlake import clock
 from streamlake.catalog.open import CatalogOption
+from streamlake.checkpoint.heartbeat import TableUpkeep
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.checkpoint.table_note import NO_CHECKPOINT, Calls
 from streamlake.commit.receipt import CommitReceipt
 from streamlake.errors import InvalidOptionError, StreamlakeError
+from streamlake.maintain.background.maintenance_worker import MaintenanceWorker
 from streamlake.pipeline.kafka.checkpoint_step import Step
 from streamlake.pipeline.kafka.direct_offsets import DirectOffsets
 from streamlake.pipeline.runs.direct_tables import DirectTable, write_direct
@@ -113,6 +115,7 @@ class TablesQuery:
         self._deliver_one = deliver
         self._made: dict[QueryRuns, IcebergSink] = {}
         self._members: dict[str, TableMember] = {}
+        self._worker = MaintenanceWorker()
         self._is_first = True
         self._aside: Quarantine | None = None
         self._written: WrittenTables | None = None
@@ -131,8 +134,14 @@ class TablesQuery:
         """The tables in quarantine, by name."""
         return {} if self._aside is None else dict(self._aside.entries)
 
+    @property
+    def maintained(self) -> tuple[TableUpkeep, ...]:
+        """The state of the maintenance of the tables."""
+        return self._worker.shown()
+
     def interrupt(self, job_id: str) -> None:
         """Stop waiting, as the query ends; see SinkState."""
+        self._worker.stop()
         for member in list(self._members.values()):
             member.stream.runs.interrupt(job_id)
 
@@ -141,6 +150,7 @@ class TablesQuery:
         errors = [member.stream.runs.finish(job_id) for member in list(self._members.values())]
         first = next((error for error in errors if error is not None), None)
         self.error = first or self.error
+        self._worker.stop()
         return first
 
     def write(self, offsets: DirectOffsets, frame: DataFrame, checkpoint_id: int) -> None:
@@ -221,6 +231,7 @@ class TablesQuery:
             if not isinstance(ending, StreamlakeError):
                 aside.pop(name, None)
                 if ending is not None:
+                    self._members[name].stream.runs.maintain(ending)
                     self._deliver_one(replace(ending, table=name))
             elif self._is_one_tables(ending):
                 entry = quarantined(
@@ -287,6 +298,7 @@ class TablesQuery:
         # Receipts of commits in a queue come from there; all others through `_deliver`.
         sink = self._settings.sink(name, lambda receipt: self._deliver_one(replace(receipt, table=name)))
         stream = sink.stream(Calls.QUERY, self._last_written)
+        stream.runs.share(self._worker)
         self._made[stream.runs] = sink
         return stream
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from streamlake.checkpoint.heartbeat import TableUpkeep
 from streamlake.commit.lineage import lineage_error
 from streamlake.commit.receipt import CommitReceipt
 from streamlake.errors import InvalidOptionError
@@ -139,6 +140,11 @@ class IcebergTables:
     def quarantine(self) -> Mapping[str, Quarantined]:
         """The tables in quarantine, by name."""
         return {} if self._query is None else self._query.quarantine
+
+    @property
+    def maintained(self) -> tuple[TableUpkeep, ...]:
+        """What the maintenance beside the stream does and has done, for each table."""
+        return () if self._query is None else self._query.maintained
 
     @named_arguments
     def start(

@@ -14,6 +14,7 @@ from streamlake.decode.cdc import source_tables
 from streamlake.errors import InvalidOptionError
 from streamlake.formats.columns import format_options, metrics_config, name_mapping
 from streamlake.maintain import retention
+from streamlake.maintain.background import lease
 from streamlake.options import suggestion
 from streamlake.pipeline.runs import commit_queue, evolution, upsert_options
 from streamlake.storage import durability, locations
@@ -33,6 +34,7 @@ _MODULES = (
     source_tables,
     evolution,
     retention,
+    lease,
 )
 _NAMESPACES = ("write.", "commit.", "read.", "history.", "schema.", "compatibility.", "streamlake.")
 _WRITTEN = ("streamlake.pipeline.", "streamlake.index-state.")

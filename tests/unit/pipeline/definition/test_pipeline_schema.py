@@ -19,6 +19,7 @@ from streamlake.decode.registry import registry_options
 from streamlake.decode.value_formats import AVRO_SCHEMA
 from streamlake.decode.values import record_limits
 from streamlake.errors import InvalidOptionError
+from streamlake.maintain.background.maintenance_settings import maintenance_options
 from streamlake.pipeline.definition import pipeline_file
 from streamlake.pipeline.definition.pipeline_file import AVRO_SCHEMA_FILE, FILE_FORMATS, parse_pipeline
 from streamlake.pipeline.runs.evolution import LEVELS
@@ -39,6 +40,7 @@ KAFKA: dict[str, Any] = {
     "sink": {"table": "/t"},
     "checkpoint": "/c",
     "trigger": {"processing-time": "1 second"},
+    "maintenance": {},
     "spark": {},
 }
 ICEBERG = {**KAFKA, "source": {"iceberg": {"table": "/lake/bronze"}}}
@@ -129,6 +131,17 @@ def test_the_options_of_a_table_are_those_of_its_source() -> None:
         default = node.get("default", "")
         text = str(default).lower() if isinstance(default, bool) else str(default)
         assert (node["description"], text) == (known[name].meaning, known[name].default), name
+
+
+def test_the_options_of_maintenance_are_those_of_its_settings() -> None:
+    known = {each.name: each for each in maintenance_options()}
+    found = properties("maintenance")
+    assert found.keys() == known.keys()
+    for name, node in found.items():
+        assert (node["description"], str(node.get("default", ""))) == (
+            known[name].meaning,
+            known[name].default,
+        ), name
 
 
 @pytest.mark.parametrize(

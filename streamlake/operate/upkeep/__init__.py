@@ -1,0 +1,1 @@
+"""The tables of a pipeline, for their maintenance from outside."""
