@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from tests.helpers.broker import KafkaBroker
     from tests.helpers.flink_tables import FlinkTable
+    from tests.helpers.hdfs_server import HdfsServer
     from tests.helpers.hive_server import HiveServer
     from tests.helpers.postgres import PostgresServer
 
@@ -116,6 +117,22 @@ def hive_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HiveServer
 
 
 @pytest.fixture(scope="session")
+def hdfs_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HdfsServer]:
+    """A real HDFS for the whole run."""
+    from tests.helpers.hdfs_server import HdfsServer
+
+    server = HdfsServer(tmp_path_factory.mktemp("hdfs"))
+    try:
+        server.__enter__()
+    except PartUnavailableError as error:
+        rings.give_up("hdfs", error)
+    try:
+        yield server
+    finally:
+        server.__exit__()
+
+
+@pytest.fixture(scope="session")
 def flink_tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, FlinkTable]:
     """Tables that Flink's Iceberg sink has upserted, by name; Flink itself has ended. Tests that write `fork` one first."""
     from tests.helpers.flink import FlinkEngine
@@ -178,6 +195,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("postgres")
         if "hive_server" in fixtures:
             item.add_marker("hive")
+        if "hdfs_server" in fixtures:
+            item.add_marker("hdfs")
         in_interop = "/tests/interop/" in item.path.as_posix()
         if "iceberg_spark" in fixtures or in_interop:
             item.add_marker("iceberg_runtime")

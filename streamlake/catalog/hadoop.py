@@ -17,7 +17,7 @@ from streamlake.errors import (
     TableAlreadyExistsError,
     TableNotFoundError,
 )
-from streamlake.storage.arrow_fs import ARROW_SCHEMES
+from streamlake.storage.arrow_fs import WITHOUT_COMMITS
 from streamlake.storage.file_io import FileIO, file_io_for, scheme_of, storage_errors
 from streamlake.storage.local import local_path
 from streamlake.storage.locations import table_location
@@ -43,7 +43,7 @@ def create_hadoop_table(
     """Create a table in a directory. Raises TableAlreadyExistsError."""
     location = table_location(location)
     scheme = scheme_of(location)
-    if scheme in ARROW_SCHEMES:
+    if scheme in WITHOUT_COMMITS:
         raise FeatureUnsupportedError(
             f"{location}: a table on {scheme}:// needs a catalog service, because {scheme}:// cannot decide "
             "between two commits: give catalog='...', and the table's name in it"

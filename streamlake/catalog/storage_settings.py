@@ -11,6 +11,7 @@ from typing import Any
 from streamlake import clock
 from streamlake.errors import FeatureUnsupportedError
 from streamlake.storage.object_settings import known_properties
+from streamlake.storage.webhdfs import HDFS_PROPERTIES
 
 STORAGE_PREFIXES = ("s3.", "gcs.", "adls.", "hdfs.", "client.")
 
@@ -42,7 +43,7 @@ def served_settings(
     settings = {
         key: value
         for key, value in storage_settings(sent).items()
-        if key in known or key in given or key.startswith(("hdfs.", "adls.sas-token."))
+        if key in known or key in given or key in HDFS_PROPERTIES or key.startswith("adls.sas-token.")
     }
     signs = settings.get("s3.remote-signing-enabled", "").lower() == "true"
     if signs and not any(settings.get(key) for key in _KEYS):

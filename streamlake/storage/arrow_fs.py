@@ -1,13 +1,16 @@
 """HDFS through pyarrow.fs, which needs libhdfs.
 
-Holds data, manifests and metadata. It cannot create a file exclusively, so commits to a table here need a
-catalog service. Invariant: only properties are pickled; each process opens its own connections.
+Holds data, manifests and metadata. pyarrow's rename replaces a file, so that it cannot decide between two
+commits: on `hdfs://` they go over HTTP (see `webhdfs`), on `viewfs://` they need a catalog service.
+Invariant: only properties are pickled; each process opens its own connections.
 """
 
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterator, Mapping
+from ctypes.util import find_library
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, BinaryIO, cast
@@ -16,8 +19,11 @@ from pyarrow import fs
 
 from streamlake.errors import FeatureUnsupportedError
 from streamlake.storage.file_info import FileInfo, storage_errors
+from streamlake.storage.webhdfs import HTTP_ADDRESS, WebHdfsFileIO, check_hdfs_known
 
 ARROW_SCHEMES = ("hdfs", "viewfs")
+WITHOUT_COMMITS = ("viewfs",)
+"""Schemes on which a table by its path cannot be committed to."""
 
 
 @dataclass(frozen=True)
@@ -68,12 +74,13 @@ class ArrowFileIO:
             stream.write(data)
 
     def create_exclusive(self, path: str, data: bytes) -> None:
-        """Always FeatureUnsupportedError: pyarrow.fs has no conditional put."""
-        del data
-        raise FeatureUnsupportedError(
-            f"creating {path}: {self.scheme}:// offers no atomic create here, so a path alone cannot be the "
-            "table's catalog; give a catalog service (catalog=...) for tables on this storage"
-        )
+        """Create `path` with `data` over HTTP. Raises FileExistsError; FeatureUnsupportedError on viewfs://."""
+        if self.scheme in WITHOUT_COMMITS:
+            raise FeatureUnsupportedError(
+                f"creating {path}: {self.scheme}:// offers no atomic create here, so a path alone cannot be "
+                "the table's catalog; give a catalog service (catalog=...), or the table's hdfs:// location"
+            )
+        WebHdfsFileIO(self.properties).create_exclusive(path, data)
 
     def sync(self, path: str) -> None:
         """Does nothing: what the service has acknowledged is durable."""
@@ -125,6 +132,26 @@ class ArrowFileIO:
     def _key(self, path: str) -> str:
         """The path in pyarrow's form, without host and port."""
         return "/" + path.partition("://")[2].partition("/")[2]
+
+
+def hdfs_io(scheme: str, properties: Mapping[str, str]) -> ArrowFileIO | WebHdfsFileIO:
+    """HDFS over HTTP where `hdfs.http-address` says so or there is no libhdfs, else through it.
+
+    Raises InvalidOptionError for a property that is not known.
+    """
+    check_hdfs_known(properties)
+    if scheme in WITHOUT_COMMITS or (HTTP_ADDRESS not in properties and has_libhdfs()):
+        return ArrowFileIO(scheme, properties)
+    return WebHdfsFileIO(properties)
+
+
+@lru_cache(maxsize=1)
+def has_libhdfs() -> bool:
+    """Whether libhdfs is where pyarrow looks for it."""
+    homes = (os.environ.get("ARROW_LIBHDFS_DIR"), f"{os.environ.get('HADOOP_HOME', '')}/lib/native")
+    names = ("libhdfs.so", "libhdfs.dylib", "hdfs.dll")
+    beside = any(os.path.exists(f"{home}/{name}") for home in homes if home for name in names)
+    return beside or find_library("hdfs") is not None
 
 
 def _authority(path: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import BinaryIO, Protocol, runtime_checkable
 
 from streamlake.errors import FeatureUnsupportedError
-from streamlake.storage.arrow_fs import ARROW_SCHEMES, ArrowFileIO
+from streamlake.storage.arrow_fs import ARROW_SCHEMES, hdfs_io
 from streamlake.storage.file_info import FileInfo, Fingerprint, storage_error, storage_errors
 from streamlake.storage.local import LocalFileIO
 from streamlake.storage.object_settings import OBJECT_SCHEMES
@@ -120,7 +120,7 @@ def file_io_for(location: str, properties: Mapping[str, str] | None = None) -> F
     if scheme in OBJECT_SCHEMES:
         return ObjectFileIO(scheme, dict(properties or {}))
     if scheme in ARROW_SCHEMES:
-        return ArrowFileIO(scheme, dict(properties or {}))
+        return hdfs_io(scheme, dict(properties or {}))
     known = ", ".join(
         ("a plain path", "file:", *(f"{name}://" for name in (*OBJECT_SCHEMES, *ARROW_SCHEMES)))
     )

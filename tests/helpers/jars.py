@@ -90,6 +90,7 @@ HIVE_METASTORE = Part(
     1,
     "*.tar.gz",
 )
+HADOOP_MINICLUSTER = listed("hadoop-minicluster-3.4.2")
 HIVE_METASTORE_EXTRAS = listed("hive-metastore-extras")
 SCHEMA_REGISTRY = Part(
     "apicurio-registry-3.3.3",

@@ -26,7 +26,7 @@ from streamlake.source.iceberg.iceberg_source import IcebergSource
 from streamlake.source.kafka_source import KafkaSource
 from streamlake.spec.metadata.snapshot import MAIN_BRANCH
 from streamlake.spec.types.schema import Schema
-from streamlake.storage.arrow_fs import ARROW_SCHEMES
+from streamlake.storage.arrow_fs import WITHOUT_COMMITS
 from streamlake.storage.file_io import scheme_of
 from streamlake.table.table import Table
 from streamlake.tables import table_schema
@@ -149,7 +149,7 @@ class SinkSettings:
                 f"max_continuous_empty_commits is {self.max_continuous_empty_commits}; it must be at least 1"
             )
         self.pending_limit({})
-        if service_of(self.catalog) is None and scheme_of(self.table) in ARROW_SCHEMES:
+        if service_of(self.catalog) is None and scheme_of(self.table) in WITHOUT_COMMITS:
             scheme = scheme_of(self.table)
             raise InvalidOptionError(
                 f"{self.table}: a table on {scheme}:// needs a catalog service, because {scheme}:// cannot "

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from pyarrow import fs
 
-from streamlake.errors import FeatureUnsupportedError, MissingFileError
+from streamlake.errors import FeatureUnsupportedError, InvalidOptionError, MissingFileError
 from streamlake.storage import arrow_fs
 from streamlake.storage.arrow_fs import ArrowFileIO
 from streamlake.storage.file_io import FileIO, file_io_for
+from streamlake.storage.webhdfs import WebHdfsFileIO
 
 
 @pytest.fixture
@@ -19,6 +20,7 @@ def io(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ArrowFileIO:
     (tmp_path / "bucket").mkdir()
     beneath = fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())
     monkeypatch.setattr(arrow_fs, "_filesystem", lambda authority, items: beneath)
+    monkeypatch.setattr(arrow_fs, "has_libhdfs", lambda: True)
     made = file_io_for("hdfs://host/bucket/t")
     assert isinstance(made, ArrowFileIO)
     return made
@@ -46,10 +48,29 @@ def test_missing_files(io: ArrowFileIO) -> None:
             action("hdfs://host/bucket/nothing")
 
 
-def test_no_exclusive_create(io: ArrowFileIO) -> None:
+def test_creating_exclusively_goes_over_http(io: ArrowFileIO, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(FeatureUnsupportedError, match="catalog"):
-        io.create_exclusive("hdfs://host/bucket/v1.metadata.json", b"")
-    assert not io.exists("hdfs://host/bucket/v1.metadata.json")
+        ArrowFileIO("viewfs").create_exclusive("viewfs://host/bucket/v1.metadata.json", b"")
+    asked: list[tuple[str, bytes]] = []
+    monkeypatch.setattr(
+        WebHdfsFileIO, "create_exclusive", lambda self, path, data: asked.append((path, data))
+    )
+    io.create_exclusive("hdfs://host/bucket/v1.metadata.json", b"{}")
+    assert asked == [("hdfs://host/bucket/v1.metadata.json", b"{}")]
+
+
+def test_what_reaches_hdfs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ARROW_LIBHDFS_DIR", str(tmp_path))
+    for there in (False, True):
+        arrow_fs.has_libhdfs.cache_clear()
+        assert isinstance(file_io_for("hdfs://host/t"), ArrowFileIO if there else WebHdfsFileIO)
+        (tmp_path / "libhdfs.so").touch()
+    over_http = {"hdfs.http-address": "http://host:9870"}
+    assert isinstance(file_io_for("hdfs://host/t", over_http), WebHdfsFileIO)
+    assert isinstance(file_io_for("viewfs://host/t"), ArrowFileIO)
+    arrow_fs.has_libhdfs.cache_clear()
+    with pytest.raises(InvalidOptionError, match=r"hdfs\.usr; did you mean hdfs\.user"):
+        file_io_for("hdfs://host/t", {"hdfs.usr": "x"})
 
 
 def test_it_pickles_without_its_connection() -> None:

@@ -53,7 +53,7 @@ def test_the_arguments_are_there_to_be_read_and_not_to_be_changed() -> None:
         sink.modus  # noqa: B018
 
 
-@pytest.mark.parametrize("scheme", ["hdfs", "viewfs"])
+@pytest.mark.parametrize("scheme", ["viewfs"])
 def test_a_table_on_a_storage_that_cannot_decide_between_commits_needs_a_catalog(scheme: str) -> None:
     told = (
         f"{scheme}://b/t: a table on {scheme}:// needs a catalog service, because {scheme}:// cannot decide between two "
