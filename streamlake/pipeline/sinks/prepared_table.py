@@ -198,7 +198,7 @@ def _watermark_column(source: IcebergSource, rows: Schema) -> str | None:
     name = source.settings.watermark_column
     if name is None:
         return None
-    found = rows.find(name, case_sensitive=source.settings.case_sensitive)
+    found = rows.find(source.name_in(rows, name))
     if found is not None and not is_time(found.type):
         return None  # it only orders files
     require_watermark_column(name if found is None else found.name, rows)
