@@ -98,6 +98,7 @@ def test_what_check_refuses_the_start_refuses(
         {"watermark_column": "category"},
         {"table": source.location},
         {"sink": "create: true, mode: upsert"},
+        {"sink": "create: true, mode: overwrite", "read_mode": "changes"},
     ):
         path = pipeline.write(**NOW, **given)
         points = check_pipeline(path, PipelineRun)

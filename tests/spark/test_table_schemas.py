@@ -70,3 +70,19 @@ def test_a_target_that_follows(copy: TableCopy) -> None:
         {"id": 1, "n": 1, "label": "a", "x": None},
         {"id": 2, "n": 1 << 40, "label": "b", "x": 7},
     ]
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_new_column_with_a_default(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture, version: int
+) -> None:
+    """Rows that are in both tables already have the default in the source, so they have it in the target."""
+    copy = TableCopy(tmp_path, DDL, format_version=3)
+    add(copy, id=1, n=1, name="a")
+    copy.run(copy.sink(format_version=version))
+    UpdateSchema(copy.source_table.table).add_column("x", "long", default=7).commit()
+    add(copy, id=2, n=2, name="b", x=8)
+    with caplog.at_level(logging.WARNING):
+        copy.run(copy.sink(schema_evolution="add"))
+    assert [row["x"] for row in rows_of(copy)] == [7 if version == 3 else None, 8]
+    assert ("the column x, which is 7 in older rows" in caplog.text) == (version == 2)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -25,12 +26,14 @@ _BESIDE = 1 << 30
 class SourceColumns:
     """The rows of a micro-batch have `schema`; its identifier fields are the source's, where all of them are
     read. `unread` are columns that the table has by now and rows are not read with, `renamed` has old -> new
-    name of columns since the micro-batch before.
+    name of columns since the micro-batch before. `defaults` has the values that columns have in the rows of
+    files that are older than they are.
     """
 
     schema: Schema
     unread: tuple[str, ...] = ()
     renamed: Mapping[str, str] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
 def source_columns(
@@ -50,7 +53,10 @@ def source_columns(
             old = before.field(part.field_id)
             if old is not None and old.name != part.name:
                 renamed[old.name] = part.name
-    return SourceColumns(rows_schema(read, selected, rows), unread, renamed)
+    defaults = {
+        part.name: part.initial_default for part in selected.fields if part.initial_default is not None
+    }
+    return SourceColumns(rows_schema(read, selected, rows), unread, renamed, defaults)
 
 
 def rows_schema(table: Schema, selected: Schema, rows: pa.Schema) -> Schema:

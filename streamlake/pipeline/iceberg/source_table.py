@@ -196,13 +196,13 @@ class SourceTable:
         return Pairing(key_ids, self._has_row_ids, settings.computes_updates, settings.net_changes)
 
     def _key(self, schema: Schema, name: str) -> int:
-        found = schema.find(name, case_sensitive=self.source.settings.case_sensitive)
+        found = schema.find(self.source.name_in(schema, name))
         if found is None:
             raise unknown_column("identifier-columns", name, schema)
         return found.field_id
 
     def _ordering(self, schema: Schema, name: str) -> NestedField:
-        found = schema.find(name, case_sensitive=self.source.settings.case_sensitive)
+        found = schema.find(self.source.name_in(schema, name))
         if found is None:
             raise unknown_column("watermark-column", name, schema)
         if not isinstance(found.type, _ORDERED) or schema.parents.get(found.field_id) is not None:

@@ -86,6 +86,9 @@ def _committed_for_sure(
     """
     for number in range(max(0, checkpoint_id - 1 - _STAGED_AHEAD), checkpoint_id + 1):
         offset = logged(number)
+        if offset is not None and number == 0 and offset.start is not None:
+            return offset.start
         if offset is not None:
-            return offset.position if number else offset.start
+            # The first entry of a directory that goes on where a lost one ended has no start.
+            return offset.position
     return None

@@ -102,12 +102,14 @@ def evolved(
     *,
     is_whole: bool,
     settle: Callable[[], None] = lambda: None,
+    defaults: bool = False,
 ) -> Schema:
     """The table's schema once it accepts rows of `wanted`; committed where it had to change.
 
     `is_whole`: `wanted` has all columns of the rows, but says nothing about nulls, like a DataFrame's schema,
     where nearly every column is nullable; otherwise an optional column in it is meant to be optional.
-    `settle` is called before a commit. Raises SchemaMismatchError with both schemas where that is impossible,
+    `settle` is called before a commit. `defaults`: columns that are added have the defaults that they have in
+    `wanted`. Raises SchemaMismatchError with both schemas where that is impossible,
     and the errors of a commit.
     """
     if not options.is_on:
@@ -121,6 +123,7 @@ def evolved(
         dates=False,
         fits=is_convertible,
         plain=True,
+        defaults=defaults,
     )
     update = UpdateSchema(table).union_by_name(wanted, rules)
     schema, steps = update.apply()
@@ -163,13 +166,13 @@ class SchemaFollower:
         kept = set(schema.identifier_field_ids)
         return relaxed(schema, (field_id for field_id in schema.fields_by_id if field_id not in kept))
 
-    def follow(self, described: str, columns: Callable[[], Schema]) -> None:
+    def follow(self, described: str, columns: Callable[[], Schema], *, defaults: bool = False) -> None:
         """Evolve the table for rows of a schema that `described` identifies; cheap while neither that schema
-        nor the table's changes.
+        nor the table's changes. `defaults`: see `evolved`.
         """
         if not self._options.is_on or self._seen == (described, self._table.schema.schema_id):
             return
-        self._evolved(columns(), is_whole=True)
+        self._evolved(columns(), is_whole=True, defaults=defaults)
         self._seen = (described, self._table.schema.schema_id)
 
     def follow_declared(self, columns: Callable[[], Schema]) -> None:
@@ -201,8 +204,15 @@ class SchemaFollower:
         self._evolved(schema_from_json(json.loads(error.wanted)), is_whole=False)
         return self._table.schema != before
 
-    def _evolved(self, wanted: Schema, *, is_whole: bool) -> None:
-        evolved(self._table, wanted, self._options, is_whole=is_whole, settle=self._settle)
+    def _evolved(self, wanted: Schema, *, is_whole: bool, defaults: bool = False) -> None:
+        evolved(
+            self._table,
+            wanted,
+            self._options,
+            is_whole=is_whole,
+            settle=self._settle,
+            defaults=defaults,
+        )
 
 
 def _commit(table: Table, update: UpdateSchema) -> None:

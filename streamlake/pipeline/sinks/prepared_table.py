@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from streamlake.commit.committer import OVERWRITES
 from streamlake.errors import InvalidOptionError, TableNotFoundError
 from streamlake.pipeline.iceberg.snapshot_enumerator import SnapshotEnumerator
 from streamlake.pipeline.iceberg.table_offsets import KeptColumns, kept_columns, opened_source
@@ -59,6 +60,7 @@ def prepared_table(
             f"on_error='{REJECT}' keeps records of a KafkaSource; the rows of a table are rows already: "
             "leave it out"
         )
+    _require_carried_out(settings.changes, source)
     table = opened_source(source.as_stream(can_hold=True))
     target = _target(settings)
     require_another(table, source, target, settings.branch)
@@ -115,6 +117,15 @@ def resolved_changes(
                 f"and mode '{changes.mode}' needs a key: name its columns in key=[...]"
             )
     return replace(changes, key=key, row_kind=kind)
+
+
+def _require_carried_out(changes: ChangeSettings, source: IcebergSource) -> None:
+    """Raises InvalidOptionError for changes in a mode that replaces the table by those of one micro-batch."""
+    if source.settings.read_mode == "changes" and changes.mode in OVERWRITES:
+        raise InvalidOptionError(
+            f"read-mode=changes brings updates and deletes, which mode '{changes.mode}' cannot carry out; use "
+            "mode 'upsert', or 'append' to keep each change as a row"
+        )
 
 
 def _moves_keys(
@@ -187,7 +198,7 @@ def _watermark_column(source: IcebergSource, rows: Schema) -> str | None:
     name = source.settings.watermark_column
     if name is None:
         return None
-    found = rows.find(name, case_sensitive=source.settings.case_sensitive)
+    found = rows.find(source.name_in(rows, name))
     if found is not None and not is_time(found.type):
         return None  # it only orders files
     require_watermark_column(name if found is None else found.name, rows)

@@ -109,20 +109,36 @@ class IcebergSource:
         expression = to_expression(self.filter)
         if self.settings.case_sensitive:
             return expression
-        return rewrite(expression, lambda leaf: _renamed(leaf, schema))
+        return rewrite(
+            expression,
+            lambda leaf: (
+                replace(leaf, name=self.name_in(schema, leaf.name)) if isinstance(leaf, Predicate) else leaf
+            ),
+        )
 
     def columns_for(self, schema: Schema) -> tuple[str, ...] | None:
         """The columns, with the names that `schema` has."""
-        if self.columns is None or self.settings.case_sensitive:
-            return None if self.columns is None else tuple(self.columns)
-        return tuple(_exact_name(name, schema) for name in self.columns)
+        return None if self.columns is None else tuple(self.name_in(schema, name) for name in self.columns)
 
     def identifiers_for(self, schema: Schema) -> tuple[str, ...] | None:
         """The columns that identify a row, with the names that `schema` has; None: its identifier fields."""
         names = self.settings.identifier_columns
-        if names is None or self.settings.case_sensitive:
-            return names
-        return tuple(_exact_name(name, schema) for name in names)
+        return None if names is None else tuple(self.name_in(schema, name) for name in names)
+
+    def name_in(self, schema: Schema, name: str) -> str:
+        """The name that the schema has for a column that was named; the name itself where it has none.
+
+        Raises InvalidOptionError where it may be one of several that differ in upper and lower case only.
+        """
+        if self.settings.case_sensitive or schema.find(name) is not None:
+            return name
+        same = [each for each in schema.names_by_id.values() if each.lower() == name.lower()]
+        if len(same) > 1:
+            raise InvalidOptionError(
+                f"IcebergSource: '{name}' may be any of the columns {', '.join(same)} of {self.location}, "
+                "because case-sensitive is false; write it as the table has it"
+            )
+        return same[0] if same else name
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
@@ -147,12 +163,3 @@ def _names(given: str | Iterable[str] | None) -> tuple[str, ...] | None:
 
 def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _renamed(leaf: Expression, schema: Schema) -> Expression:
-    return replace(leaf, name=_exact_name(leaf.name, schema)) if isinstance(leaf, Predicate) else leaf
-
-
-def _exact_name(name: str, schema: Schema) -> str:
-    found = schema.find(name) or schema.find(name, case_sensitive=False)
-    return name if found is None else schema.names_by_id[found.field_id]

@@ -54,10 +54,6 @@ class Schema:
         """The field id of each dotted name."""
         return {name: field_id for field_id, name in self.names_by_id.items()}
 
-    @cached_property
-    def _ids_by_folded_name(self) -> dict[str, int]:
-        return {name.lower(): field_id for field_id, name in self.names_by_id.items()}
-
     @property
     def column_names(self) -> list[str]:
         """The names of the top-level fields, in order."""
@@ -77,10 +73,9 @@ class Schema:
         """The field with an id at any depth, or None."""
         return self.fields_by_id.get(field_id)
 
-    def find(self, name: str, *, case_sensitive: bool = True) -> NestedField | None:
+    def find(self, name: str) -> NestedField | None:
         """The field with a dotted name, or None."""
-        ids = self.ids_by_name if case_sensitive else self._ids_by_folded_name
-        field_id = ids.get(name if case_sensitive else name.lower())
+        field_id = self.ids_by_name.get(name)
         return None if field_id is None else self.fields_by_id[field_id]
 
     def name_of(self, field_id: int) -> str | None:

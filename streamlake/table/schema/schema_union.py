@@ -44,7 +44,7 @@ class UnionRules:
       then the type is no problem.
     - `dates`: promote dates to timestamps, which Iceberg's own engines do not read yet.
     - `plain`: added structs have only optional parts, whatever they are in the other schema, and no two names
-      may differ in case only.
+      may differ in case only. `defaults`: added columns keep their defaults nevertheless.
     """
 
     widen: bool = True
@@ -54,6 +54,7 @@ class UnionRules:
     fits: Callable[[IcebergType, IcebergType], bool] = never
     dates: bool = True
     plain: bool = False
+    defaults: bool = False
 
 
 def unite(edit: SchemaEdit, wanted: Schema, rules: UnionRules) -> list[str]:
@@ -96,7 +97,9 @@ class _Union:
 
     def _add(self, parent: Node | None, part: NestedField) -> None:
         if self._rules.plain:
-            part = replace(_plain(part), initial_default=None, write_default=None)
+            part = _plain(part)
+            if not self._rules.defaults:
+                part = replace(part, initial_default=None, write_default=None)
         self._edit.add(parent, replace(part, required=False))
 
     def _field(self, node: Node, wanted: NestedField) -> None:

@@ -8,8 +8,9 @@ never left out silently, and none changes its meaning by a new name.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from streamlake.errors import SchemaMismatchError
 from streamlake.pipeline.iceberg.source_columns import SourceColumns
@@ -37,9 +38,14 @@ class FittedColumns:
             self._warn(run, columns)
             return
         self._require_renamed(run, columns)
-        fields = (part for part in columns.schema.fields if part.name not in self.metadata)
+        defaults = self._defaults(run, columns)
+        fields = (
+            replace(part, initial_default=defaults.get(part.name), write_default=defaults.get(part.name))
+            for part in columns.schema.fields
+            if part.name not in self.metadata
+        )
         followed = replace(columns.schema, fields=tuple(fields), identifier_field_ids=())
-        run.follower.follow(str(followed), lambda: run.columns_for_table(followed))
+        run.follower.follow(str(followed), lambda: run.columns_for_table(followed), defaults=True)
 
     def of(self, run: SinkRun, columns: SourceColumns, beside: Sequence[str]) -> tuple[str, ...]:
         """The columns of the rows that are written; `beside` are needed too, whether the target has them or
@@ -65,6 +71,28 @@ class FittedColumns:
                 ", ".join(new),
                 run.table.location,
             )
+
+    def _defaults(self, run: SinkRun, columns: SourceColumns) -> Mapping[str, Any]:
+        """The defaults of columns that the target gets: its older rows are those of the source, which have
+        them.
+        """
+        if run.table.format_version >= 3:
+            return columns.defaults
+        known = run.table.schema.column_names
+        for name, value in columns.defaults.items():
+            if name not in known and name not in self._warned:
+                self._warned.add(name)
+                _LOG.warning(
+                    "%s has got the column %s, which is %r in older rows; %s gets it without that, because "
+                    "format version %d has no defaults: it is null in rows that are there. Upgrade the table "
+                    "to version 3 before the stream brings such columns, or set the value in its older rows",
+                    self.source,
+                    name,
+                    value,
+                    run.table.location,
+                    run.table.format_version,
+                )
+        return {}
 
     def _require_renamed(self, run: SinkRun, columns: SourceColumns) -> None:
         names = run.table.schema.column_names

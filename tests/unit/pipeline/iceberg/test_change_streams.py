@@ -323,3 +323,20 @@ def test_another_read_mode(table):
 def test_unknown_columns(table, options, words):
     with pytest.raises(InvalidOptionError, match=words):
         ChangeStream(table, **options).step()
+
+
+def test_names_that_differ_in_case_only(tmp_path):
+    """The one that is written as it was named, and never any of them."""
+    table = create_table(tmp_path / "t", "id long, `ID` long, at timestamp, `At` timestamp", format_version=2)
+    append(table, [{"id": 1, "ID": 8}, {"id": 2, "ID": 8}])
+    stream = ChangeStream(table, case_sensitive=False, identifier_columns="id", watermark_column="at")
+    planning = stream.cursor.latest().planning
+    assert (planning.pairing.key_ids, planning.order_by) == ((1,), 3)
+    for options in (
+        {"identifier_columns": "Id"},
+        {"columns": ["Id"]},
+        {"filter": "Id = 8"},
+        {"watermark_column": "AT"},
+    ):
+        with pytest.raises(InvalidOptionError, match="may be any of the columns"):
+            ChangeStream(table, case_sensitive=False, **options).step()

@@ -17,7 +17,7 @@ from streamlake.pipeline.iceberg.stream_hold import StreamHold
 from streamlake.source.iceberg.table_offset import TableOffset
 from streamlake.table.updates.manage_refs import ManageRefs
 from streamlake.tables import LoadedTable, create_table, load_table
-from tests.unit.pipeline.iceberg.table_streams import add, enumerator_of, set_branch, source_of, tag
+from tests.unit.pipeline.iceberg.table_streams import add, enumerator_of, expire, set_branch, source_of, tag
 
 JOB = "job-1"
 EARLIEST = {"starting_strategy": "incremental-from-earliest-snapshot"}
@@ -248,3 +248,23 @@ def test_a_tag_of_the_name(table: LoadedTable) -> None:
     tag(table, f"{HOLD_PREFIX}{JOB}")
     with pytest.raises(InvalidOptionError, match="has a tag 'streamlake-hold-job-1'"):
         Run(table)
+
+
+@pytest.mark.parametrize("strategy", ["table-scan-then-incremental", "incremental-from-latest-snapshot"])
+def test_a_directory_that_goes_on_where_a_lost_one_ended_holds_from_there(
+    table: LoadedTable, strategy: str
+) -> None:
+    """Its first entry has no start; where the options would begin by now is of no account."""
+    one, two = add(table, 1), add(table, 2)
+    lost = Run(table)
+    lost.plan()
+    lost.plan()
+    three, four = add(table, 3), add(table, 4)
+    assert lost.log[-1].start is None
+    ManageRefs(table.refresh().table).remove(hold_name(JOB)).commit()
+    run = Run(table, [lost.log[-1]], starting_strategy=strategy)
+    assert held(table) == [two, three, four]
+    ManageRefs(table.refresh().table).remove(hold_name(JOB)).commit()
+    expire(table.refresh(), one)
+    Run(table, run.log, starting_strategy="incremental-from-snapshot-id", start_snapshot_id=one)
+    assert held(table) == [two, three, four]
