@@ -114,9 +114,9 @@ def rewrite_data_files(
 ) -> Compaction:
     """Compact a branch of a table.
 
-    Raises InvalidOptionError for what cannot be asked of this table, ConflictValidationError where others
-    changed the files of every group, CommitConflictError, StorageError, DataInvalidError (all: nothing is
-    changed, or with partial progress the commits before stay), CommitStateUnknownError.
+    Raises InvalidOptionError for what cannot be asked of this table, ConflictValidationError where the branch
+    was rolled back or the table upgraded meanwhile, CommitConflictError, StorageError, DataInvalidError (all:
+    nothing is changed, or with partial progress the commits before stay), CommitStateUnknownError.
     """
     base = table.refresh().metadata
     require_writable(base, table.name)
@@ -321,7 +321,7 @@ class _Commits:
     def all(self, groups: Sequence[RewrittenGroup]) -> None:
         """Commit groups in one snapshot, without those whose files others have changed.
 
-        Raises the last conflict where that leaves none.
+        Raises ConflictValidationError for a conflict of no group alone, such as a rollback.
         """
         left = list(groups)
         while left:
@@ -335,7 +335,7 @@ class _Commits:
                 conflicting = frozenset() if producer is None else producer.conflicting
                 self._delete([each for at, each in enumerate(left) if at in conflicting])
                 still = [each for at, each in enumerate(left) if at not in conflicting]
-                if not conflicting or not still:
+                if not conflicting:
                     self._delete(still)
                     raise
                 self.given_up += len(left) - len(still)
