@@ -114,6 +114,16 @@ MAINTENANCE: dict[str, tuple[str, str]] = {
         "maintenance beside a stream: the table's lease is taken, no action has begun",
     ),
     "manifest-rewritten": (DRIVER, "maintenance: a manifest is written again, no snapshot lists it"),
+    "file-group-rewritten": (
+        DRIVER,
+        "compaction: a group's new data files are complete, and not yet reported",
+    ),
+    "file-groups-rewritten": (DRIVER, "compaction: all new data files are there, the commit has not begun"),
+    "deletes-carried-over": (
+        DRIVER,
+        "compaction: deletes of others are written for the new files, no snapshot lists them",
+    ),
+    "compaction-committed": (DRIVER, "compaction: the snapshot is in the table"),
 }
 """The same, for what no stream passes."""
 KNOWN = {**REGISTERED, **MAINTENANCE}

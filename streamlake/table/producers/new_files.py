@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from streamlake.errors import DataInvalidError, InvalidOptionError
 from streamlake.formats.manifests.manifests import read_manifest
-from streamlake.spec.metadata.data_file import DataFile, FileContent
+from streamlake.spec.metadata.data_file import DataFile
 from streamlake.spec.metadata.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile
 from streamlake.spec.metadata.table_metadata import TableMetadata
 from streamlake.storage.file_io import FileIO
@@ -22,13 +22,17 @@ FileIdentity = tuple[str, int | None]
 
 
 class NewFiles:
-    """Collects the added files of a snapshot, those of staged manifests included."""
+    """Collects the added files of a snapshot, those of staged manifests included.
+
+    `data_sequence_number` is that of data files that are given one by one (None: that of the snapshot).
+    """
 
     def __init__(self) -> None:
+        self.data_sequence_number: int | None = None
         self._loose: dict[FileIdentity, DataFile] = {}
         self._staged: list[ManifestFile] = []
         self._staged_files: dict[FileIdentity, DataFile] = {}
-        self._written: dict[ManifestContent, list[ManifestFile]] | None = None
+        self._written: dict[ManifestContent, list[ManifestFile]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._loose or self._staged)
@@ -64,7 +68,12 @@ class NewFiles:
             raise DataInvalidError(f"{file.file_path} is already in a staged manifest of this commit")
         if file.identity not in self._loose:
             self._loose[file.identity] = file
-            self._written = None
+            self._written.pop(_content_of(file), None)
+
+    def remove(self, file: DataFile) -> None:
+        """Add a file no longer that was added one by one."""
+        if self._loose.pop(file.identity, None) is not None:
+            self._written.pop(_content_of(file), None)
 
     def stage(
         self, manifest: ManifestFile, files: Sequence[DataFile] | None, io: FileIO, base: TableMetadata
@@ -102,21 +111,26 @@ class NewFiles:
 
     def manifests(self, content: ManifestContent, files: ManifestFiles) -> list[ManifestFile]:
         """The manifests of one content: newly written ones, then the staged ones."""
-        if self._written is None:
-            self._written = {kind: self._write(kind, files) for kind in ManifestContent}
+        if content not in self._written:
+            self._written[content] = self._write(content, files)
         return self._written[content] + [manifest for manifest in self._staged if manifest.content == content]
 
     def _write(self, content: ManifestContent, files: ManifestFiles) -> list[ManifestFile]:
         by_spec: dict[int, list[DataFile]] = {}
         for file in self._loose.values():
-            if (file.content == FileContent.DATA) == (content == ManifestContent.DATA):
+            if _content_of(file) == content:
                 by_spec.setdefault(file.spec_id, []).append(file)
+        number = self.data_sequence_number if content == ManifestContent.DATA else None
         written = []
         for spec_id, group in by_spec.items():
             for start in range(0, len(group), _FILES_PER_MANIFEST):
                 part = group[start : start + _FILES_PER_MANIFEST]
                 entries = [
-                    ManifestEntry(EntryStatus.ADDED, files.snapshot_id, None, None, file) for file in part
+                    ManifestEntry(EntryStatus.ADDED, files.snapshot_id, number, None, file) for file in part
                 ]
                 written.append(files.write(entries, spec_id, content))
         return written
+
+
+def _content_of(file: DataFile) -> ManifestContent:
+    return ManifestContent.DATA if file.is_data else ManifestContent.DELETES

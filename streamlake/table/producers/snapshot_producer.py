@@ -112,6 +112,11 @@ class SnapshotProducer:
         """Call `check` with the refreshed base of each attempt. An error that it raises ends the commit."""
         self._checks.append(check)
 
+    @property
+    def may_be_committed(self) -> bool:
+        """Whether the snapshot is in the table, or perhaps: a swap was tried, and did not certainly fail."""
+        return self._in_doubt
+
     def commit(self) -> Snapshot:
         """Commit the snapshot; returns it as the table has it.
 
@@ -213,7 +218,9 @@ class SnapshotProducer:
         replaced = 0
         if self._rules:
             kept = self._filter.filter_data(data, base)
-            oldest = oldest_sequence_number(kept.manifests, base.last_sequence_number + 1)
+            newest = self._new.data_sequence_number
+            newest = base.last_sequence_number + 1 if newest is None else newest
+            oldest = min(newest, oldest_sequence_number(kept.manifests, newest))
             kept_deletes = self._filter.filter_deletes(deletes, base, kept.removed, oldest)
             data, deletes = kept.manifests, kept_deletes.manifests
             replaced = kept.replaced + kept_deletes.replaced

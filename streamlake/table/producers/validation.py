@@ -110,15 +110,33 @@ class History:
     def _entries(
         self, operations: Collection[str], content: ManifestContent, scope: Scope
     ) -> Iterator[ManifestEntry]:
+        for snapshot, manifest in self._manifests(operations, content, scope):
+            for entry in read_manifest(self.table.io, manifest, self.base.specs_by_id):
+                if entry.snapshot_id == snapshot.snapshot_id and scope.covers(entry.data_file):
+                    yield entry
+
+    def _manifests(
+        self, operations: Collection[str], content: ManifestContent, scope: Scope
+    ) -> Iterator[tuple[Snapshot, ManifestFile]]:
         for snapshot in self.snapshots:
             if snapshot.operation is not None and snapshot.operation not in operations:
                 continue
             for manifest in self.table.manifests(snapshot):
                 ours = manifest.content == content and manifest.added_snapshot_id == snapshot.snapshot_id
                 if ours and scope.covers_manifest(manifest):
-                    for entry in read_manifest(self.table.io, manifest, self.base.specs_by_id):
-                        if entry.snapshot_id == snapshot.snapshot_id and scope.covers(entry.data_file):
-                            yield entry
+                    yield snapshot, manifest
+
+    def added_deletes(self, scope: Scope) -> Iterator[DataFile]:
+        """The delete files in scope that were added, whether they are still there or not."""
+        for entry in self._entries(_ADDS_DELETES, ManifestContent.DELETES, scope):
+            if _is_added(entry):
+                yield entry.data_file
+
+    def removed_data(self, scope: Scope) -> Iterator[DataFile]:
+        """The data files in scope that were removed."""
+        for entry in self._entries(_REMOVES_DATA, ManifestContent.DATA, scope):
+            if _is_removed(entry):
+                yield entry.data_file
 
     def refuse_added_data(self, scope: Scope, what: str) -> None:
         """Raise ConflictValidationError when a data file in scope was added; `what` describes the scope."""

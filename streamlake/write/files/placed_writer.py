@@ -87,6 +87,11 @@ class PlacedWriter:
                 writer.flush()
         return places
 
+    def roll(self) -> None:
+        """Finish the open files; the next rows go into others."""
+        for writer in self._writers.values():
+            writer.roll()
+
     def finished(self, paths: Container[str]) -> dict[str, DataFile]:
         """The files at `paths`, by path, as they can be read.
 

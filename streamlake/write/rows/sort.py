@@ -31,7 +31,7 @@ class RowSorter:
         """The rows in order; the same table, without a copy, when they are already in order."""
         if rows.num_rows < 2:
             return rows
-        order = self._indices(rows)
+        order = self.order(rows)
         values = order.to_numpy()
         if bool((values[1:] > values[:-1]).all()):
             return rows
@@ -39,9 +39,10 @@ class RowSorter:
 
     def in_order(self, last: pa.Table, following: pa.Table) -> bool:
         """Whether the one row of `following` may come after the one row of `last`."""
-        return bool(self._indices(pa.concat_tables([last, following]))[0].as_py() == 0)
+        return bool(self.order(pa.concat_tables([last, following]))[0].as_py() == 0)
 
-    def _indices(self, rows: pa.Table) -> pa.Array:
+    def order(self, rows: pa.Table) -> pa.Array:
+        """The row numbers of `rows`, unsigned, in the order of the rows; equal rows keep theirs."""
         keys: dict[str, pa.Array] = {}
         directions: list[tuple[str, str]] = []
         for at, (part, source) in enumerate(zip(self._order.fields, self._sources, strict=True)):
