@@ -269,8 +269,8 @@ class LoadedTable:
     ) -> Upkeep:
         """Compact, rewrite manifests, expire snapshots, delete old metadata files and orphans, in this order.
 
-        `only` names some of "compact", "manifests", "expire", "metadata" and "orphans". Without it, snapshots expire
-        only where `older_than`, `retain_last` or the table's `history.expire.*` says so.
+        `only` names some of "compact", "manifests", "expire", "metadata" and "orphans". Without it, snapshots
+        expire only where `older_than`, `retain_last` or the table's `history.expire.*` says so.
         """
         settings = UpkeepSettings(
             only=UpkeepSettings.actions(only),

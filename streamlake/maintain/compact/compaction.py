@@ -4,7 +4,7 @@ with partial progress in several.
     plan: file groups  ->  rewrite: each group's live rows  ->  commit: a `replace` snapshot
 
 It runs beside streams. What they delete meanwhile is carried over to the new files when it commits, see
-`carried_deletes`; a group whose files others have removed is given up, the others are committed. Invariants:
+`carried_deletes`; a group most of which is gone by then is given up, the others are committed. Invariants:
 readers and change streams see the same rows before and after; whatever fails, the table is whole, and new
 files that certainly are not in it are deleted.
 """
@@ -82,10 +82,10 @@ class GroupPlan:
 class Compaction:
     """What a compaction has done, or with `dry_run` would do.
 
-    `rewritten` and `delete_files` are what was read (of all planned groups in a dry run, of those committed
-    otherwise); `added` are the new data files. `carried_rows` were deleted by others meanwhile. `given_up`
-    counts groups whose files others had changed, `failed` has the errors of groups that failed while others
-    were committed.
+    `rewritten` and `delete_files` are what was read: of all planned groups in a dry run, else of those
+    committed. `added` are the new data files. `carried_rows` were deleted or rewritten by others meanwhile,
+    `given_up` counts groups most of whose rows were. `failed` has the errors of groups that failed while
+    others were committed.
     """
 
     strategy: str
