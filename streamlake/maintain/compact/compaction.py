@@ -4,7 +4,7 @@ with partial progress in several.
     plan: file groups  ->  rewrite: each group's live rows  ->  commit: a `replace` snapshot
 
 It runs beside streams. What they delete meanwhile is carried over to the new files when it commits, see
-`carried_deletes`; a group whose files others have removed is given up, the others are committed. Invariants:
+`carried_deletes`; a group most of which is gone by then is given up, the others are committed. Invariants:
 readers and change streams see the same rows before and after; whatever fails, the table is whole, and new
 files that certainly are not in it are deleted.
 """
@@ -83,10 +83,10 @@ class GroupPlan:
 class Compaction:
     """What a compaction has done, or with `dry_run` would do.
 
-    `rewritten` and `delete_files` are what was read (of all planned groups in a dry run, of those committed
-    otherwise); `added` are the new data files. `carried_rows` were deleted by others meanwhile. `given_up`
-    counts groups whose files others had changed, `failed` has the errors of groups that failed while others
-    were committed.
+    `rewritten` and `delete_files` are what was read: of all planned groups in a dry run, else of those
+    committed. `added` are the new data files. `carried_rows` were deleted or rewritten by others meanwhile,
+    `given_up` counts groups most of whose rows were. `failed` has the errors of groups that failed while
+    others were committed.
     """
 
     strategy: str
@@ -124,7 +124,8 @@ def rewrite_data_files(
     options = CompactOptions.parse(settings.options, base)
     order = _sort_order(table, settings)
     bound = partition_filter(table, settings.filter)
-    start = branch_head(base, settings.branch)
+    start = table.snapshot_by(ref=settings.branch)
+    branch_head(base, settings.branch)
     groups = [] if start is None else planned_groups(table, start, bound, options)
     if settings.in_tiers:
         groups = list(tiered(groups, options))
@@ -243,11 +244,11 @@ def _rewritten(
     try:
         for future in results:
             done.append(future.result())
+        failpoint("file-groups-rewritten")
     except BaseException:
         results.close()  # type: ignore[attr-defined]
         _delete_outputs(rewrite, done)
         raise
-    failpoint("file-groups-rewritten")
     return sorted(done, key=lambda each: each.group.number)
 
 
