@@ -19,7 +19,7 @@ def maintain(
     ],
     only: Annotated[
         str | None,
-        typer.Option(metavar="A,B", help="Only these of manifests, expire, metadata and orphans."),
+        typer.Option(metavar="A,B", help="Only these of compact, manifests, expire, metadata and orphans."),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Change nothing, say what would be done.")
@@ -50,12 +50,28 @@ def maintain(
     interval: Annotated[
         float, typer.Option(metavar="SECONDS", min=1.0, help="With --watch: the pause between two rounds.")
     ] = 600.0,
+    strategy: Annotated[
+        str, typer.Option(metavar="NAME", help="How files are compacted: binpack or sort.")
+    ] = "binpack",
+    sort_by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B", help="What to sort by, such as 'ts desc,id' (default: the table's sort order)."
+        ),
+    ] = None,
+    filter: Annotated[
+        str | None, typer.Option(metavar="FILTER", help="Compact these partitions only: \"region = 'eu'\".")
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="An option of the compaction, by Iceberg's name."),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object, with every orphan.")] = False,
     catalog: Annotated[
         str | None, typer.Option(help="A catalog's name, or its properties: type=hadoop,warehouse=DIR.")
     ] = None,
 ) -> None:
-    """Keep a table healthy: rewrite manifests, expire snapshots, delete old metadata, find orphans."""
+    """Keep tables healthy: compact, rewrite manifests, expire snapshots, delete metadata, find orphans."""
     raise typer.Exit(
         import_module("streamlake.cli.commands.maintain").run(
             what,
@@ -68,6 +84,10 @@ def maintain(
             branch=branch,
             watch=watch,
             interval=interval,
+            strategy=strategy,
+            sort_by=sort_by,
+            filter=filter,
+            options=option or [],
             as_json=json,
             catalog=catalog,
         )

@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -164,7 +165,7 @@ def measured(
     table = stream.table
     summary = table.current_snapshot.summary
     path = metadata_path(table)
-    stored = sum(entry.stat().st_size for entry in files_below(location))
+    stored = stored_bytes(location)
     live = int(summary["total-files-size"])
     recent = sorted(seconds[-50:])
     return {
@@ -184,17 +185,18 @@ def measured(
     }
 
 
-def files_below(location: Path) -> list[os.DirEntry[str]]:
-    """All files of the table that are there now; others may vanish meanwhile."""
-    found: list[os.DirEntry[str]] = []
+def stored_bytes(location: Path) -> int:
+    """The bytes of all files of the table that are there now; others may vanish meanwhile."""
+    found = 0
     folders = [str(location)]
     while folders:
         with os.scandir(folders.pop()) as entries:
             for entry in entries:
                 if entry.is_dir():
                     folders.append(entry.path)
-                elif os.path.exists(entry.path):
-                    found.append(entry)
+                else:
+                    with suppress(FileNotFoundError):
+                        found += entry.stat().st_size
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shlex
 import signal
 import sys
@@ -16,19 +17,22 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from streamlake.catalog.open import CatalogOption
-from streamlake.cli.arguments import is_pipeline_file, parse_catalog
+from streamlake.cli.arguments import is_pipeline_file, option_pairs, parse_catalog
 from streamlake.cli.views.rendering import facts, grid, human_count, human_size, human_time, json_text, show
 from streamlake.cli.views.task_progress import step_progress
 from streamlake.errors import InvalidOptionError, StreamlakeError
 from streamlake.maintain.ages import before_ms
 from streamlake.maintain.background.lease import take_lease
 from streamlake.maintain.care import CareNeeded, care_needed
+from streamlake.maintain.compact.compact_options import CompactSettings
+from streamlake.maintain.compact.compaction import Compaction, FileTotals
 from streamlake.maintain.expire import Expiry
 from streamlake.maintain.manifest_rewrite import RewrittenManifests
 from streamlake.maintain.old_metadata import OldMetadata
 from streamlake.maintain.orphans import Orphans
 from streamlake.maintain.upkeep import (
     ACTIONS,
+    COMPACT,
     EXPIRE,
     MANIFESTS,
     METADATA,
@@ -58,6 +62,7 @@ _FIGURES = (
     ("metadata_bytes", "metadata file", human_size),
 )
 PLAN = {
+    COMPACT: "write small files, and files with many deleted rows, again",
     MANIFESTS: "rewrite manifests by partition",
     EXPIRE: "expire old snapshots, and delete the files that only they need",
     METADATA: "delete metadata files that have left the metadata log",
@@ -75,6 +80,10 @@ def run(
     retain_last: int | None,
     orphan_age: str | None,
     branch: str | None,
+    strategy: str,
+    sort_by: str | None,
+    filter: str | None,
+    options: list[str],
     watch: bool,
     interval: float,
     as_json: bool,
@@ -86,6 +95,8 @@ def run(
     """
     round_ = _Round(what, parse_catalog(catalog), branch, as_json=as_json, is_alone=not watch)
 
+    compact = CompactSettings(strategy, _sort_terms(sort_by), filter, option_pairs(options))
+
     def settings() -> UpkeepSettings:
         return UpkeepSettings(
             only=UpkeepSettings.actions((only or "").split(",")),
@@ -94,6 +105,7 @@ def run(
             orphans_before_ms=before_ms(orphan_age, "--orphan-age"),
             delete_orphans=yes,
             dry_run=dry_run,
+            compact=compact,
         )
 
     if not watch:
@@ -231,6 +243,9 @@ def content(location: str, done: Upkeep, needed: tuple[CareNeeded, ...]) -> Row:
         "dry_run": done.dry_run,
         "before": asdict(done.before),
         "after": asdict(done.after),
+        COMPACT: None
+        if done.compaction is None
+        else {**asdict(done.compaction), "deleted_rows": done.compaction.deleted_rows},
         MANIFESTS: None if done.manifests is None else asdict(done.manifests),
         EXPIRE: None
         if expiry is None
@@ -268,6 +283,8 @@ def content(location: str, done: Upkeep, needed: tuple[CareNeeded, ...]) -> Row:
 def view(location: str, done: Upkeep, needed: tuple[CareNeeded, ...]) -> RenderableType:
     """A report for a terminal: what was done, the figures before and after, what the table still needs."""
     pairs = []
+    if done.compaction is not None:
+        pairs.append((COMPACT, _compaction(done.compaction)))
     if done.manifests is not None:
         pairs.append((MANIFESTS, _manifests(done.manifests)))
     if done.expiry is not None:
@@ -311,6 +328,33 @@ def _figures(done: Upkeep) -> RenderableType:
     opened = [human_count((each.data_files or 0) + (each.delete_files or 0)) for each in (before, after)]
     rows.append(("files that a scan opens", opened[0], opened[1]))
     return grid("", [("", "left"), ("before", "right"), ("after", "right")], rows)
+
+
+def _sort_terms(text: str | None) -> tuple[str, ...]:
+    """The terms of "ts desc,bucket(4, id)": commas in parentheses do not part them."""
+    return () if text is None else tuple(each.strip() for each in re.split(r",(?![^(]*\))", text))
+
+
+def _compaction(done: Compaction) -> str:
+    if not done.groups:
+        return "nothing to do"
+    gone = f" with {counted(done.delete_files, 'delete file')}" if done.delete_files else ""
+    what = f"{_totals(done.rewritten)}{gone} in {counted(len(done.groups), 'group')}"
+    if done.dry_run:
+        files = sum(group.output_files for group in done.groups)
+        return f"would rewrite {what} into about {counted(files, 'file')}"
+    text = f"rewrote {what} into {_totals(done.added)}; {counted(done.deleted_rows, 'deleted row')} gone"
+    if done.carried_rows:
+        text += f"; {counted(done.carried_rows, 'delete')} of others carried over"
+    if done.given_up:
+        text += f"; {counted(done.given_up, 'group')} given up, because others have changed their files"
+    if done.failed:
+        text += f"; {len(done.failed)} failed, the first: {done.failed[0]}"
+    return text
+
+
+def _totals(totals: FileTotals) -> str:
+    return f"{counted(totals.files, 'data file')} ({human_size(totals.bytes)}, {counted(totals.rows, 'row')})"
 
 
 def _manifests(done: RewrittenManifests) -> str:

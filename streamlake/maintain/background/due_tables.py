@@ -82,8 +82,17 @@ class DueTables:
             due = self._due(known, now)
             if not due or now < known.next_at or self._lags(table.settings, now):
                 continue
-            seconds = table.settings.lease_seconds
-            return RunRequest(table.table, table.catalog, table.branch, due, table.holder, seconds)
+            settings = table.settings
+            return RunRequest(
+                table.table,
+                table.catalog,
+                table.branch,
+                due,
+                table.holder,
+                settings.lease_seconds,
+                settings.compact,
+                settings.max_bytes,
+            )
         return None
 
     def ended(self, request: RunRequest, report: RunReport, now: float) -> None:

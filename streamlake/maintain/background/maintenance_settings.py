@@ -12,14 +12,18 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from streamlake.errors import InvalidOptionError
+from streamlake.maintain.compact import compact_options
 from streamlake.maintain.retention import MAX_SNAPSHOT_AGE, MIN_SNAPSHOTS
-from streamlake.maintain.upkeep import ACTIONS, EXPIRE, MANIFESTS, METADATA, UpkeepSettings
+from streamlake.maintain.upkeep import ACTIONS, COMPACT, EXPIRE, MANIFESTS, METADATA, UpkeepSettings
 from streamlake.options import Property, check_option_names
 
 SCHEDULE = "schedule"
 RATE_LIMIT = "rate-limit-seconds"
 MAX_LAG = "max-lag-seconds"
 LEASE = "lease-seconds"
+MAX_BYTES = f"{COMPACT}.max-bytes"
+COMPACT_OPTIONS = {f"{COMPACT}.{each.name}": each for each in compact_options.OPTIONS}
+"""The options that are passed on to the compaction, by their names here."""
 ACTIONS_OPTION = "actions"
 _TEXT_ON, _TEXT_OFF = ("on", "true", "yes"), ("off", "false", "no")
 
@@ -44,7 +48,7 @@ class Schedule:
 
 
 _SCHEDULES: Mapping[str, Schedule] = {
-    "compact": Schedule(data_file_count=100, eq_delete_file_count=100),
+    COMPACT: Schedule(data_file_count=100, eq_delete_file_count=100),
     "deletes": Schedule(eq_delete_file_count=100),
     MANIFESTS: Schedule(commit_count=500),
     EXPIRE: Schedule(commit_count=100),
@@ -82,6 +86,16 @@ OPTIONS = (
         "900",
         "For how many seconds a pipeline that begins a run keeps other pipelines from the table.",
     ),
+    Property(
+        MAX_BYTES,
+        "1073741824",
+        "How many bytes of data files one run rewrites; a single file may be larger.",
+    ),
+    Property(
+        f"{COMPACT}.<option>",
+        "",
+        "An option of the compaction, by Iceberg's name, such as compact.target-file-size-bytes.",
+    ),
     *(
         Property(f"<action>.{SCHEDULE}.{name}", "", f"The action is due after so many {what}.")
         for name, what in _SCHEDULED.items()
@@ -91,13 +105,17 @@ OPTIONS = (
 
 @dataclass(frozen=True)
 class MaintenanceSettings:
-    """When which actions run. `is_on` False: none."""
+    """When which actions run. `is_on` False: none. `compact` has the options of the compaction, `max_bytes`
+    is how much of data files one run rewrites.
+    """
 
     is_on: bool = True
     schedules: Mapping[str, Schedule] = field(default_factory=lambda: dict(DEFAULT_SCHEDULES))
     rate_limit_seconds: int = 60
     max_lag_seconds: int = 60
     lease_seconds: int = 900
+    compact: Mapping[str, str] = field(default_factory=dict)
+    max_bytes: int = 1024**3
 
     @staticmethod
     def of(given: object, where: str = "maintenance") -> MaintenanceSettings:
@@ -121,6 +139,12 @@ class MaintenanceSettings:
             _number(options, RATE_LIMIT, MaintenanceSettings.rate_limit_seconds, where, least=0),
             _number(options, MAX_LAG, MaintenanceSettings.max_lag_seconds, where),
             _number(options, LEASE, MaintenanceSettings.lease_seconds, where),
+            {
+                each.name: str(options[name]).lower()
+                for name, each in COMPACT_OPTIONS.items()
+                if name in options
+            },
+            _number(options, MAX_BYTES, MaintenanceSettings.max_bytes, where),
         )
 
 
@@ -137,7 +161,8 @@ def agreed_history(settings: MaintenanceSettings) -> dict[str, str]:
 
 def maintenance_options() -> tuple[Property, ...]:
     """All options, with those of each action's schedule."""
-    found = [each for each in OPTIONS if not each.name.startswith("<")]
+    found = [each for each in OPTIONS if "<" not in each.name]
+    found += [Property(name, "", each.meaning) for name, each in COMPACT_OPTIONS.items()]
     for action in ACTIONS:
         schedule = DEFAULT_SCHEDULES.get(action, Schedule())
         for name, what in _SCHEDULED.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from streamlake.catalog.open import CatalogOption
@@ -21,7 +21,9 @@ _SHOWN = (
 
 @dataclass(frozen=True)
 class RunRequest:
-    """The table, which actions, and who asks. `lease_seconds`: see `lease`."""
+    """The table, which actions, and who asks. `lease_seconds`: see `lease`; `compact`, `max_bytes`: see
+    MaintenanceSettings.
+    """
 
     table: str
     catalog: CatalogOption
@@ -29,11 +31,13 @@ class RunRequest:
     actions: tuple[str, ...]
     holder: str
     lease_seconds: int
+    compact: Mapping[str, str] = field(default_factory=dict)
+    max_bytes: int | None = None
 
     def to_text(self) -> str:
         """One line of JSON."""
         catalog = dict(self.catalog) if isinstance(self.catalog, Mapping) else self.catalog
-        return json.dumps({**vars(self), "catalog": catalog})
+        return json.dumps({**vars(self), "catalog": catalog, "compact": dict(self.compact)})
 
     @staticmethod
     def from_text(text: str) -> RunRequest:

@@ -13,6 +13,7 @@ from streamlake.failpoints import failpoint
 from streamlake.maintain.background.lease import take_lease
 from streamlake.maintain.background.run_values import ActionEnding, RunReport, RunRequest
 from streamlake.maintain.care import figures
+from streamlake.maintain.compact.compact_options import CompactSettings
 from streamlake.maintain.retention import MAX_SNAPSHOT_AGE, MIN_SNAPSHOTS, agrees_to_expire
 from streamlake.maintain.upkeep import EXPIRE, UpkeepSettings, maintain
 from streamlake.table.table import Table
@@ -42,10 +43,22 @@ def _ending(table: Table, request: RunRequest, action: str) -> ActionEnding:
     started = clock.monotonic()
     error = None
     try:
-        maintain(table, UpkeepSettings(only=(action,), branch=request.branch))
+        maintain(table, UpkeepSettings(only=(action,), branch=request.branch, compact=_compact(request)))
     except (StreamlakeError, OSError) as raised:
         error = _text(raised)
     return ActionEnding(action, round(clock.monotonic() - started, 3), error)
+
+
+def _compact(request: RunRequest) -> CompactSettings:
+    """Groups of the most small files first, one at a time, and within the budget."""
+    budget = {} if request.max_bytes is None else {"max-file-group-size-bytes": request.max_bytes}
+    options = {
+        "rewrite-job-order": "files-desc",
+        "max-concurrent-file-group-rewrites": 1,
+        **budget,
+        **request.compact,
+    }
+    return CompactSettings(options=options, in_tiers=True, max_bytes=request.max_bytes)
 
 
 def _text(error: Exception) -> str:

@@ -66,7 +66,8 @@ class CompactSettings:
     """What a compaction is asked for, as users give it.
 
     `sort_by` is for the strategy "sort": texts such as "ts desc" (none: the table's sort order). `filter`
-    chooses partitions. `options` are those of OPTIONS, with any values.
+    chooses partitions. `options` are those of OPTIONS, with any values. `in_tiers`: see `chosen_groups`;
+    groups of `max_bytes` in all are rewritten (None: all).
     """
 
     strategy: str = BINPACK
@@ -75,6 +76,8 @@ class CompactSettings:
     options: Mapping[str, object] = field(default_factory=dict)
     branch: str = MAIN_BRANCH
     dry_run: bool = False
+    in_tiers: bool = False
+    max_bytes: int | None = None
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ with partial progress in several.
     plan: file groups  ->  rewrite: each group's live rows  ->  commit: a `replace` snapshot
 
 It runs beside streams. What they delete meanwhile is carried over to the new files when it commits, see
-`carried_deletes`; a group whose files others have removed is given up, the others are committed. Invariants:
+`carried_deletes`; a group most of which is gone by then is given up, the others are committed. Invariants:
 readers and change streams see the same rows before and after; whatever fails, the table is whole, and new
 files that certainly are not in it are deleted.
 """
@@ -28,6 +28,7 @@ from streamlake.errors import (
 )
 from streamlake.failpoints import failpoint
 from streamlake.maintain.compact.carried_deletes import CarriedDeletes
+from streamlake.maintain.compact.chosen_groups import tiered, within
 from streamlake.maintain.compact.compact_options import SORT, STRATEGIES, CompactOptions, CompactSettings
 from streamlake.maintain.compact.file_groups import FileGroup, partition_filter, planned_groups
 from streamlake.maintain.compact.group_rewrite import GroupRewrite, RewrittenGroup
@@ -83,10 +84,10 @@ class GroupPlan:
 class Compaction:
     """What a compaction has done, or with `dry_run` would do.
 
-    `rewritten` and `delete_files` are what was read (of all planned groups in a dry run, of those committed
-    otherwise); `added` are the new data files. `carried_rows` were deleted by others meanwhile. `given_up`
-    counts groups whose files others had changed, `failed` has the errors of groups that failed while others
-    were committed.
+    `rewritten` and `delete_files` are what was read: of all planned groups in a dry run, else of those
+    committed. `added` are the new data files. `carried_rows` were deleted or rewritten by others meanwhile,
+    `given_up` counts groups most of whose rows were. `failed` has the errors of groups that failed while
+    others were committed.
     """
 
     strategy: str
@@ -115,17 +116,22 @@ def rewrite_data_files(
 ) -> Compaction:
     """Compact a branch of a table.
 
-    Raises InvalidOptionError for what cannot be asked of this table, ConflictValidationError where others
-    changed the files of every group, CommitConflictError, StorageError, DataInvalidError (all: nothing is
-    changed, or with partial progress the commits before stay), CommitStateUnknownError.
+    Raises InvalidOptionError for what cannot be asked of this table, ConflictValidationError where the branch
+    was rolled back or the table upgraded meanwhile, CommitConflictError, StorageError, DataInvalidError (all:
+    nothing is changed, or with partial progress the commits before stay), CommitStateUnknownError.
     """
     base = table.refresh().metadata
     require_writable(base, table.name)
     options = CompactOptions.parse(settings.options, base)
     order = _sort_order(table, settings)
     bound = partition_filter(table, settings.filter)
-    start = branch_head(base, settings.branch)
+    start = table.snapshot_by(ref=settings.branch)
+    branch_head(base, settings.branch)
     groups = [] if start is None else planned_groups(table, start, bound, options)
+    if settings.in_tiers:
+        groups = list(tiered(groups, options))
+    if settings.max_bytes is not None:
+        groups = within(groups, settings.max_bytes)
     plan = Compaction(
         settings.strategy,
         tuple(_plan(table, group) for group in groups),
@@ -239,11 +245,11 @@ def _rewritten(
     try:
         for future in results:
             done.append(future.result())
+        failpoint("file-groups-rewritten")
     except BaseException:
         results.close()  # type: ignore[attr-defined]
         _delete_outputs(rewrite, done)
         raise
-    failpoint("file-groups-rewritten")
     return sorted(done, key=lambda each: each.group.number)
 
 
@@ -322,7 +328,7 @@ class _Commits:
     def all(self, groups: Sequence[RewrittenGroup]) -> None:
         """Commit groups in one snapshot, without those whose files others have changed.
 
-        Raises the last conflict where that leaves none.
+        Raises ConflictValidationError for a conflict of no group alone, such as a rollback.
         """
         left = list(groups)
         while left:
@@ -339,7 +345,7 @@ class _Commits:
                 conflicting = frozenset() if producer is None else producer.conflicting
                 self._delete([each for at, each in enumerate(left) if at in conflicting])
                 still = [each for at, each in enumerate(left) if at not in conflicting]
-                if not conflicting or not still:
+                if not conflicting:
                     self._delete(still)
                     raise
                 self.given_up += len(left) - len(still)

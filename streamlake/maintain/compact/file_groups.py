@@ -156,16 +156,17 @@ def _bins(tasks: Iterable[FileScanTask], options: CompactOptions) -> Iterator[li
 
 def _is_chosen(task: FileScanTask, options: CompactOptions) -> bool:
     of_size = options.min_file_size <= _size(task) <= options.max_file_size
-    return not of_size or _has_many_deletes(task, options)
+    return not of_size or has_many_deletes(task, options)
 
 
 def _is_worth_it(group: Sequence[FileScanTask], options: CompactOptions) -> bool:
     size = sum(map(_size, group))
     several = len(group) > 1 and (len(group) >= options.min_input_files or size > options.target_file_size)
-    return several or size > options.max_file_size or any(_has_many_deletes(task, options) for task in group)
+    return several or size > options.max_file_size or any(has_many_deletes(task, options) for task in group)
 
 
-def _has_many_deletes(task: FileScanTask, options: CompactOptions) -> bool:
+def has_many_deletes(task: FileScanTask, options: CompactOptions) -> bool:
+    """Whether a file is rewritten because of its deletes, whatever its size."""
     threshold = options.delete_file_threshold
     if threshold is not None and len(task.delete_files) >= threshold:
         return True

@@ -17,6 +17,7 @@ from typing import Any
 from streamlake.errors import FeatureUnsupportedError, InvalidOptionError
 from streamlake.maintain.background.maintenance_settings import (
     ACTIONS_OPTION,
+    COMPACT_OPTIONS,
     MaintenanceSettings,
     maintenance_options,
 )
@@ -370,10 +371,7 @@ def _maintenance(root: Section) -> Mapping[str, Any] | bool:
     if isinstance(given, Mapping):
         section = root.section("maintenance")
         section.only(*(each.name for each in maintenance_options()))
-        given = {
-            name: section.texts(name) if name == ACTIONS_OPTION else section.integer(name)
-            for name in section.content
-        }
+        given = {name: _maintenance_value(section, name) for name in section.content}
     elif isinstance(given, str):
         given = root.choice("maintenance", ("on", "off"), "on") == "on"
     elif given is not None and not isinstance(given, bool):
@@ -383,6 +381,15 @@ def _maintenance(root: Section) -> Mapping[str, Any] | bool:
     except InvalidOptionError as error:
         raise InvalidOptionError(f"{error}{root.line('maintenance')}") from None
     return True if given is None else given
+
+
+def _maintenance_value(section: Section, name: str) -> tuple[str, ...] | str | int | None:
+    if name == ACTIONS_OPTION:
+        return section.texts(name)
+    if name in COMPACT_OPTIONS:
+        value = section.content[name]
+        return str(value).lower() if isinstance(value, bool) else section.text(name)
+    return section.integer(name)
 
 
 def _spark(root: Section) -> SparkSettings:

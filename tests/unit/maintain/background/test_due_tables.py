@@ -68,7 +68,7 @@ def test_an_action_is_due_by_what_commits_have_left(world: World) -> None:
     world.commit()
     assert world.wanted() is None
     world.commit()
-    assert world.end() == RunRequest("t", None, "main", ("expire",), "me", 900)
+    assert world.end() == RunRequest("t", None, "main", ("expire",), "me", 900, {}, 1024**3)
     assert world.wanted() is None
     world.now += 100
     # Two files more make four since the last rewrite, which has not been yet.
