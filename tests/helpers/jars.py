@@ -90,6 +90,8 @@ HIVE_METASTORE = Part(
     1,
     "*.tar.gz",
 )
+HADOOP_AWS = listed("hadoop-aws-3.4.2")
+"""Without the bundle of AWS's whole SDK, which is half a gigabyte: the parts of it that S3A uses."""
 HADOOP_MINICLUSTER = listed("hadoop-minicluster-3.4.2")
 HIVE_METASTORE_EXTRAS = listed("hive-metastore-extras")
 SCHEMA_REGISTRY = Part(

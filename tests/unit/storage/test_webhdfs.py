@@ -121,7 +121,11 @@ def test_of_racing_writers_none_is_lost(hdfs_server: HdfsServer) -> None:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_at_each_request_of_a_commit(hdfs_server: HdfsServer, fault: str) -> None:
+def test_a_fault_at_each_rename_of_a_commit(
+    hdfs_server: HdfsServer, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    """A rename is what a commit and the files beside it come into being by. `drop-after`: at every request."""
+    monkeypatch.setattr(webhdfs_client, "_PAUSES_S", (0.01, 0.01))
     location = f"{hdfs_server.uri}/db/fault-{fault}"
     with request_proxy(hdfs_server.http) as proxy:
         settings = {**hdfs_server.settings, "hdfs.http-address": proxy.endpoint}
@@ -129,12 +133,12 @@ def test_a_fault_at_each_request_of_a_commit(hdfs_server: HdfsServer, fault: str
         table = open_table(location, settings)
         proxy.fail(-1, fault)
         append(table, row(0))
-        written, number = [0], 0
-        requests = len(proxy.seen)
-        assert requests > 5
-        while number < requests:
-            proxy.fail(number, fault)
-            number += 1
+        written = [0]
+        seen = list(proxy.seen)
+        chosen = [at for at, (_, path) in enumerate(seen) if fault == "drop-after" or "op=RENAME" in path]
+        assert len(chosen) >= 2
+        for number, at in enumerate(chosen, 1):
+            proxy.fail(at, fault)
             try:
                 append(table, row(number))
             except CommitStateUnknownError:
