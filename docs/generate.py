@@ -28,6 +28,7 @@ from streamlake.cli.views.described import page_of
 from streamlake.decode.cdc import source_tables
 from streamlake.formats.columns import format_options, metrics_config, name_mapping
 from streamlake.maintain import retention
+from streamlake.maintain.compact import compact_options
 from streamlake.options import Property
 from streamlake.pipeline.definition.pipeline_file import AVRO_SCHEMA_FILE
 from streamlake.pipeline.iceberg.frames import frame_options
@@ -70,6 +71,7 @@ _RETURNED = (
     "streamlake.read.incremental.IncrementalAppendScan",
     "streamlake.read.changes.change_scan.ChangeScan",
     "streamlake.pipeline.direct.direct_query.DirectQuery",
+    "streamlake.maintain.compact.compaction.Compaction",
     "streamlake.maintain.expire.Expiry",
     "streamlake.maintain.orphans.Orphans",
     "streamlake.maintain.manifest_rewrite.RewrittenManifests",

@@ -17,6 +17,8 @@ from streamlake.catalog.open import CatalogOption, create, open_table
 from streamlake.errors import InvalidOptionError
 from streamlake.formats.arrow.arrow_schema import schema_from_arrow
 from streamlake.maintain.ages import Before, before_ms
+from streamlake.maintain.compact.compact_options import BINPACK, CompactSettings
+from streamlake.maintain.compact.compaction import Compaction, rewrite_data_files
 from streamlake.maintain.expire import Expiry, expire_snapshots
 from streamlake.maintain.manifest_rewrite import RewrittenManifests, rewrite_manifests
 from streamlake.maintain.orphans import Orphans, remove_orphans
@@ -94,6 +96,10 @@ def table_schema(schema: Any) -> Schema:
         "schema is a pyarrow.Schema, a Spark StructType, or text such as 'id long, at timestamp', not "
         f"{type(schema).__name__}"
     )
+
+
+def _texts(given: Iterable[str]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)
 
 
 class LoadedTable:
@@ -176,6 +182,26 @@ class LoadedTable:
         self.table.refresh()
         return self
 
+    def compact(
+        self,
+        strategy: str = BINPACK,
+        *,
+        sort_by: Iterable[str] = (),
+        filter: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        branch: str = MAIN_BRANCH,
+        dry_run: bool = False,
+    ) -> Compaction:
+        """Write small data files, and those with many deleted rows, again: Iceberg's `rewrite_data_files`.
+
+        `strategy` is "binpack" (rows keep their order) or "sort" (by `sort_by`, such as `["ts desc"]`, or the
+        table's sort order). `filter` chooses partitions; `options` have Iceberg's names, such as
+        `{"target-file-size-bytes": 134217728}`. Streams go on writing: what they delete meanwhile is deleted.
+        With `dry_run` nothing is changed.
+        """
+        settings = CompactSettings(strategy, _texts(sort_by), filter, options or {}, branch, dry_run)
+        return rewrite_data_files(self.table, settings)
+
     def expire_snapshots(
         self,
         older_than: Before | None = None,
@@ -241,10 +267,10 @@ class LoadedTable:
         delete_orphans: bool = True,
         dry_run: bool = False,
     ) -> Upkeep:
-        """Rewrite manifests, expire snapshots, delete old metadata files and orphans, in this order.
+        """Compact, rewrite manifests, expire snapshots, delete old metadata files and orphans, in this order.
 
-        `only` names some of "manifests", "expire", "metadata" and "orphans". Without it, snapshots expire
-        only where `older_than`, `retain_last` or the table's `history.expire.*` says so.
+        `only` names some of "compact", "manifests", "expire", "metadata" and "orphans". Without it, snapshots
+        expire only where `older_than`, `retain_last` or the table's `history.expire.*` says so.
         """
         settings = UpkeepSettings(
             only=UpkeepSettings.actions(only),

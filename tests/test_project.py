@@ -59,11 +59,11 @@ MODULES_OF_CONTRACTS = """
     formats/manifests/manifests formats/data_files formats/readers formats/deletes/puffin
     table/table table/operations table/options table/manifests/manifest_filter table/updates/retries table/schema/schema_edit
     table/producers/append_files table/producers/overwrite_files table/producers/replace_manifests
-    table/producers/replace_partitions table/producers/row_delta
+    table/producers/replace_partitions table/producers/rewrite_files table/producers/row_delta
     table/producers/snapshot_producer decode/values/envelope decode/json/json_values decode/avro/avro_wire
     decode/converters/readings decode/registry/schema_registry decode/cdc/envelopes write/target/options write/rows/sort
     write/files/rolling write/deletes/deletion_vectors write/task write/task_writer write/upsert/upsert_task
-    checkpoint/staging commit/committer maintain/compact tables tasks/intake pipeline/definition/running pipeline/sinks/sink
+    checkpoint/staging commit/committer maintain/compact/compaction tables tasks/intake pipeline/definition/running pipeline/sinks/sink
     pipeline/runs/micro_batch pipeline/key_index/table_index pipeline/direct/offset_log pipeline/kafka/direct_offsets pipeline/iceberg/table_cursor
     pipeline/spark/session
     operate/verify/verification demo/demo_driver cli/main

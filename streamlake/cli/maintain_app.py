@@ -12,7 +12,7 @@ def maintain(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="A table's directory, or a catalog's name.")],
     only: Annotated[
         str | None,
-        typer.Option(metavar="A,B", help="Only these of manifests, expire, metadata and orphans."),
+        typer.Option(metavar="A,B", help="Only these of compact, manifests, expire, metadata and orphans."),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Change nothing, say what would be done.")
@@ -35,14 +35,30 @@ def maintain(
         typer.Option(metavar="AGE", help="Orphans are older than this (default: 3d, at least 24h)."),
     ] = None,
     branch: Annotated[
-        str, typer.Option(metavar="NAME", help="The branch whose manifests are rewritten.")
+        str, typer.Option(metavar="NAME", help="The branch whose files and manifests are rewritten.")
     ] = "main",
+    strategy: Annotated[
+        str, typer.Option(metavar="NAME", help="How files are compacted: binpack or sort.")
+    ] = "binpack",
+    sort_by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B", help="What to sort by, such as 'ts desc,id' (default: the table's sort order)."
+        ),
+    ] = None,
+    filter: Annotated[
+        str | None, typer.Option(metavar="FILTER", help="Compact these partitions only: \"region = 'eu'\".")
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="An option of the compaction, by Iceberg's name."),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object, with every orphan.")] = False,
     catalog: Annotated[
         str | None, typer.Option(help="A catalog's name, or its properties: type=hadoop,warehouse=DIR.")
     ] = None,
 ) -> None:
-    """Keep a table healthy: rewrite manifests, expire snapshots, delete old metadata, find orphans."""
+    """Keep a table healthy: compact it, rewrite manifests, expire snapshots, delete old metadata, find orphans."""
     raise typer.Exit(
         import_module("streamlake.cli.commands.maintain").run(
             table,
@@ -53,6 +69,10 @@ def maintain(
             retain_last=retain_last,
             orphan_age=orphan_age,
             branch=branch,
+            strategy=strategy,
+            sort_by=sort_by,
+            filter=filter,
+            options=option or [],
             as_json=json,
             catalog=catalog,
         )

@@ -129,15 +129,15 @@ def _files(metadata: TableMetadata, found: Figures, name: str) -> list[CareNeede
     target = int_property(metadata.properties, "write.target-file-size-bytes", _TARGET_FILE, minimum=1)
     if count >= MANY_FILES and size * SMALL_SHARE < target * count:
         what = f"{counted(count, 'data file')} of {size / count / _MB:,.2f} MB on average"
-        needed.append(CareNeeded("small-files", what, _procedure("rewrite_data_files", name)))
+        needed.append(CareNeeded("small-files", what, _compact(name)))
     if deletes >= MANY_FILES and deletes * DELETE_SHARE > count:
         what = f"{counted(deletes, 'delete file')} beside {counted(count, 'data file')}"
-        needed.append(CareNeeded("many-deletes", what, _procedure("rewrite_data_files", name)))
+        needed.append(CareNeeded("many-deletes", what, _compact(name)))
     return needed
 
 
-def _procedure(procedure: str, name: str) -> str:
-    return f"compact it with Iceberg's Spark procedure: CALL catalog.system.{procedure}(table => '{name}')"
+def _compact(name: str) -> str:
+    return f"`streamlake maintain {shlex.quote(name)} --only compact`"
 
 
 def _number(summary: Mapping[str, str], name: str) -> int | None:

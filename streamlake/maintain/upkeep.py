@@ -1,6 +1,6 @@
 """The upkeep of one table: its actions in the order in which each helps the next, and a report.
 
-    manifests -> expire -> metadata -> orphans
+    compact -> manifests -> expire -> metadata -> orphans
 
 Invariants: an action that fails leaves the table whole, and history that nobody has agreed to lose stays:
 snapshots expire where the table's `history.expire.*`, or an argument, says so, or where it is the action that
@@ -10,10 +10,12 @@ was asked for.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from streamlake.errors import InvalidOptionError
 from streamlake.maintain.care import Figures, figures
+from streamlake.maintain.compact.compact_options import CompactSettings
+from streamlake.maintain.compact.compaction import Compaction, rewrite_data_files
 from streamlake.maintain.expire import Expiry, expire_snapshots
 from streamlake.maintain.manifest_rewrite import RewrittenManifests, rewrite_manifests
 from streamlake.maintain.old_metadata import OldMetadata, remove_old_metadata
@@ -24,15 +26,16 @@ from streamlake.options import suggestion
 from streamlake.spec.metadata.snapshot import MAIN_BRANCH
 from streamlake.table.table import Table
 
-MANIFESTS, EXPIRE, METADATA, ORPHANS = "manifests", "expire", "metadata", "orphans"
-ACTIONS = (MANIFESTS, EXPIRE, METADATA, ORPHANS)
+COMPACT, MANIFESTS, EXPIRE, METADATA, ORPHANS = "compact", "manifests", "expire", "metadata", "orphans"
+ACTIONS = (COMPACT, MANIFESTS, EXPIRE, METADATA, ORPHANS)
 """All actions, in their order."""
 
 
 @dataclass(frozen=True)
 class UpkeepSettings:
     """What is to be done. `only` empty: everything. Times are in epoch milliseconds; None: the actions' own
-    defaults. Without `delete_orphans`, orphans are listed and left.
+    defaults. Without `delete_orphans`, orphans are listed and left. Branch and dry run of `compact` are those
+    given here.
     """
 
     only: tuple[str, ...] = ()
@@ -42,6 +45,7 @@ class UpkeepSettings:
     orphans_before_ms: int | None = None
     delete_orphans: bool = True
     dry_run: bool = False
+    compact: CompactSettings = field(default_factory=CompactSettings)
 
     @staticmethod
     def actions(only: Iterable[str]) -> tuple[str, ...]:
@@ -64,6 +68,7 @@ class Upkeep:
 
     before: Figures
     after: Figures
+    compaction: Compaction | None
     manifests: RewrittenManifests | None
     expiry: Expiry | None
     metadata: OldMetadata | None
@@ -93,10 +98,13 @@ def maintain(
             "how old snapshots become"
         )
     dry_run = settings.dry_run
-    manifests = expiry = metadata = orphans = None
+    compaction = manifests = expiry = metadata = orphans = None
     for action in chosen:
         on_start(action)
-        if action == MANIFESTS:
+        if action == COMPACT:
+            compact = replace(settings.compact, branch=settings.branch, dry_run=dry_run)
+            compaction = rewrite_data_files(table, compact, on_progress)
+        elif action == MANIFESTS:
             manifests = rewrite_manifests(table, branch=settings.branch, dry_run=dry_run)
         elif action == EXPIRE:
             expiry = expire_snapshots(
@@ -116,7 +124,7 @@ def maintain(
                 on_progress=on_progress,
             )
     table.refresh()
-    return Upkeep(before, figures(table), manifests, expiry, metadata, orphans, left_out, dry_run)
+    return Upkeep(before, figures(table), compaction, manifests, expiry, metadata, orphans, left_out, dry_run)
 
 
 def _may_expire(table: Table, settings: UpkeepSettings) -> bool:

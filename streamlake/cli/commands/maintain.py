@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from dataclasses import asdict
@@ -9,17 +10,20 @@ from dataclasses import asdict
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from streamlake.cli.arguments import parse_catalog
+from streamlake.cli.arguments import option_pairs, parse_catalog
 from streamlake.cli.views.rendering import facts, grid, human_count, human_size, human_time, json_text, show
 from streamlake.cli.views.task_progress import step_progress
 from streamlake.maintain.ages import before_ms
 from streamlake.maintain.care import CareNeeded, care_needed
+from streamlake.maintain.compact.compact_options import CompactSettings
+from streamlake.maintain.compact.compaction import Compaction, FileTotals
 from streamlake.maintain.expire import Expiry
 from streamlake.maintain.manifest_rewrite import RewrittenManifests
 from streamlake.maintain.old_metadata import OldMetadata
 from streamlake.maintain.orphans import Orphans
 from streamlake.maintain.upkeep import (
     ACTIONS,
+    COMPACT,
     EXPIRE,
     MANIFESTS,
     METADATA,
@@ -35,6 +39,7 @@ from streamlake.wording import counted
 
 _ORPHANS_SHOWN = 10
 _PLAN = {
+    COMPACT: "write small files, and files with many deleted rows, again",
     MANIFESTS: "rewrite manifests by partition",
     EXPIRE: "expire old snapshots, and delete the files that only they need",
     METADATA: "delete metadata files that have left the metadata log",
@@ -52,6 +57,10 @@ def run(
     retain_last: int | None,
     orphan_age: str | None,
     branch: str,
+    strategy: str,
+    sort_by: str | None,
+    filter: str | None,
+    options: list[str],
     as_json: bool,
     catalog: str | None,
 ) -> int:
@@ -64,6 +73,7 @@ def run(
         orphans_before_ms=before_ms(orphan_age, "--orphan-age"),
         delete_orphans=yes,
         dry_run=dry_run,
+        compact=CompactSettings(strategy, _sort_terms(sort_by), filter, option_pairs(options)),
     )
     table = load_table(location, catalog=parse_catalog(catalog)).table
     if not as_json:
@@ -92,6 +102,9 @@ def content(location: str, done: Upkeep, needed: tuple[CareNeeded, ...]) -> Row:
         "dry_run": done.dry_run,
         "before": asdict(done.before),
         "after": asdict(done.after),
+        COMPACT: None
+        if done.compaction is None
+        else {**asdict(done.compaction), "deleted_rows": done.compaction.deleted_rows},
         MANIFESTS: None if done.manifests is None else asdict(done.manifests),
         EXPIRE: None
         if expiry is None
@@ -129,6 +142,8 @@ def content(location: str, done: Upkeep, needed: tuple[CareNeeded, ...]) -> Row:
 def view(location: str, done: Upkeep, needed: tuple[CareNeeded, ...]) -> RenderableType:
     """A report for a terminal: what was done, the figures before and after, what the table still needs."""
     pairs = []
+    if done.compaction is not None:
+        pairs.append((COMPACT, _compaction(done.compaction)))
     if done.manifests is not None:
         pairs.append((MANIFESTS, _manifests(done.manifests)))
     if done.expiry is not None:
@@ -166,12 +181,46 @@ def view(location: str, done: Upkeep, needed: tuple[CareNeeded, ...]) -> Rendera
 def _figures(done: Upkeep) -> RenderableType:
     before, after = done.before, done.after
     rows = [
+        ("data files", _count(before.data_files), _count(after.data_files)),
+        ("delete files", _count(before.delete_files), _count(after.delete_files)),
+        ("their bytes", human_size(before.bytes or 0), human_size(after.bytes or 0)),
         ("snapshots", human_count(before.snapshots), human_count(after.snapshots)),
         ("manifests", human_count(before.manifests), human_count(after.manifests)),
         ("manifests' bytes", human_size(before.manifest_bytes), human_size(after.manifest_bytes)),
         ("metadata file", human_size(before.metadata_bytes or 0), human_size(after.metadata_bytes or 0)),
     ]
     return grid("", [("", "left"), ("before", "right"), ("after", "right")], rows)
+
+
+def _count(value: int | None) -> str:
+    return "?" if value is None else human_count(value)
+
+
+def _sort_terms(text: str | None) -> tuple[str, ...]:
+    """The terms of "ts desc,bucket(4, id)": commas in parentheses do not part them."""
+    return () if text is None else tuple(each.strip() for each in re.split(r",(?![^(]*\))", text))
+
+
+def _compaction(done: Compaction) -> str:
+    if not done.groups:
+        return "nothing to do"
+    gone = f" with {counted(done.delete_files, 'delete file')}" if done.delete_files else ""
+    what = f"{_totals(done.rewritten)}{gone} in {counted(len(done.groups), 'group')}"
+    if done.dry_run:
+        files = sum(group.output_files for group in done.groups)
+        return f"would rewrite {what} into about {counted(files, 'file')}"
+    text = f"rewrote {what} into {_totals(done.added)}; {counted(done.deleted_rows, 'deleted row')} gone"
+    if done.carried_rows:
+        text += f"; {counted(done.carried_rows, 'delete')} of others carried over"
+    if done.given_up:
+        text += f"; {counted(done.given_up, 'group')} given up, because others have changed their files"
+    if done.failed:
+        text += f"; {len(done.failed)} failed, the first: {done.failed[0]}"
+    return text
+
+
+def _totals(totals: FileTotals) -> str:
+    return f"{counted(totals.files, 'data file')} ({human_size(totals.bytes)}, {counted(totals.rows, 'row')})"
 
 
 def _manifests(done: RewrittenManifests) -> str:

@@ -1,13 +1,14 @@
 """Carried deletes: rows that others delete while files are rewritten are deleted from the new files as well.
 
-A commit of a stream deletes by position: old file, position. The position map says where that row is now.
-Called at each attempt of the commit, each delete file is read once. Invariant: a row that was deleted before
-the compaction commits is deleted after it, and no other.
+A commit of a stream deletes by position: old file, position. The position map says where that row is now. An
+old file may be gone altogether, because all its rows were deleted, or because somebody else rewrote it: then
+the new files lose all of its rows. Called at each attempt of the commit, each delete file is read once.
+Invariant: what is live after the compaction is what was live before it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,13 +44,17 @@ class CarriedDeletes:
         self._outputs: list[OutputFiles] = []
         self.rows = 0
 
-    def __call__(self, base: TableMetadata, added: Sequence[DataFile]) -> Sequence[DataFile]:
-        """The delete files for the new files, for all that is in `added`."""
+    def __call__(
+        self, base: TableMetadata, added: Sequence[DataFile], gone: Collection[str]
+    ) -> Sequence[DataFile]:
+        """The delete files for the new files, for all deletes in `added` and all old files in `gone`."""
         parts: dict[str, list[Array]] = {}
-        for file in added:
-            for path, positions in self._carried(file).items():
+        found = [self._carried(file) for file in added]
+        found += [self._maps[path].all_of(path) for path in gone]
+        for each in found:
+            for path, positions in each.items():
                 parts.setdefault(path, []).append(positions)
-        deleted = {self._place(path): merged_positions(found) for path, found in parts.items()}
+        deleted = {self._place(path): merged_positions(several) for path, several in parts.items()}
         self.rows = sum(map(len, deleted.values()))
         if not deleted:
             return ()

@@ -4,7 +4,7 @@ with partial progress in several.
     plan: file groups  ->  rewrite: each group's live rows  ->  commit: a `replace` snapshot
 
 It runs beside streams. What they delete meanwhile is carried over to the new files when it commits, see
-`carried_deletes`; a group whose files others have removed is given up, the others are committed. Invariants:
+`carried_deletes`; a group most of which is gone by then is given up, the others are committed. Invariants:
 readers and change streams see the same rows before and after; whatever fails, the table is whole, and new
 files that certainly are not in it are deleted.
 """
@@ -83,10 +83,10 @@ class GroupPlan:
 class Compaction:
     """What a compaction has done, or with `dry_run` would do.
 
-    `rewritten` and `delete_files` are what was read (of all planned groups in a dry run, of those committed
-    otherwise); `added` are the new data files. `carried_rows` were deleted by others meanwhile. `given_up`
-    counts groups whose files others had changed, `failed` has the errors of groups that failed while others
-    were committed.
+    `rewritten` and `delete_files` are what was read: of all planned groups in a dry run, else of those
+    committed. `added` are the new data files. `carried_rows` were deleted or rewritten by others meanwhile,
+    `given_up` counts groups most of whose rows were. `failed` has the errors of groups that failed while
+    others were committed.
     """
 
     strategy: str
@@ -115,9 +115,9 @@ def rewrite_data_files(
 ) -> Compaction:
     """Compact a branch of a table.
 
-    Raises InvalidOptionError for what cannot be asked of this table, ConflictValidationError where others
-    changed the files of every group, CommitConflictError, StorageError, DataInvalidError (all: nothing is
-    changed, or with partial progress the commits before stay), CommitStateUnknownError.
+    Raises InvalidOptionError for what cannot be asked of this table, ConflictValidationError where the branch
+    was rolled back or the table upgraded meanwhile, CommitConflictError, StorageError, DataInvalidError (all:
+    nothing is changed, or with partial progress the commits before stay), CommitStateUnknownError.
     """
     base = table.refresh().metadata
     require_writable(base, table.name)
@@ -322,7 +322,7 @@ class _Commits:
     def all(self, groups: Sequence[RewrittenGroup]) -> None:
         """Commit groups in one snapshot, without those whose files others have changed.
 
-        Raises the last conflict where that leaves none.
+        Raises ConflictValidationError for a conflict of no group alone, such as a rollback.
         """
         left = list(groups)
         while left:
@@ -339,7 +339,7 @@ class _Commits:
                 conflicting = frozenset() if producer is None else producer.conflicting
                 self._delete([each for at, each in enumerate(left) if at in conflicting])
                 still = [each for at, each in enumerate(left) if at not in conflicting]
-                if not conflicting or not still:
+                if not conflicting:
                     self._delete(still)
                     raise
                 self.given_up += len(left) - len(still)

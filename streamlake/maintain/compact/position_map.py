@@ -32,7 +32,18 @@ class PositionMap:
         """The positions of an old file as positions of new files, by path, ascending; without those that had
         been deleted before.
         """
-        moved = self.moves[path].moved(positions)
+        return self._by_file(self.moves[path].moved(positions))
+
+    def all_of(self, path: str) -> dict[str, Array]:
+        """All rows of an old file as positions of new files, as `carried` gives them."""
+        moves = self.moves[path]
+        ends: Array = np.cumsum(moves.rows, dtype=np.int64)
+        total = int(ends[-1]) if len(ends) else 0
+        ahead = np.arange(total) - np.repeat(ends - moves.rows, moves.rows)
+        new = np.repeat(moves.new.astype(np.int64), moves.rows) + ahead
+        return self._by_file(Moved(np.ones(total, dtype=bool), np.repeat(moves.files, moves.rows), new))
+
+    def _by_file(self, moved: Moved) -> dict[str, Array]:
         order = np.lexsort((moved.positions, moved.files))
         files, places = moved.files[order], moved.positions[order]
         edges: Array = np.flatnonzero(files[1:] != files[:-1]) + 1

@@ -1,18 +1,19 @@
 """Rewrite: data files are replaced by others with the same rows, in one snapshot.
 
-Iceberg's RewriteFiles, the operation of a compaction. What others commit meanwhile decides, group by group,
-whether it may be committed: a group whose files were removed conflicts; new rows do not matter; deletes by
-position go to the `CarryOver`, which gives delete files that do the same to the new files; deletes by key
-apply to the new files as to the old ones, because those have the data sequence number of the start.
+Iceberg's RewriteFiles, the operation of a compaction, but for what others commit meanwhile: there it is a
+conflict, here it is carried over. New rows do not matter. Deletes by key apply to the new files as to the old
+ones, because those have the data sequence number of the start. For deletes by position, and for old files
+that are gone, the `CarryOver` gives delete files that take the same rows out of the new files: wherever the
+rows of a file that is gone are now, or if they were deleted, they are no longer live where it had them.
 
-Invariants: the live rows are the same before and after, whatever was deleted meanwhile; and no file of a
-conflicting group is committed.
+Invariant: the live rows are the same before and after, whatever was committed meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from streamlake.errors import ConflictValidationError
 from streamlake.spec.metadata.data_file import DataFile, FileContent
@@ -27,11 +28,13 @@ from streamlake.table.producers.validation import History, Scope
 from streamlake.table.table import Table
 from streamlake.table.updates.metadata_changes import branch_head
 
-CarryOver = Callable[[TableMetadata, Sequence[DataFile]], Sequence[DataFile]]
-"""Called with a base and all position delete files and deletion vectors that may delete rows of the replaced
-files and were added since the start; gives the delete files to add in their place. Called again when there
-are more; what it gave before is then not committed.
+CarryOver = Callable[[TableMetadata, Sequence[DataFile], Collection[str]], Sequence[DataFile]]
+"""Called with a base, with all position delete files and deletion vectors added since the start that may
+delete rows of old files, and with the paths of old files that are gone; gives the delete files for the new
+files. Called again when there is more; what it gave before is then not committed.
 """
+_MOST_GONE = 0.5
+"""A group that has lost a larger share of its rows is not worth committing."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +53,9 @@ class RewriteFiles(SnapshotProducer):
     """Replaces groups of data files, computed from the snapshot `start`.
 
     With `keeps_sequence_number` the new files have the sequence number of `start`, so that deletes by key of
-    later commits apply to them; without, such deletes are conflicts. After a ConflictValidationError
-    `conflicting` has the numbers of the groups that caused it; it is empty where no group alone did.
+    later commits apply to them; without, such deletes are conflicts. So is the removal of most of a group.
+    After a ConflictValidationError `conflicting` has the numbers of the groups that caused it; it is empty
+    where no group alone did.
     """
 
     def __init__(
@@ -87,6 +91,7 @@ class RewriteFiles(SnapshotProducer):
                 self._moving.setdefault(_place(file), set()).add(number)
         self._seen_id = start.snapshot_id
         self._deletes: dict[tuple[str, int | None], DataFile] = {}
+        self._gone: set[str] = set()
         self._carried: Sequence[DataFile] = ()
         self.conflicting: frozenset[int] = frozenset()
 
@@ -103,31 +108,42 @@ class RewriteFiles(SnapshotProducer):
     def validate(self, base: TableMetadata, parent: Snapshot | None) -> None:
         """Check what others have committed, and carry their deletes over.
 
-        Raises ConflictValidationError for removed files, deletes by key that would not do to the new files
-        what they did to the old ones, a rollback, and an upgrade of the format version.
+        Raises ConflictValidationError where most of a group was removed, for deletes by key that would not do
+        to the new files what they did to the old ones, a rollback, and an upgrade of the format version.
         """
         self._require_same_version(base, parent)
         history = History.since(self._table, base, self._seen_id, parent)
         if not history.snapshots:
             return
-        scope = Scope(base, partitions=[(f.spec_id, f.partition) for f in self._rules.files.values()])
-        gone = [file for file in history.removed_data(scope) if file.file_path in self._group_of]
-        self._refuse({self._group_of[file.file_path] for file in gone}, gone, "removed")
-        everything = Scope(base, partitions=self._all_partitions())
-        found: list[DataFile] = []
-        for file in history.added_deletes(everything if self._moving else scope):
+        old = Scope(base, partitions=_partitions(self._groups, "removed"))
+        gone = {file.file_path for file in history.removed_data(old)} & self._group_of.keys() - self._gone
+        deletes = self._new_deletes(base, history, old)
+        if gone:
+            self._gone |= gone
+            self._require_worth_it()
+            for path in gone:
+                del self._rules.files[path]
+        if gone or deletes:
+            self._deletes.update({file.identity: file for file in deletes})
+            for file in self._carried:
+                self._new.remove(file)
+            self._carried = self._carry_over(base, tuple(self._deletes.values()), frozenset(self._gone))
+            for file in self._carried:
+                self._new.add(file, base)
+        self._seen_id = history.snapshots[0].snapshot_id
+
+    def _new_deletes(self, base: TableMetadata, history: History, old: Scope) -> list[DataFile]:
+        """The deletes by position that were added since the last look and may be for old files."""
+        scope = old
+        if self._moving:
+            scope = Scope(base, partitions=_partitions(self._groups, "removed", "added"))
+        found = []
+        for file in history.added_deletes(scope):
             if file.content == FileContent.EQUALITY_DELETES:
                 self._check_key_delete(base, file)
             elif file.deletes_from is None or file.deletes_from in self._group_of:
                 found.append(file)
-        if found:
-            self._deletes.update({file.identity: file for file in found})
-            for file in self._carried:
-                self._new.remove(file)
-            self._carried = self._carry_over(base, tuple(self._deletes.values()))
-            for file in self._carried:
-                self._new.add(file, base)
-        self._seen_id = history.snapshots[0].snapshot_id
+        return found
 
     def verify(self, base: TableMetadata, manifests: Sequence[ManifestFile], files: ManifestFiles) -> None:
         """Check the carried deletes against the new files, see `NewDeletes`."""
@@ -139,13 +155,20 @@ class RewriteFiles(SnapshotProducer):
         self.validate(base, branch_head(base, self._branch))
         super()._write_new_manifests(base)
 
-    def _all_partitions(self) -> list[tuple[int, tuple[object, ...]]]:
-        files = [file for group in self._groups for file in (*group.removed, *group.added)]
-        return [(file.spec_id, file.partition) for file in files]
+    def _require_worth_it(self) -> None:
+        few: set[int] = set()
+        for number, group in enumerate(self._groups):
+            rows = sum(file.record_count for file in group.removed)
+            lost = sum(file.record_count for file in group.removed if file.file_path in self._gone)
+            if lost > rows * _MOST_GONE:
+                few.add(number)
+        self._refuse(
+            few, [self._rules.files[path] for path in self._gone if path in self._rules.files], "removed"
+        )
 
     def _require_same_version(self, base: TableMetadata, parent: Snapshot | None) -> None:
         moved_on = parent is None or parent.snapshot_id != self._start.snapshot_id
-        unnumbered = any(file.first_row_id is None for file in self._rules.files.values())
+        unnumbered = any(file.first_row_id is None for each in self._groups for file in each.removed)
         if base.format_version != self._start_version or (
             base.format_version >= 3 and unnumbered and moved_on
         ):
@@ -177,3 +200,8 @@ class RewriteFiles(SnapshotProducer):
 
 def _place(file: DataFile) -> PartitionKey:
     return partition_key(file.spec_id, file.partition)
+
+
+def _partitions(groups: Sequence[Replacement], *sides: str) -> list[tuple[int, tuple[Any, ...]]]:
+    files = [file for group in groups for side in sides for file in getattr(group, side)]
+    return [(file.spec_id, file.partition) for file in files]
