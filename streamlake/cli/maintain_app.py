@@ -58,7 +58,7 @@ def maintain(
         str | None, typer.Option(help="A catalog's name, or its properties: type=hadoop,warehouse=DIR.")
     ] = None,
 ) -> None:
-    """Keep a table healthy: compact it, rewrite manifests, expire snapshots, delete old metadata, find orphans."""
+    """Keep a table healthy: compact it, rewrite manifests, expire snapshots, delete old files."""
     raise typer.Exit(
         import_module("streamlake.cli.commands.maintain").run(
             table,

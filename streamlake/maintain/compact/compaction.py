@@ -124,7 +124,8 @@ def rewrite_data_files(
     options = CompactOptions.parse(settings.options, base)
     order = _sort_order(table, settings)
     bound = partition_filter(table, settings.filter)
-    start = branch_head(base, settings.branch)
+    start = table.snapshot_by(ref=settings.branch)
+    branch_head(base, settings.branch)
     groups = [] if start is None else planned_groups(table, start, bound, options)
     plan = Compaction(
         settings.strategy,
@@ -239,11 +240,11 @@ def _rewritten(
     try:
         for future in results:
             done.append(future.result())
+        failpoint("file-groups-rewritten")
     except BaseException:
         results.close()  # type: ignore[attr-defined]
         _delete_outputs(rewrite, done)
         raise
-    failpoint("file-groups-rewritten")
     return sorted(done, key=lambda each: each.group.number)
 
 

@@ -130,11 +130,11 @@ class GroupRewrite:
                         writer.roll()
                         end = next(ends, None)
                 files = writer.close()
+            failpoint("file-group-rewritten")
         except BaseException:
             writer.abort()
             output.delete_all()
             raise
-        failpoint("file-group-rewritten")
         by_path = {file.file_path: file for file in files}
         written = [by_path[path] for path in writer.paths]
         old_paths = [file.file_path for file in group.files]

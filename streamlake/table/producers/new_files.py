@@ -44,6 +44,12 @@ class NewFiles:
         yield from self._staged_files.values()
 
     @property
+    def oldest_data(self) -> int | None:
+        """The data sequence number of added data files; None: there are none, or it is the snapshot's."""
+        has_data = any(file.is_data for file in self._loose.values())
+        return self.data_sequence_number if has_data else None
+
+    @property
     def staged_paths(self) -> frozenset[str]:
         """The paths of the staged manifests."""
         return frozenset(manifest.manifest_path for manifest in self._staged)

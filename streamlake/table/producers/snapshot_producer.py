@@ -218,8 +218,8 @@ class SnapshotProducer:
         replaced = 0
         if self._rules:
             kept = self._filter.filter_data(data, base)
-            newest = self._new.data_sequence_number
-            newest = base.last_sequence_number + 1 if newest is None else newest
+            added = self._new.oldest_data
+            newest = base.last_sequence_number + 1 if added is None else added
             oldest = min(newest, oldest_sequence_number(kept.manifests, newest))
             kept_deletes = self._filter.filter_deletes(deletes, base, kept.removed, oldest)
             data, deletes = kept.manifests, kept_deletes.manifests
