@@ -329,9 +329,7 @@ def main() -> None:
             ),
             "guards": lambda: bench_guards(work, options.repeat, options.rows),
             "recovery": lambda: bench_recovery(work, options.repeat, options.snapshots, run),
-            "compacted-index": lambda: bench_compacted_index(
-                work, options.repeat, options.index_keys, run
-            ),
+            "compacted-index": lambda: bench_compacted_index(work, options.repeat, options.index_keys, run),
             "commit": lambda: bench_commit(work, options.repeat, options.snapshots),
             "demo": lambda: bench_demo(work),
         }

@@ -221,7 +221,9 @@ def test_where_a_file_that_was_not_covered_is_gone_the_new_file_is_read(home: st
     filled(stream)
     table = open_table(home)
     append(table, changes((200, 1, 1)).drop_columns([ROW_KIND]))
-    [foreign] = {file.file_path for file in live_data_files(table)} - set(stream.run._index.indexed.live_files)
+    [foreign] = {file.file_path for file in live_data_files(table)} - set(
+        stream.run._index.indexed.live_files
+    )
     compact(home)
     table.io.delete(foreign)
     receipt = stream.checkpoint(changes((200, 2, 2), (5, 2, 2)))
@@ -327,7 +329,9 @@ def test_a_file_that_comes_back_is_read(home: str) -> None:
     check_index(stream)
 
 
-def test_two_indexes_with_other_keys_and_branches_take_the_same_map(home: str, opened_data: list[str]) -> None:
+def test_two_indexes_with_other_keys_and_branches_take_the_same_map(
+    home: str, opened_data: list[str]
+) -> None:
     one = stream_of(home, sequence_by=["ver"], pipeline="one", job_id="one")
     filled(one)
     two = LocalUpserts(home, key=["id", "v"], pipeline="two", job_id="two")
@@ -395,7 +399,9 @@ def test_random_histories(home: str, seed: int) -> None:
     version, mode = MODES[seed % len(MODES)]
     streams = [
         stream_of(home, version, mode, sequence_by=["ver"], pipeline="a", job_id="a"),
-        LocalUpserts(home, key=["id"], sequence_by=["ver"], delete_mode=mode, pipeline="b", job_id="b", tasks=2),
+        LocalUpserts(
+            home, key=["id"], sequence_by=["ver"], delete_mode=mode, pipeline="b", job_id="b", tasks=2
+        ),
     ]
     model: dict[int, tuple[int, int | None]] = {}
     foreign = iter(range(1000, 10_000))
@@ -420,7 +426,9 @@ def test_random_histories(home: str, seed: int) -> None:
         if source.random() < 0.4:
             options["max-files-to-rewrite"] = str(source.randrange(1, 6))
         sort = {"strategy": "sort", "sort_by": ("v desc",)} if source.random() < 0.4 else {}
-        with suppress(ConflictValidationError):  # a checkpoint has removed a file all of whose rows it deleted
+        with suppress(
+            ConflictValidationError
+        ):  # a checkpoint has removed a file all of whose rows it deleted
             compact(home, between, options=options, **sort)
 
     for _ in range(22):
