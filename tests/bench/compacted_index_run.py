@@ -78,7 +78,7 @@ def upserts(ids: Any) -> pa.Table:
         {
             "id": pa.array(ids),
             "v": pa.array(ids * 2_654_435_761 % 1_000_003),
-            "at": pa.array(ids, pa.timestamp("us")),
+            "at": pa.array(ids, pa.timestamp("us", "UTC")),
             ROW_KIND: pa.array(np.full(len(ids), int(RowKind.UPDATE_AFTER), np.int8)),
         }
     )
