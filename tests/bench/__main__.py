@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.bench.compacted_index import bench_compacted_index
 from tests.bench.data import events, write_files
 from tests.bench.day import MODES, bench_day
 from tests.bench.latency import bench_latency
@@ -292,6 +293,9 @@ def main() -> None:
         "--only", default="", help="jobs and engines of kafka-peers, such as append,upsert,streamlake,flink"
     )
     parser.add_argument("--files", type=int, default=500, help="files that --rows are in, for compact")
+    parser.add_argument(
+        "--index-keys", type=int, default=10_000_000, help="keys of the table of compacted-index"
+    )
     parser.add_argument("--snapshots", type=int, default=2_000, help="snapshots of the commit benchmark")
     parser.add_argument(
         "--engines", default=",".join(ENGINES), help="engines of the upsert benchmark, such as merge,flink"
@@ -351,6 +355,7 @@ def main() -> None:
             ),
             "guards": lambda: bench_guards(work, options.repeat, options.rows),
             "recovery": lambda: bench_recovery(work, options.repeat, options.snapshots, run),
+            "compacted-index": lambda: bench_compacted_index(work, options.repeat, options.index_keys, run),
             "commit": lambda: bench_commit(work, options.repeat, options.snapshots),
             "demo": lambda: bench_demo(work),
             "day": lambda: bench_day(

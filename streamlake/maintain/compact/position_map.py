@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from streamlake.index.runs.file_moves import FileMoves
+from streamlake.index.runs.file_moves import FileMoves, Moved
 
 Array = np.ndarray[Any, Any]
 

@@ -74,7 +74,10 @@ class Covered:
         return found[::-1] if is_next and self.snapshot_id is not None else []
 
     def _completed(self, table: Table, snapshot: Snapshot, moved: MapFile, with_rows: WithRows) -> Covered:
-        """Also covers the files that the compaction `snapshot` rewrote together with covered ones."""
+        """Also covers the files that the compaction `snapshot` rewrote together with covered ones.
+
+        Of a file that was removed before it was committed, no row is live any more.
+        """
         missing: set[str] = set()
         for path, _ in moved.new_files:
             sources = moved.sources_of(path)
@@ -90,7 +93,7 @@ class Covered:
             state = with_rows(self.state, added) if added else self.state
         except MissingFileError:
             return self  # deleted since: the new files are read
-        return replace(self, state=state, files=self.files.union(task.data_file.file_path for task in added))
+        return replace(self, state=state, files=self.files | missing)
 
     def _moved(self, moved: MapFile, tasks: Mapping[str, FileScanTask]) -> Covered:
         """The index after the compaction. An old file that another writer adds again is not covered."""
