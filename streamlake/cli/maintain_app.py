@@ -12,7 +12,7 @@ def maintain(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="A table's directory, or a catalog's name.")],
     only: Annotated[
         str | None,
-        typer.Option(metavar="A,B", help="Only these of manifests, expire, metadata and orphans."),
+        typer.Option(metavar="A,B", help="Only these of deletes, manifests, expire, metadata and orphans."),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Change nothing, say what would be done.")
@@ -35,14 +35,16 @@ def maintain(
         typer.Option(metavar="AGE", help="Orphans are older than this (default: 3d, at least 24h)."),
     ] = None,
     branch: Annotated[
-        str, typer.Option(metavar="NAME", help="The branch whose manifests are rewritten.")
+        str, typer.Option(metavar="NAME", help="The branch whose deletes and manifests are rewritten.")
     ] = "main",
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object, with every orphan.")] = False,
     catalog: Annotated[
         str | None, typer.Option(help="A catalog's name, or its properties: type=hadoop,warehouse=DIR.")
     ] = None,
 ) -> None:
-    """Keep a table healthy: rewrite manifests, expire snapshots, delete old metadata, find orphans."""
+    """Keep a table healthy: convert deletes, rewrite manifests, expire snapshots, delete old metadata and
+    orphans.
+    """
     raise typer.Exit(
         import_module("streamlake.cli.commands.maintain").run(
             table,

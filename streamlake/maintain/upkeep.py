@@ -1,6 +1,6 @@
 """The upkeep of one table: its actions in the order in which each helps the next, and a report.
 
-    manifests -> expire -> metadata -> orphans
+    deletes -> manifests -> expire -> metadata -> orphans
 
 Invariants: an action that fails leaves the table whole, and history that nobody has agreed to lose stays:
 snapshots expire where the table's `history.expire.*`, or an argument, says so, or where it is the action that
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from streamlake.errors import InvalidOptionError
 from streamlake.maintain.care import Figures, figures
+from streamlake.maintain.deletes.delete_conversion import ConvertedDeletes, convert_deletes
 from streamlake.maintain.expire import Expiry, expire_snapshots
 from streamlake.maintain.manifest_rewrite import RewrittenManifests, rewrite_manifests
 from streamlake.maintain.old_metadata import OldMetadata, remove_old_metadata
@@ -24,8 +25,8 @@ from streamlake.options import suggestion
 from streamlake.spec.metadata.snapshot import MAIN_BRANCH
 from streamlake.table.table import Table
 
-MANIFESTS, EXPIRE, METADATA, ORPHANS = "manifests", "expire", "metadata", "orphans"
-ACTIONS = (MANIFESTS, EXPIRE, METADATA, ORPHANS)
+DELETES, MANIFESTS, EXPIRE, METADATA, ORPHANS = "deletes", "manifests", "expire", "metadata", "orphans"
+ACTIONS = (DELETES, MANIFESTS, EXPIRE, METADATA, ORPHANS)
 """All actions, in their order."""
 
 
@@ -64,6 +65,7 @@ class Upkeep:
 
     before: Figures
     after: Figures
+    deletes: ConvertedDeletes | None
     manifests: RewrittenManifests | None
     expiry: Expiry | None
     metadata: OldMetadata | None
@@ -93,10 +95,12 @@ def maintain(
             "how old snapshots become"
         )
     dry_run = settings.dry_run
-    manifests = expiry = metadata = orphans = None
+    deletes = manifests = expiry = metadata = orphans = None
     for action in chosen:
         on_start(action)
-        if action == MANIFESTS:
+        if action == DELETES:
+            deletes = convert_deletes(table, branch=settings.branch, dry_run=dry_run, on_progress=on_progress)
+        elif action == MANIFESTS:
             manifests = rewrite_manifests(table, branch=settings.branch, dry_run=dry_run)
         elif action == EXPIRE:
             expiry = expire_snapshots(
@@ -116,7 +120,7 @@ def maintain(
                 on_progress=on_progress,
             )
     table.refresh()
-    return Upkeep(before, figures(table), manifests, expiry, metadata, orphans, left_out, dry_run)
+    return Upkeep(before, figures(table), deletes, manifests, expiry, metadata, orphans, left_out, dry_run)
 
 
 def _may_expire(table: Table, settings: UpkeepSettings) -> bool:

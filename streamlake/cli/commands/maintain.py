@@ -14,12 +14,14 @@ from streamlake.cli.views.rendering import facts, grid, human_count, human_size,
 from streamlake.cli.views.task_progress import step_progress
 from streamlake.maintain.ages import before_ms
 from streamlake.maintain.care import CareNeeded, care_needed
+from streamlake.maintain.deletes.delete_conversion import ConvertedDeletes
 from streamlake.maintain.expire import Expiry
 from streamlake.maintain.manifest_rewrite import RewrittenManifests
 from streamlake.maintain.old_metadata import OldMetadata
 from streamlake.maintain.orphans import Orphans
 from streamlake.maintain.upkeep import (
     ACTIONS,
+    DELETES,
     EXPIRE,
     MANIFESTS,
     METADATA,
@@ -35,6 +37,7 @@ from streamlake.wording import counted
 
 _ORPHANS_SHOWN = 10
 _PLAN = {
+    DELETES: "convert equality deletes, and merge what is deleted by position",
     MANIFESTS: "rewrite manifests by partition",
     EXPIRE: "expire old snapshots, and delete the files that only they need",
     METADATA: "delete metadata files that have left the metadata log",
@@ -92,6 +95,7 @@ def content(location: str, done: Upkeep, needed: tuple[CareNeeded, ...]) -> Row:
         "dry_run": done.dry_run,
         "before": asdict(done.before),
         "after": asdict(done.after),
+        DELETES: None if done.deletes is None else asdict(done.deletes),
         MANIFESTS: None if done.manifests is None else asdict(done.manifests),
         EXPIRE: None
         if expiry is None
@@ -129,6 +133,8 @@ def content(location: str, done: Upkeep, needed: tuple[CareNeeded, ...]) -> Row:
 def view(location: str, done: Upkeep, needed: tuple[CareNeeded, ...]) -> RenderableType:
     """A report for a terminal: what was done, the figures before and after, what the table still needs."""
     pairs = []
+    if done.deletes is not None:
+        pairs.append((DELETES, _deletes(done.deletes)))
     if done.manifests is not None:
         pairs.append((MANIFESTS, _manifests(done.manifests)))
     if done.expiry is not None:
@@ -172,6 +178,22 @@ def _figures(done: Upkeep) -> RenderableType:
         ("metadata file", human_size(before.metadata_bytes or 0), human_size(after.metadata_bytes or 0)),
     ]
     return grid("", [("", "left"), ("before", "right"), ("after", "right")], rows)
+
+
+def _deletes(done: ConvertedDeletes) -> str:
+    kept = f"; {counted(done.kept, 'equality delete')} left for the next time" if done.kept else ""
+    if not done.removed and not done.added:
+        return f"nothing to do{kept}"
+    kinds = [
+        counted(done.equality_deletes, "equality delete file"),
+        counted(done.position_deletes, "position delete file"),
+        counted(done.deletion_vectors, "deletion vector"),
+    ]
+    what = f"{', '.join(kinds)} ({human_size(done.bytes_before)}), {done.dangling:,} of them of nothing"
+    if done.added is None:
+        return f"would look at {counted(done.data_files, 'data file')} to replace {what}"
+    new = f"{done.added:,} ({human_size(done.bytes_after or 0)})"
+    return f"replaced {what}, by {new}; {counted(done.rows or 0, 'row')} found by key{kept}"
 
 
 def _manifests(done: RewrittenManifests) -> str:
