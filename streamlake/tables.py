@@ -19,6 +19,7 @@ from streamlake.formats.arrow.arrow_schema import schema_from_arrow
 from streamlake.maintain.ages import Before, before_ms
 from streamlake.maintain.compact.compact_options import BINPACK, CompactSettings
 from streamlake.maintain.compact.compaction import Compaction, rewrite_data_files
+from streamlake.maintain.deletes.delete_conversion import ConvertedDeletes, convert_deletes
 from streamlake.maintain.expire import Expiry, expire_snapshots
 from streamlake.maintain.manifest_rewrite import RewrittenManifests, rewrite_manifests
 from streamlake.maintain.orphans import Orphans, remove_orphans
@@ -205,6 +206,23 @@ class LoadedTable:
         settings = CompactSettings(strategy, _texts(sort_by), filter, options or {}, branch, dry_run)
         return rewrite_data_files(self.table, settings)
 
+    def convert_deletes(
+        self,
+        filter: Filter = None,
+        options: Mapping[str, Any] | None = None,
+        *,
+        branch: str = MAIN_BRANCH,
+        dry_run: bool = False,
+    ) -> ConvertedDeletes:
+        """Convert equality deletes, merge position deletes, and drop deletes of nothing. Rows stay.
+
+        Version 3 gets one deletion vector per data file, version 2 position delete files as
+        `write.delete.granularity` says. `filter` chooses partitions; `options` are some of Iceberg's for
+        `rewrite_position_delete_files`: rewrite-all, min-input-files, target-file-size-bytes and
+        min-file-size-bytes. With `dry_run` nothing is changed.
+        """
+        return convert_deletes(self.table, options, filter=filter, branch=branch, dry_run=dry_run)
+
     def expire_snapshots(
         self,
         older_than: Before | None = None,
@@ -270,10 +288,11 @@ class LoadedTable:
         delete_orphans: bool = True,
         dry_run: bool = False,
     ) -> Upkeep:
-        """Compact, rewrite manifests, expire snapshots, delete old metadata files and orphans, in this order.
+        """Compact, convert deletes, rewrite manifests, expire snapshots, delete old metadata files and orphans.
 
-        `only` names some of "compact", "manifests", "expire", "metadata" and "orphans". Without it, snapshots
-        expire only where `older_than`, `retain_last` or the table's `history.expire.*` says so.
+        `only` names some of "compact", "deletes", "manifests", "expire", "metadata" and "orphans", which are
+        done in this order. Without it, snapshots expire only where `older_than`, `retain_last` or the table's
+        `history.expire.*` says so.
         """
         settings = UpkeepSettings(
             only=UpkeepSettings.actions(only),

@@ -19,7 +19,9 @@ def maintain(
     ],
     only: Annotated[
         str | None,
-        typer.Option(metavar="A,B", help="Only these of compact, manifests, expire, metadata and orphans."),
+        typer.Option(
+            metavar="A,B", help="Only these of compact, deletes, manifests, expire, metadata and orphans."
+        ),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Change nothing, say what would be done.")
@@ -71,7 +73,9 @@ def maintain(
         str | None, typer.Option(help="A catalog's name, or its properties: type=hadoop,warehouse=DIR.")
     ] = None,
 ) -> None:
-    """Keep tables healthy: compact, rewrite manifests, expire snapshots, delete metadata, find orphans."""
+    """Keep tables healthy: compact, convert deletes, rewrite manifests, expire snapshots, delete metadata, find
+    orphans.
+    """
     raise typer.Exit(
         import_module("streamlake.cli.commands.maintain").run(
             what,

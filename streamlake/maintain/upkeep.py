@@ -1,6 +1,6 @@
 """The upkeep of one table: its actions in the order in which each helps the next, and a report.
 
-    compact -> manifests -> expire -> metadata -> orphans
+    compact -> deletes -> manifests -> expire -> metadata -> orphans
 
 Invariants: an action that fails leaves the table whole, and history that nobody has agreed to lose stays:
 snapshots expire where the table's `history.expire.*`, or an argument, says so, or where it is the action that
@@ -16,6 +16,7 @@ from streamlake.errors import InvalidOptionError
 from streamlake.maintain.care import Figures, figures
 from streamlake.maintain.compact.compact_options import CompactSettings
 from streamlake.maintain.compact.compaction import Compaction, rewrite_data_files
+from streamlake.maintain.deletes.delete_conversion import ConvertedDeletes, convert_deletes
 from streamlake.maintain.expire import Expiry, expire_snapshots
 from streamlake.maintain.manifest_rewrite import RewrittenManifests, rewrite_manifests
 from streamlake.maintain.old_metadata import OldMetadata, remove_old_metadata
@@ -26,8 +27,9 @@ from streamlake.options import suggestion
 from streamlake.spec.metadata.snapshot import MAIN_BRANCH
 from streamlake.table.table import Table
 
-COMPACT, MANIFESTS, EXPIRE, METADATA, ORPHANS = "compact", "manifests", "expire", "metadata", "orphans"
-ACTIONS = (COMPACT, MANIFESTS, EXPIRE, METADATA, ORPHANS)
+COMPACT, DELETES, MANIFESTS = "compact", "deletes", "manifests"
+EXPIRE, METADATA, ORPHANS = "expire", "metadata", "orphans"
+ACTIONS = (COMPACT, DELETES, MANIFESTS, EXPIRE, METADATA, ORPHANS)
 """All actions, in their order."""
 
 
@@ -69,6 +71,7 @@ class Upkeep:
     before: Figures
     after: Figures
     compaction: Compaction | None
+    deletes: ConvertedDeletes | None
     manifests: RewrittenManifests | None
     expiry: Expiry | None
     metadata: OldMetadata | None
@@ -98,12 +101,14 @@ def maintain(
             "how old snapshots become"
         )
     dry_run = settings.dry_run
-    compaction = manifests = expiry = metadata = orphans = None
+    compaction = deletes = manifests = expiry = metadata = orphans = None
     for action in chosen:
         on_start(action)
         if action == COMPACT:
             compact = replace(settings.compact, branch=settings.branch, dry_run=dry_run)
             compaction = rewrite_data_files(table, compact, on_progress)
+        elif action == DELETES:
+            deletes = convert_deletes(table, branch=settings.branch, dry_run=dry_run, on_progress=on_progress)
         elif action == MANIFESTS:
             manifests = rewrite_manifests(table, branch=settings.branch, dry_run=dry_run)
         elif action == EXPIRE:
@@ -124,7 +129,18 @@ def maintain(
                 on_progress=on_progress,
             )
     table.refresh()
-    return Upkeep(before, figures(table), compaction, manifests, expiry, metadata, orphans, left_out, dry_run)
+    return Upkeep(
+        before,
+        figures(table),
+        compaction,
+        deletes,
+        manifests,
+        expiry,
+        metadata,
+        orphans,
+        left_out,
+        dry_run,
+    )
 
 
 def _may_expire(table: Table, settings: UpkeepSettings) -> bool:

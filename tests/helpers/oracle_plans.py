@@ -49,7 +49,7 @@ EXTRAS: dict[str, list[Any]] = {
 
 @dataclass(frozen=True)
 class Foreign:
-    """What another writer does: append, compact, delete, rollback, upsert (a stream of another pipeline)."""
+    """What another writer does: append, compact, convert deletes, delete, rollback, upsert (a stream of another pipeline)."""
 
     kind: str
     seed: int = 0
@@ -308,7 +308,7 @@ def _damages() -> st.SearchStrategy[Damage]:
 
 
 def _checkpoints(*, crashes: bool = True, truncates: bool = False) -> st.SearchStrategy[Checkpoint]:
-    foreign = _foreign(["append", "compact", "delete", "rollback", "upsert"])
+    foreign = _foreign(["append", "compact", "convert", "delete", "rollback", "upsert"])
     damage = _damages()
     change = st.tuples(st.integers(0, 9), st.integers(0, 3), st.integers(0, GUARDS - 1), st.integers(0, 9))
     return st.builds(
@@ -351,7 +351,7 @@ def plans(draw: st.DrawFn) -> Plan:
         _checkpoints(truncates=truncates),
         _checkpoints(truncates=truncates),
         _checkpoints(),
-        _foreign(["append", "compact", "delete", "rollback", "upsert"]),
+        _foreign(["append", "compact", "convert", "delete", "rollback", "upsert"]),
         st.builds(Restart, st.integers(1, 4)),
         st.builds(Evolve, evolves.map(tuple)),
         st.just(Upgrade()),

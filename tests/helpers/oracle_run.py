@@ -14,7 +14,7 @@ from unittest.mock import patch
 import numpy as np
 import pyarrow as pa
 
-from streamlake.catalog.open import create
+from streamlake.catalog.open import create, open_table
 from streamlake.checkpoint.committable import Committable
 from streamlake.errors import OutdatedValuesError
 from streamlake.formats.arrow.missing_fields import missing_fields_column
@@ -22,6 +22,7 @@ from streamlake.index.keys import key_codec
 from streamlake.index.keys.keys import Keys
 from streamlake.maintain.compact.compact_options import CompactSettings
 from streamlake.maintain.compact.compaction import rewrite_data_files
+from streamlake.maintain.deletes.delete_conversion import convert_deletes
 from streamlake.pipeline.runs.upsert_options import UNSET_VALUES
 from streamlake.records import MISSING_FIELDS, ROW_KIND, ROW_SEQUENCE
 from streamlake.spec.metadata.data_file import FileContent
@@ -222,6 +223,9 @@ class OracleRun:
             self.model.append(added)
         elif step.kind == "compact":
             self._compact(source)
+        elif step.kind == "convert":
+            options = {"min-input-files": source.choice((1, 2, 5)), "rewrite-all": source.random() < 0.3}
+            convert_deletes(open_table(self.location), options)
         elif step.kind == "delete":
             numbers = [row.number for row in self.model.live()]
             gone = source.sample(numbers, min(source.randrange(1, 6), len(numbers)))

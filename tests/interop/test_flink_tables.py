@@ -94,3 +94,24 @@ def test_fork_is_the_same_table(flink_tables: dict[str, FlinkTable], tmp_path: P
     loaded = load_table(str(fork.location))
     assert loaded.location.endswith("/fork")
     assert rows(loaded.scan().to_arrow(), fork.key) == rows(fork.expected(), fork.key)
+
+
+def test_after_a_conversion_of_its_deletes(
+    table: FlinkTable, spark_reader: SparkReader, tmp_path: Path
+) -> None:
+    """No equality delete is left, and every reader sees the rows that it saw before."""
+    fork = table.fork(tmp_path / "converted")
+    expected = rows(fork.expected(), fork.key)
+    done = load_table(str(fork.location)).convert_deletes(options={"rewrite-all": True})
+    assert done.equality_deletes
+    assert done.kept == 0
+    ours = open_table(str(fork.location))
+    check_table(ours, files_exist=True)
+    deletes = [entry.data_file for entry in live_entries(ours) if not entry.data_file.is_data]
+    assert deletes
+    assert {file.content for file in deletes} == {FileContent.POSITION_DELETES}
+    targets = [file.deletes_from for file in deletes]
+    assert None not in targets
+    assert len(set(targets)) == len(targets)
+    assert rows(load_table(str(fork.location)).scan().to_arrow(), fork.key) == expected
+    assert rows(spark_reader.read(fork.location), fork.key) == expected

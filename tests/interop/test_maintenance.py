@@ -13,6 +13,7 @@ import pytest
 
 from streamlake import clock
 from streamlake.catalog.open import create, open_table
+from streamlake.maintain.deletes.delete_conversion import convert_deletes
 from streamlake.maintain.expire import expire_snapshots
 from streamlake.maintain.manifest_rewrite import rewrite_manifests
 from streamlake.maintain.orphans import remove_orphans
@@ -21,8 +22,9 @@ from streamlake.spec.partitioning.partition_spec import parse_partition_by
 from streamlake.spec.types.ddl import parse_ddl
 from streamlake.table.table import Table
 from streamlake.table.updates.manage_refs import ManageRefs
+from streamlake.tables import load_table
 from tests.helpers.batch_write import append
-from tests.helpers.invariants import check_table
+from tests.helpers.invariants import check_table, live_entries
 from tests.helpers.row_deltas import row_delta
 from tests.helpers.spark import ICE_CATALOG
 
@@ -199,3 +201,45 @@ def test_rows_are_equal_after_a_rewrite_of_manifests(table: Maintained) -> None:
     table.call("rewrite_manifests", "use_caching => false")
     assert len(table.sql("SELECT * FROM {t}")) == len(before[head]) + 1
     check_table(table.ours, files_exist=True)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_iceberg_reads_and_writes_on_after_our_conversion(
+    version: int, iceberg_spark: SparkSession, interop_home: Path
+) -> None:
+    """Spark's position deletes of version 2, an upgrade, Spark's deletes after ours, and its own rewrite of them."""
+    made = Maintained(iceberg_spark, interop_home)
+    made.sql(
+        "CREATE TABLE {t} (id bigint, category string) USING iceberg PARTITIONED BY (category) TBLPROPERTIES "
+        "('format-version'='2', 'write.delete.mode'='merge-on-read', 'write.delete.granularity'='partition', "
+        "'write.distribution-mode'='none')"
+    )
+    for first in (0, 10, 20):
+        some = ", ".join(f"({each}, 'c{each % 2}')" for each in range(first, first + 10))
+        made.sql(f"INSERT INTO {{t}} VALUES {some}")
+    for each in (1, 2, 11, 12, 21):
+        made.sql(f"DELETE FROM {{t}} WHERE id = {each}")
+    if version == 3:
+        made.sql("ALTER TABLE {t} SET TBLPROPERTIES ('format-version'='3')")
+    rows_of = "SELECT id FROM {t} ORDER BY id"
+    expected = [each for each in range(30) if each not in (1, 2, 11, 12, 21)]
+    table = made.ours
+    before = [entry.data_file for entry in live_entries(table) if not entry.data_file.is_data]
+    done = convert_deletes(table, {"rewrite-all": True})
+    assert done.position_deletes == len(before) > 0
+    check_table(made.ours, files_exist=True)
+    after = [entry.data_file for entry in live_entries(made.ours) if not entry.data_file.is_data]
+    assert {file.is_deletion_vector for file in after} == {version == 3}
+    made.sql("REFRESH TABLE {t}")
+    assert [row["id"] for row in made.sql(rows_of)] == expected
+    made.sql("DELETE FROM {t} WHERE id IN (3, 13)")
+    expected = [each for each in expected if each not in (3, 13)]
+    assert [row["id"] for row in made.sql(rows_of)] == expected
+    made.call("rewrite_position_delete_files", "options => map('rewrite-all', 'true')")
+    made.call("rewrite_data_files", "options => map('rewrite-all', 'true')")
+    made.sql("REFRESH TABLE {t}")
+    assert [row["id"] for row in made.sql(rows_of)] == expected
+    convert_deletes(made.ours)
+    check_table(made.ours, files_exist=True)
+    found = load_table(made.location).scan(columns=["id"]).to_arrow()["id"].to_pylist()
+    assert sorted(found) == expected

@@ -26,6 +26,7 @@ from streamlake.maintain.background.lease import take_lease
 from streamlake.maintain.care import CareNeeded, care_needed
 from streamlake.maintain.compact.compact_options import CompactSettings
 from streamlake.maintain.compact.compaction import Compaction, FileTotals
+from streamlake.maintain.deletes.delete_conversion import ConvertedDeletes
 from streamlake.maintain.expire import Expiry
 from streamlake.maintain.manifest_rewrite import RewrittenManifests
 from streamlake.maintain.old_metadata import OldMetadata
@@ -33,6 +34,7 @@ from streamlake.maintain.orphans import Orphans
 from streamlake.maintain.upkeep import (
     ACTIONS,
     COMPACT,
+    DELETES,
     EXPIRE,
     MANIFESTS,
     METADATA,
@@ -63,6 +65,7 @@ _FIGURES = (
 )
 PLAN = {
     COMPACT: "write small files, and files with many deleted rows, again",
+    DELETES: "convert equality deletes, and merge what is deleted by position",
     MANIFESTS: "rewrite manifests by partition",
     EXPIRE: "expire old snapshots, and delete the files that only they need",
     METADATA: "delete metadata files that have left the metadata log",
@@ -246,6 +249,7 @@ def content(location: str, done: Upkeep, needed: tuple[CareNeeded, ...]) -> Row:
         COMPACT: None
         if done.compaction is None
         else {**asdict(done.compaction), "deleted_rows": done.compaction.deleted_rows},
+        DELETES: None if done.deletes is None else asdict(done.deletes),
         MANIFESTS: None if done.manifests is None else asdict(done.manifests),
         EXPIRE: None
         if expiry is None
@@ -285,6 +289,8 @@ def view(location: str, done: Upkeep, needed: tuple[CareNeeded, ...]) -> Rendera
     pairs = []
     if done.compaction is not None:
         pairs.append((COMPACT, _compaction(done.compaction)))
+    if done.deletes is not None:
+        pairs.append((DELETES, _deletes(done.deletes)))
     if done.manifests is not None:
         pairs.append((MANIFESTS, _manifests(done.manifests)))
     if done.expiry is not None:
@@ -355,6 +361,22 @@ def _compaction(done: Compaction) -> str:
 
 def _totals(totals: FileTotals) -> str:
     return f"{counted(totals.files, 'data file')} ({human_size(totals.bytes)}, {counted(totals.rows, 'row')})"
+
+
+def _deletes(done: ConvertedDeletes) -> str:
+    kept = f"; {counted(done.kept, 'equality delete')} left for the next time" if done.kept else ""
+    if not done.removed and not done.added:
+        return f"nothing to do{kept}"
+    kinds = [
+        counted(done.equality_deletes, "equality delete file"),
+        counted(done.position_deletes, "position delete file"),
+        counted(done.deletion_vectors, "deletion vector"),
+    ]
+    what = f"{', '.join(kinds)} ({human_size(done.bytes_before)}), {done.dangling:,} of them of nothing"
+    if done.added is None:
+        return f"would look at {counted(done.data_files, 'data file')} to replace {what}"
+    new = f"{done.added:,} ({human_size(done.bytes_after or 0)})"
+    return f"replaced {what}, by {new}; {counted(done.rows or 0, 'row')} found by key{kept}"
 
 
 def _manifests(done: RewrittenManifests) -> str:

@@ -65,6 +65,8 @@ class CarriedReplacement:
         Raises ConflictValidationError where the plan has to be made again, NothingLeftError where nothing is
         left of it.
         """
+        if base.format_version != self._plan.format_version:
+            raise self._conflict(f"the table has format version {base.format_version} now")
         if parent is not None and parent.snapshot_id == self._plan.snapshot_id:
             self.result, self.kept = self._as_planned(), ()
         else:
@@ -83,8 +85,6 @@ class CarriedReplacement:
     def _carried(self, base: TableMetadata, parent: Snapshot | None) -> DeleteReplacement:
         plan = self._plan
         newer = self._newer(base, parent)
-        if base.format_version != plan.format_version:
-            raise self._conflict(f"the table has format version {base.format_version} now")
         head = self._head(base, parent, newer)
         for file in (*plan.shared, *(entry.data_file for entry in plan.equality)):
             self._require(file.identity in head.deletes, file.file_path)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from streamlake.errors import CommitStateUnknownError, ConflictValidationError
+from streamlake.errors import CommitConflictError, ConflictValidationError
 from streamlake.failpoints import failpoint
 from streamlake.maintain.deletes.carried_replacement import CarriedReplacement, NothingLeftError
 from streamlake.maintain.deletes.delete_plan import DeletePlan, delete_plan
@@ -104,15 +104,18 @@ def _convert(
     writer = DeleteWriter(table, options)
     try:
         new = tuple(writer.write(plan, on_progress))
-        carried = CarriedReplacement(table, plan, new, writer)
-        failpoint("deletes-converted")
+    except Exception:
+        writer.delete_all_but()
+        raise
+    carried = CarriedReplacement(table, plan, new, writer)
+    failpoint("deletes-converted")
+    try:
         snapshot = ReplaceDeletes(table, carried, branch).commit()
-    except CommitStateUnknownError:
-        raise  # the table may have the new deletes
     except NothingLeftError:
         writer.delete_all_but()
         return _report(plan, None, DeleteReplacement(), len(plan.files), rows=0)
-    except Exception:
+    except (CommitConflictError, ConflictValidationError):
+        # Certainly not committed; after any other error the table may have the new deletes.
         writer.delete_all_but()
         raise
     writer.delete_all_but({each.file.file_path for each in carried.result.added})

@@ -34,7 +34,7 @@ KEYS_AT_ONCE = 8_000_000
 class KeyedPositions:
     """Finds the rows of data files that equality deletes delete. Keeps the delete files that it has read."""
 
-    def __init__(self, table: Table, keys_at_once: int = KEYS_AT_ONCE) -> None:
+    def __init__(self, table: Table) -> None:
         others = sorted(table.schemas.values(), key=lambda each: -each.schema_id)
         text = table.properties.get(NAME_MAPPING_PROPERTY)
         reading = ChangeReading(
@@ -46,7 +46,7 @@ class KeyedPositions:
         )
         self._rows = reading.rows()
         self._readers = readers(table.io)
-        self._at_once = keys_at_once
+        self._at_once = KEYS_AT_ONCE
         self._parts: dict[int, tuple[EqualityDeletes, tuple[EqualityDeletes, ...]]] = {}
 
     def by_position(self, file: DeletedFrom, deletes: Iterable[DataFile]) -> Array:

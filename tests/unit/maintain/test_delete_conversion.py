@@ -6,19 +6,16 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 
 from streamlake import failpoints
-from streamlake.failpoints import FailpointError
 from streamlake.maintain.deletes import delete_conversion, keyed_positions
-from streamlake.maintain.deletes.delete_conversion import ConvertedDeletes, convert_deletes
+from streamlake.maintain.deletes.delete_conversion import convert_deletes
 from streamlake.spec.metadata.data_file import DataFile, FileContent
 from streamlake.table.table import Table
 from streamlake.tables import LoadedTable, load_table
@@ -92,7 +89,9 @@ def test_rows_of_random_histories_stay(data: Any, version: int, types: list[str]
                 upgrade(history.table.table)
                 history.version = version = 3
             note(repr(history.model))
-            converted(history, data.draw(st.sampled_from([{}, {"rewrite-all": True}, {"min-input-files": 1}])))
+            converted(
+                history, data.draw(st.sampled_from([{}, {"rewrite-all": True}, {"min-input-files": 1}]))
+            )
 
 
 def converted(history: History, options: dict[str, object]) -> None:
@@ -114,7 +113,9 @@ def converted(history: History, options: dict[str, object]) -> None:
     assert table.current_snapshot is not None
     assert table.current_snapshot.operation == "replace"
     assert table.scan_changes(head.snapshot_id).count() == 0
-    again = convert_deletes(table.table, {key: value for key, value in options.items() if key != "rewrite-all"})
+    again = convert_deletes(
+        table.table, {key: value for key, value in options.items() if key != "rewrite-all"}
+    )
     assert again.snapshot_id is None, "it is done"
     history.vectors = {
         entry.data_file.referenced_data_file or ""
@@ -140,7 +141,9 @@ def meanwhile(action: Callable[[], None], at: str = "deletes-converted") -> Any:
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-@given(st.data(), st.sampled_from([2, 3]), st.lists(st.sampled_from(["int", "string"]), min_size=1, max_size=2))
+@given(
+    st.data(), st.sampled_from([2, 3]), st.lists(st.sampled_from(["int", "string"]), min_size=1, max_size=2)
+)
 def test_commits_of_others_meanwhile_lose_nothing(data: Any, version: int, types: list[str]) -> None:
     """Appends, deletes of every kind, rewrites, compactions, deletes that are undone, another conversion."""
     with tempfile.TemporaryDirectory() as folder:
