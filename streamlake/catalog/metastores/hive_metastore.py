@@ -31,6 +31,8 @@ from streamlake.errors import (
 from streamlake.options import bool_property
 from streamlake.spec.metadata.table_metadata import TableMetadata
 
+_REFUSALS = ("InvalidObjectException", "InvalidOperationException")
+"""Answers of a metastore that has looked at an entry and does not take it: nothing was done."""
 _NOT_SAME = "The table has been modified. The parameter value for key 'metadata_location' is"
 
 
@@ -99,7 +101,7 @@ class HiveMetastore:
                     raise TableAlreadyExistsError(
                         f"{action}: there is such a table already; load it, or choose another name"
                     ) from error
-                if kind in ("InvalidObjectException", "NoSuchObjectException"):
+                if kind in (*_REFUSALS, "NoSuchObjectException"):
                     raise StorageError(f"{action}: the metastore refused: {error}") from error
                 raise
 
@@ -139,8 +141,10 @@ class HiveMetastore:
                     database, name, entry, environment(before if lock is None else None)
                 )
             except Exception as error:
-                if type(error).__name__ == "InvalidObjectException":
-                    raise StorageError(f"{message}: the metastore refused: {error}") from error
+                if type(error).__name__ in _REFUSALS:
+                    raise StorageError(
+                        f"{message}: the metastore refused: {error}{_advice(error)}"
+                    ) from error
                 # Also where the comparison failed: the metastore repeats what its database has interrupted.
                 raise CommitStateUnknownError(f"{message}: {_reason(error)}") from error
         lost = None if lock is None else lock.is_lost()
@@ -164,6 +168,15 @@ class HiveMetastore:
     def _is_locked(self, metadata: TableMetadata) -> bool:
         default = bool_property(self.client.properties, "iceberg.engine.hive.lock-enabled", True)
         return bool_property(metadata.properties, "engine.hive.lock-enabled", default)
+
+
+def _advice(error: Exception) -> str:
+    if "incompatible" not in str(error):
+        return ""
+    return (
+        "; it compares columns by their position, as Iceberg does not: set "
+        "metastore.disallow.incompatible.col.type.changes=false in the metastore"
+    )
 
 
 def _is_broken(error: Exception) -> bool:
