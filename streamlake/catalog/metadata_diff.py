@@ -20,15 +20,15 @@ from streamlake.spec.types.type_json import schema_to_json
 Json = dict[str, Any]
 
 
-def requirements(base: TableMetadata, new: TableMetadata) -> list[Json]:
+def requirements(base: TableMetadata, new: TableMetadata, *, by_server: bool = False) -> list[Json]:
     """The conditions under which the updates may be applied: ids and refs of `base` are still current.
 
     A ref that `new` adds must not exist yet. PyIceberg refuses to look for a ref in a table without
-    snapshots, so that case is left out.
+    snapshots, so that case is left out where it checks the conditions, and not a server (`by_server`).
     """
     pinned: list[Json] = [{"type": "assert-table-uuid", "uuid": base.table_uuid}]
     refs = {
-        **(dict.fromkeys(new.refs) if base.snapshots else {}),
+        **(dict.fromkeys(new.refs) if base.snapshots or by_server else {}),
         MAIN_BRANCH: base.current_snapshot_id,
         **{name: ref.snapshot_id for name, ref in base.refs.items()},
     }
@@ -102,8 +102,9 @@ def _properties(base: TableMetadata, new: TableMetadata) -> Iterable[Json]:
 
 def _snapshots(base: TableMetadata, new: TableMetadata) -> Iterable[Json]:
     before, after = base.snapshots_by_id, new.snapshots_by_id
-    for snapshot_id in after.keys() - before.keys():
-        yield {"action": "add-snapshot", "snapshot": snapshot_to_json(after[snapshot_id])}
+    for snapshot in new.snapshots:  # in the order of their sequence numbers, which servers insist on
+        if snapshot.snapshot_id not in before:
+            yield {"action": "add-snapshot", "snapshot": snapshot_to_json(snapshot)}
     removed = sorted(before.keys() - after.keys())
     if removed:
         yield {"action": "remove-snapshots", "snapshot-ids": removed}

@@ -47,6 +47,8 @@ class ServiceCatalog(ClientNamespaces):
         self.client = client
         self.given = given
         """The properties that the user has given, without those that the server has added."""
+        self.has_server = any(kind.__name__ == "RestCatalog" for kind in type(client).__mro__)
+        """Whether a server checks the requirements, and not the client."""
 
     def load_table(self, name: str) -> Table:
         """The table of this name. Raises TableNotFoundError, StorageError."""
@@ -214,9 +216,10 @@ class ServiceTableOperations:
         adapter = import_module("pydantic").TypeAdapter
         changes = tuple(adapter(module.TableUpdate).validate_python(update) for update in updates(base, new))
         pinned = tuple(
-            adapter(module.TableRequirement).validate_python(need) for need in requirements(base, new)
+            adapter(module.TableRequirement).validate_python(need)
+            for need in requirements(base, new, by_server=self._catalog.has_server)
         )
-        if not base.snapshots:
+        if not base.snapshots and not self._catalog.has_server:
             self._refuse_stale()
         try:
             answer = self._catalog.client.commit_table(self._handle, pinned, changes)
@@ -240,8 +243,8 @@ class ServiceTableOperations:
 
     def _commit_error(self, error: Exception) -> StreamlakeError:
         kind, message = type(error).__name__, f"{self._name}: catalog {self._catalog.name}: {error}"
-        stale = isinstance(error, ValueError) and any(
-            part in str(error) for part in ("sequence number", "row id")
+        stale = (isinstance(error, ValueError) or kind == "BadRequestError") and any(
+            part in str(error) for part in ("sequence number", "row id", "row-id")
         )
         if kind in CONFLICTS or stale:
             return CommitConflictError(message)

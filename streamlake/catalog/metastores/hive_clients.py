@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from threading import Lock
 from typing import Any
 
 _MOST_IDLE = 4
-_ANSWERS = ("NoSuchObjectException", "AlreadyExistsException", "InvalidObjectException", "MetaException")
+_ANSWERS = (
+    "NoSuchObjectException",
+    "AlreadyExistsException",
+    "InvalidObjectException",
+    "InvalidOperationException",
+    "MetaException",
+    "NoSuchLockException",
+)
 """Errors that a metastore answers with: the connection is as good as before."""
 
 
@@ -21,22 +27,22 @@ class HiveClients:
         self._idle: list[tuple[Any, Any]] = []
         self._lock = Lock()
 
-    @contextmanager
-    def client(self) -> Iterator[Any]:
+    def client(self) -> AbstractContextManager[Any]:
         """A Thrift client that nobody else uses meanwhile."""
+        return _Lent(self)
+
+    def take(self) -> tuple[Any, Any]:
+        """A connection and its client: an idle one, else a new one."""
         with self._lock:
             holder, client = self._idle.pop() if self._idle else (None, None)
-        if holder is None:
-            holder, client = self._opened()
-        try:
-            yield client
-        except BaseException as error:
-            if type(error).__name__ in _ANSWERS:
-                self._keep(holder, client)
-            else:
-                _close(holder)
-            raise
-        self._keep(holder, client)
+        return self._opened() if holder is None else (holder, client)
+
+    def give_back(self, holder: Any, client: Any, error: BaseException | None) -> None:
+        """Keep a connection for the next call, unless it broke."""
+        if error is None or type(error).__name__ in _ANSWERS:
+            self._keep(holder, client)
+        else:
+            _close(holder)
 
     def forget(self) -> None:
         """Close the connections that nobody uses: the metastore may have been restarted."""
@@ -63,6 +69,22 @@ class HiveClients:
                 self._idle.append((holder, client))
                 return
         _close(holder)
+
+
+class _Lent(AbstractContextManager[Any]):
+    """A client for one block. Not a generator: contextlib sets the traceback of what is raised in the block,
+    and Thrift's errors are immutable, so that a TypeError would take the place of what the metastore says.
+    """
+
+    def __init__(self, clients: HiveClients) -> None:
+        self._clients = clients
+
+    def __enter__(self) -> Any:
+        self._holder, self._client = self._clients.take()
+        return self._client
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        self._clients.give_back(self._holder, self._client, error)
 
 
 def _close(holder: Any) -> None:

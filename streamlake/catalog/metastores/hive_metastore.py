@@ -37,7 +37,8 @@ from streamlake.errors import (
 from streamlake.options import bool_property
 from streamlake.spec.metadata.table_metadata import TableMetadata
 
-_INCOMPATIBLE = "have types incompatible with the existing columns"
+_REFUSALS = ("InvalidObjectException", "InvalidOperationException")
+"""Answers of a metastore that has looked at an entry and does not take it: nothing was done."""
 _NOT_SAME = "The table has been modified. The parameter value for key 'metadata_location' is"
 
 
@@ -174,7 +175,7 @@ class HiveMetastore:
                     raise TableAlreadyExistsError(
                         f"{action}: there is such a table already; load it, or choose another name"
                     ) from error
-                if kind in ("InvalidObjectException", "NoSuchObjectException"):
+                if kind in (*_REFUSALS, "NoSuchObjectException"):
                     raise StorageError(f"{action}: the metastore refused: {error}") from error
                 raise
 
@@ -214,13 +215,9 @@ class HiveMetastore:
                     database, name, entry, environment(before if lock is None else None)
                 )
             except Exception as error:
-                if type(error).__name__ == "InvalidObjectException":
-                    raise StorageError(f"{message}: the metastore refused: {error}") from error
-                if _INCOMPATIBLE in str(error):
+                if type(error).__name__ in _REFUSALS:
                     raise StorageError(
-                        f"{message}: the metastore refuses columns that are in another order or have other "
-                        "types: set hive.metastore.disallow.incompatible.col.type.changes=false in the "
-                        f"metastore ({error})"
+                        f"{message}: the metastore refused: {error}{_advice(error)}"
                     ) from error
                 # Also where the comparison failed: the metastore repeats what its database has interrupted.
                 raise CommitStateUnknownError(f"{message}: {_reason(error)}") from error
@@ -250,6 +247,15 @@ class HiveMetastore:
 def _require_name(table: str) -> None:
     if table.count(".") != 1:
         raise InvalidOptionError(f"creating {table}: a Hive metastore takes names such as db.orders")
+
+
+def _advice(error: Exception) -> str:
+    if "incompatible" not in str(error):
+        return ""
+    return (
+        "; it compares columns by their position, as Iceberg does not: set "
+        "metastore.disallow.incompatible.col.type.changes=false in the metastore"
+    )
 
 
 def _is_broken(error: Exception) -> bool:

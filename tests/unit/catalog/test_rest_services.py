@@ -11,6 +11,7 @@ import pytest
 
 from streamlake import clock
 from streamlake.catalog.open import create, open_table
+from streamlake.catalog.service import load_service
 from streamlake.catalog.storage_settings import served_settings
 from streamlake.errors import (
     CommitConflictError,
@@ -80,6 +81,41 @@ def test_what_each_answer_means(server: RestServer, status: int, expected: type[
         AppendFiles(open_again).append_file(data_file(open_again)).commit()
     with pytest.raises(expected):
         operations.commit(base, with_properties(base, {"p": "1"}))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Cannot add snapshot with sequence number 5 older than last sequence number 5",
+        "Cannot add a snapshot, first-row-id is behind table next-row-id: 3 < 6",
+    ],
+)
+def test_a_snapshot_that_comes_after_one_of_another_branch_is_made_again(
+    server: RestServer, message: str
+) -> None:
+    table = open_table("db.t", rest(server))
+    server.answer_next, server.message = 400, message
+    AppendFiles(table).append_file(data_file(table)).commit()
+    assert len(open_table("db.t", rest(server)).snapshots) == 1
+
+
+def test_of_two_writers_that_create_a_branch_of_an_empty_table_none_is_lost(
+    server: RestServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one is there between the last look and the commit: only the server can notice it."""
+    table, other = (open_table("db.t", rest(server)) for _ in range(2))
+    client = load_service(rest(server)).client  # type: ignore[union-attr]
+    send = client.commit_table
+
+    def other_first(*arguments: Any) -> Any:
+        monkeypatch.undo()
+        AppendFiles(other, branch="audit").append_file(data_file(other)).commit()
+        return send(*arguments)
+
+    monkeypatch.setattr(client, "commit_table", other_first)
+    AppendFiles(table, branch="audit").append_file(data_file(table)).commit()
+    metadata = open_table("db.t", rest(server)).metadata
+    assert len(list(metadata.ancestors(metadata.refs["audit"].snapshot_id))) == 2
 
 
 def test_a_token_that_expired_is_asked_for_again(server: RestServer) -> None:

@@ -14,8 +14,15 @@ from streamlake.catalog import service
 from streamlake.catalog.metastores.hive_metastore import HiveMetastore
 from streamlake.catalog.metastores.metastore_catalog import MetastoreCatalog
 from streamlake.catalog.open import open_table
-from streamlake.errors import CommitConflictError, TableAlreadyExistsError, TableNotFoundError
+from streamlake.errors import (
+    CommitConflictError,
+    CommitStateUnknownError,
+    StorageError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+)
 from streamlake.table.producers.append_files import AppendFiles
+from streamlake.table.schema.update_schema import UpdateSchema
 from streamlake.table.updates.metadata_changes import with_properties
 from streamlake.table.updates.update_properties import UpdateProperties
 from tests.helpers.hive_server import HiveServer
@@ -182,3 +189,17 @@ def test_a_lock_that_somebody_else_holds_is_waited_for_and_then_given_up(
 
     with store._clients.client() as client:
         assert client.show_locks(ShowLocksRequest(dbname=database)).locks in ([], None)
+
+
+def test_what_the_metastore_refuses_is_said_in_its_words(
+    catalog: dict[str, str], name: str, tmp_path: Path
+) -> None:
+    table = create_table(name, "a long, b string", catalog, properties=FAST_CHECKS).table
+    files = set(tmp_path.rglob("*.metadata.json"))
+    with pytest.raises(StorageError, match=r"incompatible(.|\n)*col\.type\.changes=false"):
+        UpdateSchema(table).move_first("b").commit()
+    assert set(tmp_path.rglob("*.metadata.json")) == files, "nothing was done, and nothing is left"
+    UpdateProperties(table).set("p", "1").commit()
+    check_table(open_table(name, catalog))
+    with pytest.raises(CommitStateUnknownError, match="Add request failed"):
+        create_table(f"{name}2", "id long, ID long", catalog)
