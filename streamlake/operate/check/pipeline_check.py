@@ -19,7 +19,9 @@ from streamlake.catalog.open import CatalogOption
 from streamlake.checkpoint.table_note import Calls
 from streamlake.errors import StreamlakeError
 from streamlake.operate.check.check_points import Points, Verdict
+from streamlake.operate.check.connector_check import check_connector
 from streamlake.operate.check.directory_check import (
+    CHECKPOINT,
     LoggedPosition,
     check_lineage,
     check_tables,
@@ -114,6 +116,7 @@ def _check(path: str, prepare: Prepare, points: Points) -> None:
         with points.errors(JAVA):
             version = java_major(check_java())
             points.right(JAVA, f"Java {version} is there; Spark needs {MINIMUM_JAVA} or newer")
+    check_connector(pipeline.checkpoint, pipeline.spark.config, CHECKPOINT, points)
     source = pipeline.source
     if isinstance(source, KafkaSettings):
         topics = with_short_timeout(kafka_source(source))

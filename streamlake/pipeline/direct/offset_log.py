@@ -117,13 +117,10 @@ class OffsetLog(Generic[Offset]):
     def add(self, checkpoint_id: int, end: Offset) -> None:
         """Write an entry, and remove one that Spark has removed. Raises FencedError where there is one."""
         path = self._path(entry_path(checkpoint_id))
-        draft = self._path(f"{DIRECTORY}/.{checkpoint_id}.{new_uuid()}.tmp")
-        self._files.replace(draft, entry_to_bytes(end.to_text()))
-        try:
-            is_ours = self._named(draft, path)
-        finally:
-            if self._system.exists(draft):
-                self._system.delete(draft, False)
+        content = entry_to_bytes(end.to_text())
+        is_ours = self._files.create_new(path, content)
+        if is_ours is None:
+            is_ours = self._added(checkpoint_id, path, content)
         if not is_ours:
             raise FencedError(
                 f"another driver runs the same checkpoint directory: {path.toString()} is there, which this "
@@ -132,6 +129,16 @@ class OffsetLog(Generic[Offset]):
             )
         if checkpoint_id >= self._kept:
             self._system.delete(self._path(entry_path(checkpoint_id - self._kept)), False)
+
+    def _added(self, checkpoint_id: int, path: Any, content: bytes) -> bool:
+        """Write an entry as a draft, and rename it; False where there is one."""
+        draft = self._path(f"{DIRECTORY}/.{checkpoint_id}.{new_uuid()}.tmp")
+        self._files.replace(draft, content)
+        try:
+            return self._named(draft, path)
+        finally:
+            if self._system.exists(draft):
+                self._system.delete(draft, False)
 
     def _named(self, draft: Any, path: Any) -> bool:
         """Rename the draft; False where there is a file of that name. On local disks Hadoop's rename would

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from streamlake.ids import new_uuid
@@ -19,6 +20,8 @@ from streamlake.storage.file_io import file_io_for, scheme_of
 _LOCAL = ("file",)
 _OBJECT_STORES = ("s3", "s3a", "s3n", "gs", "oss", "cosn", "obs", "swift")
 """Renames are copies there."""
+_CONDITIONAL = "fs.option.create.conditional.overwrite"
+"""What keeps a new file of an object store from replacing one (S3A since Hadoop 3.4.2)."""
 
 
 class HadoopFiles:
@@ -80,6 +83,27 @@ class HadoopFiles:
             self.write(path, content)
         else:
             self._renamed_over(path, content)
+
+    def create_new(self, path: Any, content: bytes) -> bool | None:
+        """Create a file of an object store by a conditional put; False where there is one, None where the
+        store's connector has no such thing, and nothing was done.
+        """
+        if scheme_of(str(path.toString())) not in _OBJECT_STORES:
+            return None
+        builder = self.system.createFile(path).overwrite(True).recursive()
+        stream = None
+        try:
+            stream = builder.must(_CONDITIONAL, True).build()
+            stream.write(bytearray(content))
+            stream.close()
+        except Py4JJavaError as error:
+            name = str(error.java_exception.getClass().getName()).rpartition(".")[2]
+            if stream is None and name in ("IllegalArgumentException", "UnsupportedOperationException"):
+                return None
+            if name in ("FileAlreadyExistsException", "RemoteFileChangedException"):
+                return False
+            raise
+        return True
 
     def _renamed_over(self, path: Any, content: bytes) -> None:
         draft = self._new_path(path.getParent(), f".{path.getName()}.{new_uuid()}.tmp")
