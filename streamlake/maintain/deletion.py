@@ -1,6 +1,6 @@
 """Deletes many files at once, in groups, and counts them.
 
-A file that cannot be deleted is reported and left: nothing refers to it any more, so the removal of orphans
+S3 deletes a group with one request; where that fails, the files are deleted one by one, and counted. A file that cannot be deleted is reported and left: nothing refers to it any more, so the removal of orphans
 finds it. Invariant: between two groups nothing is in progress, so a process may be stopped there.
 """
 
@@ -9,14 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 
 from streamlake.errors import StorageError
 from streamlake.on_progress import OnProgress, unseen
 from streamlake.storage.file_io import FileIO
+from streamlake.storage.object_settings import S3_SCHEMES
+from streamlake.storage.object_store import ObjectFileIO
 
 AT_ONCE = 16
 _GROUP = 128
+_BATCH = 1000
+"""Files of one request to S3, which takes no more."""
 _GIVE_UP_AFTER = 100
 
 
@@ -46,8 +50,19 @@ def delete_files(
     """
     rest = iter(paths)
     deleted = Deleted()
+    batches = isinstance(io, ObjectFileIO) and io.scheme in S3_SCHEMES
     with ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="streamlake-delete") as pool:
-        while group := list(islice(rest, _GROUP)):
+        while group := list(islice(rest, _BATCH if batches else _GROUP)):
+            if isinstance(io, ObjectFileIO) and batches:
+                try:
+                    io.delete_all(group)
+                except StorageError:
+                    batches, rest = False, chain(group, rest)
+                    continue
+                deleted += Deleted(files=len(group))
+                on_progress(what, deleted.files, len(paths))
+                after_group()
+                continue
             for error in pool.map(lambda path: _error(io, path), group):
                 deleted += Deleted(files=1) if error is None else Deleted(failed=1, error=error)
             on_progress(what, deleted.files, len(paths))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, cast
@@ -107,6 +107,19 @@ class ObjectFileIO:
         except MissingFileError:
             return
 
+    def delete_all(self, paths: Iterable[str]) -> None:
+        """Remove many files with few requests, where the service can; missing files are no error on S3.
+
+        Raises StorageError where any file may be left.
+        """
+        keys: dict[str, tuple[Any, list[str]]] = {}
+        for path in paths:
+            store, key = self._at(path)
+            keys.setdefault(path[: len(path) - len(key)], (store, []))[1].append(key)
+        for bucket, (store, found) in keys.items():
+            with _errors("deleting files in", bucket):
+                obstore.delete(store, found)
+
     def list_prefix(self, path: str) -> Iterator[FileInfo]:
         """Every file below `path`, at any depth."""
         store, key = self._at(path.rstrip("/"))
@@ -198,7 +211,7 @@ def _error(action: str, path: str, cause: Exception) -> StorageError:
         return MissingFileError(f"{action} {path}: there is no such file; it was deleted or never written")
     if any(each in text for each in _CLOCK):
         return StorageError(f"{action} {path}: {said}; the clock of this machine is wrong, set it right")
-    if isinstance(cause, PermissionDeniedError):
+    if isinstance(cause, PermissionDeniedError) or "code: AccessDenied" in text:
         return StorageError(
             f"{action} {path}: permission denied ({said}); give these credentials access to the path"
         )
