@@ -215,6 +215,14 @@ def _write_options() -> str:
     return _table(("option", "takes the place of the table property", "meaning"), rows)
 
 
+def _compact_options() -> str:
+    rows = [
+        (f"`{each.name}`", _property_default(each.default), _escaped(each.meaning))
+        for each in compact_options.OPTIONS
+    ]
+    return _table(("option", "default", "meaning"), rows)
+
+
 def _properties() -> str:
     parts = []
     for heading, modules in PROPERTY_GROUPS.items():
@@ -485,6 +493,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "debezium-options": _decoder_options("debezium."),
     "client-options": _client_options,
     "table-properties": _properties,
+    "compact-options": _compact_options,
     "pipeline-file": _pipeline_file,
     "commands": _commands,
     "api": _api,

@@ -103,3 +103,29 @@ def test_what_is_wrong(
 def test_no_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(str(tmp_path / "none")) == 1
     assert "there is no Iceberg table" in capsys.readouterr().err
+
+
+def test_compaction(location: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = (location, "--only", "compact", "--option", "min-input-files=2")
+    assert run(*arguments, "--dry-run") == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "write small files, and files with many deleted rows, again" in shown
+    assert "would rewrite 4 data files" in shown
+    assert "in 1 group into about 1 file" in shown
+    assert run(*arguments, "--strategy", "sort", "--sort-by", "bucket(2, id), id desc") == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "rewrote 4 data files" in shown
+    assert "4 rows) in 1 group into 1 data file" in shown
+    assert "data files 4 1" in shown
+    found = report(capsys, *arguments)
+    assert (found["compact"]["groups"], found["compact"]["snapshots"], found["manifests"]) == ([], [], None)
+    again = report(capsys, location, "--only", "compact", "--option", "rewrite-all=true")
+    assert (again["compact"]["rewritten"]["files"], again["compact"]["added"]["rows"]) == (1, 4)
+    assert again["compact"]["deleted_rows"] == 0
+    for wrong, message in (
+        (("--option", "min-input-file=2"), "did you mean 'min-input-files'"),
+        (("--filter", "id = 3"), "which is no partition column"),
+        (("--strategy", "zorder"), "there is no strategy 'zorder'"),
+    ):
+        assert run(location, "--only", "compact", *wrong) == 1
+        assert message in " ".join(capsys.readouterr().err.split())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import pyarrow as pa
@@ -132,6 +133,43 @@ def test_beside_upserts(tmp_path: Path, version: int, mode: str, partition_by: t
     assert given_up <= (groups if mode == "copy-on-write" else groups // 3), f"of {groups} groups"
     if mode != "equality":
         assert carried
+
+
+@pytest.mark.parametrize(
+    ("version", "mode"), [(2, "position"), (3, "position"), (2, "equality"), (3, "copy-on-write")]
+)
+def test_against_a_stream_at_full_speed(tmp_path: Path, version: int, mode: str) -> None:
+    """Neither waits for the other: no checkpoint fails, and no compaction loses its work but to copy-on-write."""
+    race = Race(tmp_path / "t", version, mode, seed=7, partition_by=())
+    for _ in range(3):
+        race.stream.checkpoint(race.changes())
+    ended, checkpoints, errors = Event(), 0, []
+
+    def stream() -> None:
+        nonlocal checkpoints
+        try:
+            while not ended.is_set():
+                race.stream.checkpoint(race.changes())
+                checkpoints += 1
+        except Exception as error:
+            errors.append(error)
+
+    thread = Thread(target=stream)
+    thread.start()
+    committed = given_up = 0
+    try:
+        while committed + given_up < 6 and not errors:
+            done = rewrite_data_files(load_table(race.location).table, SETTINGS[2])
+            committed += bool(done.snapshots)
+            given_up += done.given_up
+    finally:
+        ended.set()
+        thread.join()
+    assert errors == []
+    assert checkpoints > 2
+    race.check()
+    check_table(load_table(race.location).table, files_exist=True)
+    assert committed > (0 if mode == "copy-on-write" else 4)
 
 
 @pytest.mark.parametrize("version", [2, 3])
