@@ -13,6 +13,8 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
+_MOST = np.iinfo(np.int64).max
+
 
 class Moved(NamedTuple):
     """Where n rows of an old file went: `there` (n,) bool says which were written.
@@ -43,7 +45,8 @@ class FileMoves:
             nothing: Array = np.empty(0, dtype=np.int64)
             return Moved(np.zeros(len(positions), dtype=bool), nothing, nothing)
         # Of the type of the stretches, because numpy would convert all of these otherwise.
-        asked = np.minimum(positions, np.iinfo(self.old.dtype).max).astype(self.old.dtype)
+        most = min(int(np.iinfo(self.old.dtype).max), _MOST)
+        asked = np.minimum(positions, most).astype(self.old.dtype)
         at = np.maximum(np.searchsorted(self.old, asked, side="right") - 1, 0)
         ahead = positions - self.old[at].astype(np.int64)
         there: Array = (ahead >= 0) & (ahead < self.rows[at])

@@ -20,7 +20,7 @@ get there with the same compaction.
 """
 _BUCKETS_APART = 8
 _STRETCHES = 2
-"""So is one whose maps have this many times the entries of the index."""
+"""So is one whose maps have more than this many times the entries of all buckets."""
 _LEAST_ENTRIES = 4096
 _MOST_BEYOND_LOGARITHM = 4
 
@@ -31,9 +31,10 @@ def plan_merges(runs: Sequence[RunRef]) -> int:
     Small runs count as if they had some thousand entries. At most 4 + log4(all entries) runs remain.
     """
     sizes = [max(run.entries, _LEAST_ENTRIES) for run in runs]
+    most_stretches = _STRETCHES * max(sum(run.entries * run.buckets for run in runs), _LEAST_ENTRIES)
     newer, merged = 0, 0
     for at, size in enumerate(sizes):
-        if (at and newer >= GROWTH * size) or _has_many_maps(runs[at]):
+        if (at and newer >= GROWTH * size) or _has_many_maps(runs[at], most_stretches):
             merged = at + 1
         newer += size
     most = _MOST_BEYOND_LOGARITHM + int(math.log(max(sum(run.entries for run in runs), 1), 4))
@@ -42,8 +43,7 @@ def plan_merges(runs: Sequence[RunRef]) -> int:
     return merged
 
 
-def _has_many_maps(run: RunRef) -> bool:
+def _has_many_maps(run: RunRef, most_stretches: int) -> bool:
     if len(run.maps) >= MOST_MAPS + run.bucket % _BUCKETS_APART:
         return True
-    of_all_buckets = max(run.entries * run.buckets, _LEAST_ENTRIES)
-    return sum(each.stretches for each in run.maps) > _STRETCHES * of_all_buckets
+    return sum(each.stretches for each in run.maps) > most_stretches

@@ -14,6 +14,7 @@ import zlib
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -28,6 +29,8 @@ from streamlake.storage.file_io import FileIO, storage_errors
 Array = np.ndarray[Any, Any]
 
 _CHUNK = 1 << 20
+_open: WeakValueDictionary[tuple[int, ...], MapFile] = WeakValueDictionary()
+"""The maps that something refers to: the runs of a bucket have most of theirs in common."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +63,8 @@ class MapFile:
         """
         files: Array = np.full(len(old_files), -1, dtype=np.int64)
         places: Array = np.zeros(len(old_files), dtype=np.int64)
-        order = np.argsort(old_files, kind="stable")
+        # Ascending, because a search goes through the stretches in order then, and not through pages at random.
+        order = np.lexsort((positions, old_files))
         numbers, starts = np.unique(old_files[order], return_index=True)
         for number, rows in zip(numbers.tolist(), np.split(order, starts[1:]), strict=True):
             moved = self._moves[number].moved(positions[rows])
@@ -109,15 +113,19 @@ def _opened(local: str, ref: PositionMapRef) -> MapFile:
         data = os.pread(file.fileno(), length, offset)
         if zlib.crc32(data) != crc:
             raise _not_the_map(where)
+        identity = (status.st_dev, status.st_ino, size, status.st_mtime_ns, crc)
+        opened = _open.get(identity)
+        if opened is not None and opened.ref == ref:
+            return opened
         mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
         try:
             content = json.loads(zlib.decompress(data))
-            identity = (status.st_dev, status.st_ino, size, status.st_mtime_ns, crc)
             if not is_verified(identity):
                 if _checksum(file.fileno(), offset) != content["crc"]:
                     raise IndexDamagedError(f"{where}: a checksum does not match; {ADVICE}")
                 remember(identity)
-            return _map_file(ref, content, mapped)
+            opened = _open[identity] = _map_file(ref, content, mapped)
+            return opened
         except (zlib.error, ValueError, KeyError, TypeError, IndexError) as cause:
             raise IndexDamagedError(f"{where}: the footer cannot be read ({cause!r}); {ADVICE}") from cause
 

@@ -33,6 +33,7 @@ from streamlake.maintain.compact.compact_options import SORT, STRATEGIES, Compac
 from streamlake.maintain.compact.file_groups import FileGroup, partition_filter, planned_groups
 from streamlake.maintain.compact.group_rewrite import GroupRewrite, RewrittenGroup
 from streamlake.maintain.compact.index_map import IndexMap
+from streamlake.maintain.compact.old_maps import remove_old_maps
 from streamlake.on_progress import OnProgress, unseen
 from streamlake.spec.metadata.data_file import DataFile
 from streamlake.spec.metadata.snapshot import Snapshot
@@ -149,6 +150,7 @@ def rewrite_data_files(
     else:
         commit.all(_rewritten(rewrite, groups, progress))
         failed = ()
+    remove_old_maps(table)
     return replace(
         plan,
         snapshots=tuple(snapshot.snapshot_id for snapshot in commit.snapshots),

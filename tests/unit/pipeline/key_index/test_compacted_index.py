@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import random
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,8 @@ import pytest
 from streamlake import create_table, load_table
 from streamlake.catalog.open import open_table
 from streamlake.commit.marker import POSITION_MAP
+from streamlake.errors import StorageError
+from streamlake.failpoints import arm
 from streamlake.index.runs.lookup import KeyIndex
 from streamlake.index.runs.merge_plan import MOST_MAPS
 from streamlake.index.runs.position_map_ref import PositionMapRef
@@ -22,6 +26,8 @@ from streamlake.index.runs.run import open_run
 from streamlake.maintain.compact.compact_options import CompactSettings
 from streamlake.maintain.compact.compaction import rewrite_data_files
 from streamlake.maintain.compact.group_rewrite import RewrittenGroup
+from streamlake.maintain.compact.old_maps import UNNEEDED_MS, remove_old_maps
+from streamlake.maintain.expire import expire_snapshots
 from streamlake.pipeline.key_index.indexed_rows import IndexedRows
 from streamlake.records import ROW_KIND, RowKind
 from streamlake.storage.local import LocalFileIO
@@ -469,3 +475,75 @@ def test_random_histories(home: str, seed: int) -> None:
         assert live(home) == sorted(expected)
     for stream in streams:
         check_index(stream)
+
+
+def test_maps_are_deleted_by_a_later_compaction_once_nothing_needs_them(home: str) -> None:
+    stream = stream_of(home, tasks=1)
+    filled(stream, 2)
+    compact(home)
+    path = map_of(home)
+    filled_map = path.read_bytes()
+    stream.checkpoint(changes((100, 1, 1)))
+    needed = [each for each in (path,) if stream.run._index.indexed.state.maps]
+    assert needed == [path]
+
+    def age(each: Path) -> None:
+        old = time.time() - UNNEEDED_MS / 1000 - 60
+        os.utime(each, (old, old))
+
+    age(path)
+    forgotten, fresh = path.with_name("forgotten.map"), path.with_name("fresh.map")
+    for each in (forgotten, fresh):
+        each.write_bytes(b"?")
+    age(forgotten)
+    table = open_table(home)
+    assert remove_old_maps(table) == 1
+    assert (path.exists(), forgotten.exists(), fresh.exists()) == (True, False, True)
+    expire_snapshots(table, older_than_ms=2**62, retain_last=1)
+    assert all(POSITION_MAP not in each.summary for each in open_table(home).metadata.snapshots)
+    assert remove_old_maps(open_table(home)) == 0, "a state of the index names it"
+    for number in range(60):
+        stream.checkpoint(changes((number % 7, 2, number)))
+    assert not stream.run._index.indexed.state.maps
+    assert path.read_bytes() == filled_map, "streams leave maps alone"
+    compact(home)
+    assert not path.exists() and fresh.exists()
+    check_index(stream)
+
+
+def test_where_a_state_cannot_be_read_no_map_is_deleted(home: str, caplog: pytest.LogCaptureFixture) -> None:
+    stream = stream_of(home)
+    filled(stream, 1)
+    directory = Path(home, "metadata", "_index")
+    forgotten = directory / "forgotten.map"
+    forgotten.write_bytes(b"?")
+    os.utime(forgotten, (0, 0))
+    (directory / "harmed.json").write_bytes(b"?")
+    assert remove_old_maps(open_table(home)) == 0
+    assert "harmed.json" in caplog.text and forgotten.exists()
+
+
+@pytest.mark.parametrize("name", ["before-swap", "file-groups-rewritten", "position-map-written"])
+def test_a_compaction_that_fails_leaves_no_map(home: str, name: str) -> None:
+    stream = stream_of(home)
+    filled(stream)
+    arm(f"{name}=raise:StorageError")
+    try:
+        with pytest.raises(StorageError):
+            compact(home)
+    finally:
+        arm("")
+    assert not list(Path(home, "metadata", "_index").glob("*.map"))
+    stream.checkpoint(changes((13, 2, 130)))
+    assert len(live(home)) == 40
+
+
+def test_a_table_without_a_key_index_gets_no_map(home: str) -> None:
+    create_table(home, "id long, ver long, v long")
+    for number in range(3):
+        append(open_table(home), changes((number, 1, 1)).drop_columns([ROW_KIND]))
+    compact(home)
+    snapshot = open_table(home).current_snapshot
+    assert snapshot is not None and snapshot.operation == "replace"
+    assert POSITION_MAP not in snapshot.summary
+    assert not list(Path(home, "metadata").rglob("*.map"))
