@@ -50,10 +50,6 @@ _READERS = 2
 _PARTS_PER_FILE = 8
 
 
-class Stopped(StreamlakeError):
-    """The rewrite of a group ended early because another one failed."""
-
-
 @dataclass(frozen=True)
 class RewrittenGroup:
     """A group with the data files that were written for it; `rows` counts their rows."""
@@ -111,7 +107,7 @@ class GroupRewrite:
     ) -> RewrittenGroup:
         """Write a group's live rows. `on_file` is called after each old file.
 
-        Raises DataInvalidError, StorageError, FeatureUnsupportedError, and Stopped after `is_stopped`.
+        Raises DataInvalidError, StorageError, FeatureUnsupportedError; StreamlakeError when stopped.
         """
         output = OutputFiles(self.target, group.number, 0, 0)
         writer = self._writer(group, output)
@@ -122,7 +118,7 @@ class GroupRewrite:
             with task_errors(self.target, group.number, 0):
                 for rows, share in self._rows(group, on_file):
                     if is_stopped():
-                        raise Stopped(f"{self.target.location}: the compaction was stopped")
+                        raise StreamlakeError(f"{self.target.location}: the compaction was stopped")
                     numbers, old = rows.column(_FILE).to_numpy(), rows.column(_POSITION).to_numpy()
                     places = writer.write(rows.drop_columns([_FILE, _POSITION]))
                     moves.add_mixed(numbers, old, places.files, places.positions)

@@ -64,6 +64,9 @@ class MovesRecorder:
 
     def add_mixed(self, numbers: Array, old: Array, files: Array, new: Array) -> None:
         """Record n rows of several old files in any order."""
+        if len(old) and bool((numbers == numbers[0]).all()) and bool((old[1:] > old[:-1]).all()):
+            self.add(int(numbers[0]), old, files, new)
+            return
         order = np.lexsort((old, numbers))
         edges: Array = np.flatnonzero(np.diff(numbers[order])) + 1
         for part in np.split(order, edges) if len(order) else ():

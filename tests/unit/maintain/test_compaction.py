@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -29,6 +30,7 @@ from streamlake.table.table import Table
 from streamlake.table.updates.manage_refs import ManageRefs
 from streamlake.table.updates.update_properties import UpdateProperties
 from streamlake.tables import LoadedTable, create_table, load_table
+from streamlake.write.files.placed_writer import PlacedWriter
 from tests.helpers.batch_write import append
 from tests.helpers.foreign_writers import evolve, roll_back, upgrade
 from tests.helpers.invariants import check_table, live_data_files, live_entries
@@ -553,3 +555,41 @@ def test_a_kill_leaves_orphans_alone(tmp_path: Path, place: str) -> None:
     compact(fresh.table)
     assert ids_of(fresh.table) == expected
     assert len(live_data_files(fresh.table)) == 1
+
+
+@pytest.mark.parametrize("file_format", ["orc", "avro"])
+def test_other_formats(tmp_path: Path, file_format: str) -> None:
+    table = make_table(tmp_path / "t", format_version=3)
+    many(table, 3)
+    UpdateProperties(table.refresh()).set("write.format.default", file_format).commit()
+    append(table.refresh(), rows(100, 101))
+    row_delta(table, {4, 100}).commit()
+    other = load_table(table.location).table
+    before = lineage(table)
+    done = compact(table, lambda: row_delta(other, {5, 101}).commit())
+    assert done.carried_rows == 2
+    assert [file.file_format for file in live_data_files(table)] == [file_format]
+    assert lineage(table) == [row for row in before if row["id"] not in (5, 101)]
+    compact(table, strategy="sort", sort_by=("id desc",))
+    assert lineage(table) == [row for row in before if row["id"] not in (5, 101)]
+    check_table(table, files_exist=True)
+
+
+def test_wide_rows_are_read_a_few_at_a_time(tmp_path: Path) -> None:
+    """Memory depends on neither the size of a file nor that of a row."""
+    table = make_table(tmp_path / "t")
+    wide = [os.urandom(100_000).hex() for _ in range(40)]
+    append(table, pa.table({"id": range(40), "category": wide}))
+    append(table, rows(100))
+    sizes: list[int] = []
+    write = PlacedWriter.write
+
+    def counted(self: PlacedWriter, given: pa.Table) -> Any:
+        sizes.append(given.nbytes)
+        return write(self, given)
+
+    with patch.object(PlacedWriter, "write", counted):
+        compact(table)
+    assert len(sizes) > 2
+    assert max(sizes) < 4_000_000
+    assert sum(sizes) > 8_000_000
