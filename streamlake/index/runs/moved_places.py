@@ -20,8 +20,10 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, eq=False)
 class _Step:
-    """What one map says: `old` (files,) are the numbers in the map of the files known so far, -1 for files that
-    it does not move; `new` are the ordinals of its new files.
+    """What one map says.
+
+    `old` (files,) are the numbers in the map of the files known so far, -1 for files that it does not move;
+    `new` are the ordinals of its new files.
     """
 
     map: MapFile

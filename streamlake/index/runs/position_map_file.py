@@ -63,7 +63,7 @@ class MapFile:
         """
         files: Array = np.full(len(old_files), -1, dtype=np.int64)
         places: Array = np.zeros(len(old_files), dtype=np.int64)
-        # Ascending, because a search goes through the stretches in order then, and not through pages at random.
+        # Ascending, so that a search goes through the stretches in order and not through pages at random.
         order = np.lexsort((positions, old_files))
         numbers, starts = np.unique(old_files[order], return_index=True)
         for number, rows in zip(numbers.tolist(), np.split(order, starts[1:]), strict=True):

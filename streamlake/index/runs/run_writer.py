@@ -39,9 +39,9 @@ BLOCK_BYTES = 32 * 1024 * 1024
 class RunRef:
     """A run file as the index state names it: its bucket, its size in bytes, the CRC-32 of its footer.
 
-    `entries` and `tombstones` are counts; tombstones are among the entries. `maps` are the position maps, oldest
-    first, of compactions that came after the run was written: its entries count where these say that the rows
-    are now.
+    `entries` and `tombstones` are counts; tombstones are among the entries. `maps` are the position maps,
+    oldest first, of compactions that came after the run was written: its entries count where these say that
+    the rows are now.
     """
 
     path: str

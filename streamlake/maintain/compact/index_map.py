@@ -1,8 +1,8 @@
 """What a compaction leaves for the table's key indexes: its position map as a file that its snapshot names.
 
 A stream that meets the snapshot looks the rows of its index up through the map, and reads none of the new
-files, see `pipeline.key_index.covered`. One map serves every index, whatever its key and its branch. Invariant:
-the map is complete before a snapshot names it; a table that cannot have one is compacted without.
+files, see `pipeline.key_index.covered`. One map serves every index, whatever its key and its branch.
+Invariant: the map is complete before a snapshot names it; a table that cannot have one is compacted without.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class IndexMap:
             self._ref = writer.close()
         except StorageError as error:
             _LOG.warning(
-                "no position map for the key index of %s was written (%s): the stream will read the new files",
+                "no position map for the key index of %s was written (%s): streams read the new files",
                 table.location,
                 error,
             )

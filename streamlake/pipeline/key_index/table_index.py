@@ -170,7 +170,7 @@ class TableIndex:
     def _known(
         self, head: Snapshot | None, tasks: Mapping[str, FileScanTask], rebuilt: str | None
     ) -> Covered:
-        """The newest state that fits, with the data files that it covers; else an empty state that covers none.
+        """The newest state that fits, with the data files that it covers; else an empty one that covers none.
 
         `tasks` are the head's. `rebuilt` is the property that names a rebuilt index, where it was set while
         this index was in use: then that one is used, though newer snapshots name states that go back to the
