@@ -29,6 +29,7 @@ from streamlake.decode.cdc import source_tables
 from streamlake.formats.columns import format_options, metrics_config, name_mapping
 from streamlake.maintain import retention
 from streamlake.maintain.background import lease, maintenance_settings
+from streamlake.maintain.compact import compact_options
 from streamlake.options import Property
 from streamlake.pipeline.definition.pipeline_file import AVRO_SCHEMA_FILE
 from streamlake.pipeline.iceberg.frames import frame_options
@@ -213,6 +214,14 @@ def _write_options() -> str:
             over = ", ".join(f"`write.{each}.{name}`" for each in job_options._FORMATS[name])
         rows.append((f"`{name}`", over, _meaning(texts[name])))
     return _table(("option", "takes the place of the table property", "meaning"), rows)
+
+
+def _compact_options() -> str:
+    rows = [
+        (f"`{each.name}`", _property_default(each.default), _escaped(each.meaning))
+        for each in compact_options.OPTIONS
+    ]
+    return _table(("option", "default", "meaning"), rows)
 
 
 def _properties() -> str:
@@ -511,6 +520,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "debezium-options": _decoder_options("debezium."),
     "client-options": _client_options,
     "table-properties": _properties,
+    "compact-options": _compact_options,
     "pipeline-file": _pipeline_file,
     "commands": _commands,
     "api": _api,

@@ -204,6 +204,22 @@ def bench_delete_scan(work: Path, repeat: int) -> tuple[list[Figure], dict[str, 
     return [figure], {"delete_scan": result}
 
 
+def bench_compact(work: Path, repeat: int, rows: int, files: int) -> tuple[list[Figure], dict[str, Any]]:
+    """Small files with a deletion vector each, compacted by both in turn; medians of the rounds."""
+    figures, runs = [], {}
+    for strategy, goal in (("binpack", 1 / 1.5), ("sort", 1.0)):
+        arguments = (strategy, work / f"compact-{strategy}", repeat, rows, files)
+        result = run("compact_run.py", *arguments, timeout_seconds=3600)
+        name, ours, peer = "Iceberg's procedure in Spark", result["our_seconds"], result["spark_seconds"]
+        figures.append(Figure(f"compaction, {strategy}", "s", ours, peer, name, "lower", goal))
+        peak = result["peak_megabytes"]
+        figures.append(
+            Figure(f"compaction, {strategy}, peak memory", "MB", peak, None, "goal", "lower", 1024)
+        )
+        runs[f"compact_{strategy}"] = result
+    return figures, runs
+
+
 def bench_table_changes(work: Path, repeat: int) -> tuple[list[Figure], dict[str, Any]]:
     """One table, whose changes are read by a stream; the run's figures are medians of its rounds."""
     result = run("table_changes_run.py", work / "table-changes", repeat, timeout_seconds=3_600)
@@ -254,7 +270,10 @@ def main() -> None:
         default=["append", "upsert", "delete-scan", "kafka", "commit", "guards", "recovery", "demo"],
     )
     parser.add_argument(
-        "--rows", type=int, default=5_000_000, help="rows of append, and of table-to-table in 50 snapshots"
+        "--rows",
+        type=int,
+        default=5_000_000,
+        help="rows of append and compact, and of table-to-table in 50 snapshots",
     )
     parser.add_argument(
         "--rows-at-once", type=int, default=20_000_000, help="rows of table-to-table in one snapshot"
@@ -272,6 +291,7 @@ def main() -> None:
     parser.add_argument(
         "--only", default="", help="jobs and engines of kafka-peers, such as append,upsert,streamlake,flink"
     )
+    parser.add_argument("--files", type=int, default=500, help="files that --rows are in, for compact")
     parser.add_argument("--snapshots", type=int, default=2_000, help="snapshots of the commit benchmark")
     parser.add_argument(
         "--engines", default=",".join(ENGINES), help="engines of the upsert benchmark, such as merge,flink"
@@ -306,6 +326,7 @@ def main() -> None:
                 Sizes().scaled(options.scale),
             ),
             "delete-scan": lambda: bench_delete_scan(work, options.repeat),
+            "compact": lambda: bench_compact(work, options.repeat, options.rows, options.files),
             "table-changes": lambda: bench_table_changes(work, options.repeat),
             "kafka": lambda: bench_kafka(work, options.repeat, options.messages or 2_000_000),
             "kafka-peers": lambda: bench_kafka_peers(

@@ -56,7 +56,6 @@ OPTIONS = (
         "New files have the sequence number of the start, so that later deletes by key apply to them. With "
         "`false` such deletes are conflicts.",
     ),
-    Property("remove-dangling-deletes", "false", "Remove delete files that apply to no data file any more."),
 )
 _NAMES = tuple(option.name for option in OPTIONS)
 
@@ -101,7 +100,6 @@ class CompactOptions:
     max_failed_commits: int
     output_spec_id: int
     keeps_sequence_number: bool
-    removes_dangling_deletes: bool
 
     @property
     def largest_output(self) -> int:
@@ -170,7 +168,6 @@ class CompactOptions:
             max_failed_commits=values.number("partial-progress.max-failed-commits", max_commits, 0),
             output_spec_id=spec_id,
             keeps_sequence_number=values.flag("use-starting-sequence-number", True),
-            removes_dangling_deletes=values.flag("remove-dangling-deletes", False),
         )
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +19,8 @@ from streamlake.failpoints import arm
 from streamlake.maintain.compact.compact_options import CompactSettings
 from streamlake.maintain.compact.compaction import Compaction, rewrite_data_files
 from streamlake.maintain.compact.group_rewrite import RewrittenGroup
+from streamlake.maintain.orphans import remove_orphans
+from streamlake.operate.doctor.diagnosis import diagnose
 from streamlake.records import ROW_KIND, RowKind
 from streamlake.table.producers.overwrite_files import OverwriteFiles
 from streamlake.table.producers.rewrite_files import RewriteFiles
@@ -489,3 +495,61 @@ def test_deletes_by_key_after_it_apply(tmp_path: Path) -> None:
     assert ids_of(table.refresh()) == [each for each in range(30) if each not in (3, 4, 5, 6)]
     compact(table, options=options)
     assert [entry.sequence_number for entry in live_entries(table)] == [table.metadata.last_sequence_number]
+
+
+KILLED = """
+import sys
+from streamlake import failpoints
+from streamlake.maintain.compact.compact_options import CompactSettings
+from streamlake.maintain.compact.compaction import rewrite_data_files
+from streamlake.tables import load_table
+from tests.helpers.row_deltas import row_delta
+
+location, place = sys.argv[1:]
+
+def delete(producer, groups):
+    row_delta(load_table(location).table, {13}).commit()
+    failpoints.arm(place + "=kill")
+
+if place.startswith(("data-file", "file-group")):
+    failpoints.arm(place + "=kill")
+settings = CompactSettings(options={"rewrite-all": "true"})
+rewrite_data_files(load_table(location).table, settings, before_commit=delete)
+"""
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "data-file-closed",
+        "file-group-rewritten",
+        "file-groups-rewritten",
+        "deletes-carried-over",
+        "after-swap",
+    ],
+)
+def test_a_kill_leaves_orphans_alone(tmp_path: Path, place: str) -> None:
+    table = make_table(tmp_path / "t", format_version=3)
+    many(table)
+    row_delta(table, {3}).commit()
+    command = [sys.executable, "-c", KILLED, table.location, place]
+    killed = subprocess.run(command, cwd=Path(__file__).parents[3], capture_output=True, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    gone = {3, 13} if place in ("deletes-carried-over", "after-swap") else {3}
+    expected = [each for each in range(60) if each not in gone]
+    fresh = load_table(table.location)
+    assert ids_of(fresh.table) == expected
+    check_table(fresh.table, files_exist=True)
+    assert diagnose(table.location).is_healthy
+    # Old files stay for the older snapshots; only what the attempt wrote is an orphan, if it was not committed.
+    for path in Path(table.location).rglob("*.*"):
+        os.utime(path, (0, 0))
+    found = remove_orphans(fresh.table, dry_run=True).orphans
+    written = [each.path for each in found if "/data/" in each.path]
+    if place == "after-swap":
+        assert written == []
+    else:
+        assert len(written) == (2 if place == "deletes-carried-over" else 1)
+    compact(fresh.table)
+    assert ids_of(fresh.table) == expected
+    assert len(live_data_files(fresh.table)) == 1
