@@ -28,11 +28,8 @@ from streamlake.cli.views.described import page_of
 from streamlake.decode.cdc import source_tables
 from streamlake.formats.columns import format_options, metrics_config, name_mapping
 from streamlake.maintain import retention
-<<<<<<< HEAD
 from streamlake.maintain.background import lease, maintenance_settings
-=======
 from streamlake.maintain.compact import compact_options
->>>>>>> compact
 from streamlake.options import Property
 from streamlake.pipeline.definition.pipeline_file import AVRO_SCHEMA_FILE
 from streamlake.pipeline.iceberg.frames import frame_options

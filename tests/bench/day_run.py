@@ -67,13 +67,16 @@ class _Counted:
 
     def __init__(self, runner: Any, runs: list[RunReport]) -> None:
         self._runner, self._runs = runner, runs
+        self._is_stopped = False
 
     def __call__(self, request: RunRequest) -> RunReport:
         report: RunReport = self._runner(request)
-        self._runs.append(report)
+        if not self._is_stopped:
+            self._runs.append(report)
         return report
 
     def stop(self) -> None:
+        self._is_stopped = True
         self._runner.stop()
 
 

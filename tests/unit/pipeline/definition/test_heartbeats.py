@@ -14,6 +14,7 @@ from streamlake.checkpoint.heartbeat import (
     HEARTBEAT_PATH,
     DriverState,
     Heartbeat,
+    TableUpkeep,
     heartbeat_from_text,
     heartbeat_to_bytes,
 )
@@ -132,3 +133,33 @@ def test_a_directory_with_nothing_but_a_heartbeat_is_new(tmp_path: Path) -> None
     (tmp_path / "metadata").write_text("{}")
     with pytest.raises(InvalidOptionError, match="is not new"):
         require_new(str(tmp_path), LocalFileIO())
+
+
+def test_what_the_maintenance_does_is_told(tmp_path: Path) -> None:
+    states = [
+        TableUpkeep("quiet"),
+        TableUpkeep("old", 1, ("compact",), "data files 9 to 1"),
+        TableUpkeep("due", due=("expire",), waits_for="another 5 s"),
+        TableUpkeep("new", 2, ("expire",), "snapshots 9 to 1"),
+        TableUpkeep("failed", 1, error="no disk"),
+        *(TableUpkeep(f"t{number}", due=("expire",)) for number in range(40)),
+    ]
+    with beats(tmp_path) as running:
+        running.maintained = lambda: tuple(states)
+    told = found(tmp_path).maintenance
+    assert [each.table for each in told][:4] == ["failed", "new", "old", "due"]
+    assert len(told) == 20
+    assert told[2] == states[1]
+
+
+def test_a_state_of_the_maintenance_that_cannot_be_had_does_not_matter(tmp_path: Path) -> None:
+    with beats(tmp_path, 0.01) as running:
+        running.maintained = lambda: 1 / 0  # type: ignore[assignment, return-value]
+        wait_until(lambda: running._has_complained, 10, "a complaint")
+
+
+def test_a_heartbeat_of_an_earlier_version_has_no_maintenance() -> None:
+    beat = Heartbeat("run", DriverState.RUNNING, "host", 1, 2, 3)
+    text = heartbeat_to_bytes(beat).decode().replace(', "maintenance": []', "")
+    assert "maintenance" not in text
+    assert heartbeat_from_text(text) == beat
