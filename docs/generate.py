@@ -27,7 +27,7 @@ from streamlake.cli.main import app
 from streamlake.cli.views.described import page_of
 from streamlake.decode.cdc import source_tables
 from streamlake.formats.columns import format_options, metrics_config, name_mapping
-from streamlake.maintain import retention
+from streamlake.maintain import rejects_retention, retention
 from streamlake.options import Property
 from streamlake.pipeline.definition.pipeline_file import AVRO_SCHEMA_FILE
 from streamlake.pipeline.iceberg.frames import frame_options
@@ -50,7 +50,7 @@ PROPERTY_GROUPS: Mapping[str, tuple[ModuleType, ...]] = {
     "Where files go": (locations,),
     "Metrics and names of columns": (metrics_config, name_mapping),
     "Commits and metadata": (table_options, commit_queue),
-    "Maintenance": (retention,),
+    "Maintenance": (retention, rejects_retention),
     "Upserts and change streams": (upsert_options, source_tables),
     "Schema": (evolution,),
 }
@@ -70,6 +70,7 @@ _RETURNED = (
     "streamlake.read.incremental.IncrementalAppendScan",
     "streamlake.read.changes.change_scan.ChangeScan",
     "streamlake.pipeline.direct.direct_query.DirectQuery",
+    "streamlake.maintain.deletes.delete_conversion.ConvertedDeletes",
     "streamlake.maintain.expire.Expiry",
     "streamlake.maintain.orphans.Orphans",
     "streamlake.maintain.manifest_rewrite.RewrittenManifests",

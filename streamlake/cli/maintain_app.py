@@ -12,7 +12,9 @@ def maintain(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="A table's directory, or a catalog's name.")],
     only: Annotated[
         str | None,
-        typer.Option(metavar="A,B", help="Only these of deletes, manifests, expire, metadata and orphans."),
+        typer.Option(
+            metavar="A,B", help="Only these of rejects, deletes, manifests, expire, metadata and orphans."
+        ),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Change nothing, say what would be done.")
@@ -34,6 +36,13 @@ def maintain(
         str | None,
         typer.Option(metavar="AGE", help="Orphans are older than this (default: 3d, at least 24h)."),
     ] = None,
+    rejects_age: Annotated[
+        str | None,
+        typer.Option(
+            metavar="AGE",
+            help="Of a rejects table, drop days older than this: 30d (default: as the table says).",
+        ),
+    ] = None,
     branch: Annotated[
         str, typer.Option(metavar="NAME", help="The branch whose deletes and manifests are rewritten.")
     ] = "main",
@@ -54,6 +63,7 @@ def maintain(
             older_than=older_than,
             retain_last=retain_last,
             orphan_age=orphan_age,
+            rejects_age=rejects_age,
             branch=branch,
             as_json=json,
             catalog=catalog,

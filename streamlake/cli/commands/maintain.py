@@ -19,6 +19,7 @@ from streamlake.maintain.expire import Expiry
 from streamlake.maintain.manifest_rewrite import RewrittenManifests
 from streamlake.maintain.old_metadata import OldMetadata
 from streamlake.maintain.orphans import Orphans
+from streamlake.maintain.rejects_retention import DroppedRejects
 from streamlake.maintain.upkeep import (
     ACTIONS,
     DELETES,
@@ -26,6 +27,7 @@ from streamlake.maintain.upkeep import (
     MANIFESTS,
     METADATA,
     ORPHANS,
+    REJECTS,
     Upkeep,
     UpkeepSettings,
     maintain,
@@ -37,6 +39,7 @@ from streamlake.wording import counted
 
 _ORPHANS_SHOWN = 10
 _PLAN = {
+    REJECTS: "drop days of rejects that are too old, if it is a rejects table that says so",
     DELETES: "convert equality deletes, and merge what is deleted by position",
     MANIFESTS: "rewrite manifests by partition",
     EXPIRE: "expire old snapshots, and delete the files that only they need",
@@ -54,6 +57,7 @@ def run(
     older_than: str | None,
     retain_last: int | None,
     orphan_age: str | None,
+    rejects_age: str | None,
     branch: str,
     as_json: bool,
     catalog: str | None,
@@ -65,6 +69,7 @@ def run(
         older_than_ms=before_ms(older_than, "--older-than"),
         retain_last=retain_last,
         orphans_before_ms=before_ms(orphan_age, "--orphan-age"),
+        rejects_before_ms=before_ms(rejects_age, "--rejects-age"),
         delete_orphans=yes,
         dry_run=dry_run,
     )
@@ -95,6 +100,7 @@ def content(location: str, done: Upkeep, needed: tuple[CareNeeded, ...]) -> Row:
         "dry_run": done.dry_run,
         "before": asdict(done.before),
         "after": asdict(done.after),
+        REJECTS: None if done.rejects is None else asdict(done.rejects),
         DELETES: None if done.deletes is None else asdict(done.deletes),
         MANIFESTS: None if done.manifests is None else asdict(done.manifests),
         EXPIRE: None
@@ -133,6 +139,8 @@ def content(location: str, done: Upkeep, needed: tuple[CareNeeded, ...]) -> Row:
 def view(location: str, done: Upkeep, needed: tuple[CareNeeded, ...]) -> RenderableType:
     """A report for a terminal: what was done, the figures before and after, what the table still needs."""
     pairs = []
+    if done.rejects is not None:
+        pairs.append((REJECTS, _rejects(done.rejects)))
     if done.deletes is not None:
         pairs.append((DELETES, _deletes(done.deletes)))
     if done.manifests is not None:
@@ -178,6 +186,13 @@ def _figures(done: Upkeep) -> RenderableType:
         ("metadata file", human_size(before.metadata_bytes or 0), human_size(after.metadata_bytes or 0)),
     ]
     return grid("", [("", "left"), ("before", "right"), ("after", "right")], rows)
+
+
+def _rejects(done: DroppedRejects) -> str:
+    if not done.files:
+        return f"none of before {done.before}"
+    what = f"{counted(done.rows, 'record')} of before {done.before} ({human_size(done.bytes)})"
+    return f"would drop {what}" if done.dry_run else f"dropped {what}; expiry deletes the files"
 
 
 def _deletes(done: ConvertedDeletes) -> str:

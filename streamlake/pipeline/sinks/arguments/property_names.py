@@ -13,7 +13,7 @@ from difflib import SequenceMatcher
 from streamlake.decode.cdc import source_tables
 from streamlake.errors import InvalidOptionError
 from streamlake.formats.columns import format_options, metrics_config, name_mapping
-from streamlake.maintain import retention
+from streamlake.maintain import rejects_retention, retention
 from streamlake.options import suggestion
 from streamlake.pipeline.runs import commit_queue, evolution, upsert_options
 from streamlake.storage import durability, locations
@@ -33,6 +33,7 @@ _MODULES = (
     source_tables,
     evolution,
     retention,
+    rejects_retention,
 )
 _NAMESPACES = ("write.", "commit.", "read.", "history.", "schema.", "compatibility.", "streamlake.")
 _WRITTEN = ("streamlake.pipeline.", "streamlake.index-state.")
