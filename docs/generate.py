@@ -27,7 +27,7 @@ from streamlake.cli.main import app
 from streamlake.cli.views.described import page_of
 from streamlake.decode.cdc import source_tables
 from streamlake.formats.columns import format_options, metrics_config, name_mapping
-from streamlake.maintain import retention
+from streamlake.maintain import rejects_retention, retention
 from streamlake.maintain.background import lease, maintenance_settings
 from streamlake.maintain.compact import compact_options
 from streamlake.options import Property
@@ -52,7 +52,7 @@ PROPERTY_GROUPS: Mapping[str, tuple[ModuleType, ...]] = {
     "Where files go": (locations,),
     "Metrics and names of columns": (metrics_config, name_mapping),
     "Commits and metadata": (table_options, commit_queue),
-    "Maintenance": (retention, lease),
+    "Maintenance": (retention, rejects_retention, lease),
     "Upserts and change streams": (upsert_options, source_tables),
     "Schema": (evolution,),
 }
@@ -73,6 +73,7 @@ _RETURNED = (
     "streamlake.read.changes.change_scan.ChangeScan",
     "streamlake.pipeline.direct.direct_query.DirectQuery",
     "streamlake.maintain.compact.compaction.Compaction",
+    "streamlake.maintain.deletes.delete_conversion.ConvertedDeletes",
     "streamlake.maintain.expire.Expiry",
     "streamlake.maintain.orphans.Orphans",
     "streamlake.maintain.manifest_rewrite.RewrittenManifests",

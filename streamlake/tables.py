@@ -285,20 +285,23 @@ class LoadedTable:
         older_than: Before | None = None,
         retain_last: int | None = None,
         orphans_older_than: Before | None = None,
+        rejects_older_than: Before | None = None,
         delete_orphans: bool = True,
         dry_run: bool = False,
     ) -> Upkeep:
         """Compact, convert deletes, rewrite manifests, expire snapshots, delete old metadata files and orphans.
 
-        `only` names some of "compact", "deletes", "manifests", "expire", "metadata" and "orphans", which are
-        done in this order. Without it, snapshots expire only where `older_than`, `retain_last` or the table's
-        `history.expire.*` says so.
+        `only` names some of "rejects", "compact", "deletes", "manifests", "expire", "metadata" and "orphans",
+        which are done in this order. Without it, snapshots expire only where `older_than`, `retain_last` or
+        the table's `history.expire.*` says so, and whole days of a rejects table are dropped only where
+        `rejects_older_than` or its `streamlake.rejects-retention` does.
         """
         settings = UpkeepSettings(
             only=UpkeepSettings.actions(only),
             older_than_ms=before_ms(older_than),
             retain_last=retain_last,
             orphans_before_ms=before_ms(orphans_older_than, "orphans_older_than"),
+            rejects_before_ms=before_ms(rejects_older_than, "rejects_older_than"),
             delete_orphans=delete_orphans,
             dry_run=dry_run,
         )

@@ -58,7 +58,7 @@ MODULES_OF_CONTRACTS = """
     formats/arrow/arrow_schema formats/columns/metrics formats/avro/avro_data formats/parquet/parquet formats/orc/orc
     formats/manifests/manifests formats/data_files formats/readers formats/deletes/puffin
     table/table table/operations table/options table/manifests/manifest_filter table/updates/retries table/schema/schema_edit
-    table/producers/append_files table/producers/overwrite_files table/producers/replace_manifests
+    table/producers/append_files table/producers/overwrite_files table/producers/replace_deletes table/producers/replace_manifests
     table/producers/replace_partitions table/producers/rewrite_files table/producers/row_delta
     table/producers/snapshot_producer decode/values/envelope decode/json/json_values decode/avro/avro_wire
     decode/converters/readings decode/registry/schema_registry decode/cdc/envelopes write/target/options write/rows/sort

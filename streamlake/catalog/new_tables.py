@@ -22,10 +22,13 @@ from streamlake.table.updates.metadata_changes import RESERVED_PROPERTIES, WRITA
 DEFAULT_FORMAT_VERSION = 2
 # Stored with a new table, so that every engine writes the same codec (as Iceberg does it), and keeps no more
 # than the last metadata files: each repeats all snapshots, so a stream's would fill the storage within days.
+# Nothing expires by itself; whoever maintains the table finds here what was agreed on.
 _PERSISTED_DEFAULTS = {
     "write.parquet.compression-codec": "zstd",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
+    "history.expire.max-snapshot-age-ms": "432000000",
+    "history.expire.min-snapshots-to-keep": "100",
 }
 
 

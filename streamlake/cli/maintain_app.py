@@ -20,7 +20,8 @@ def maintain(
     only: Annotated[
         str | None,
         typer.Option(
-            metavar="A,B", help="Only these of compact, deletes, manifests, expire, metadata and orphans."
+            metavar="A,B",
+            help="Only these of rejects, compact, deletes, manifests, expire, metadata and orphans.",
         ),
     ] = None,
     dry_run: Annotated[
@@ -42,6 +43,13 @@ def maintain(
     orphan_age: Annotated[
         str | None,
         typer.Option(metavar="AGE", help="Orphans are older than this (default: 3d, at least 24h)."),
+    ] = None,
+    rejects_age: Annotated[
+        str | None,
+        typer.Option(
+            metavar="AGE",
+            help="Of a rejects table, drop days older than this: 30d (default: as the table says).",
+        ),
     ] = None,
     branch: Annotated[
         str | None, typer.Option(metavar="NAME", help="The branch whose files are rewritten (default: main).")
@@ -85,6 +93,7 @@ def maintain(
             older_than=older_than,
             retain_last=retain_last,
             orphan_age=orphan_age,
+            rejects_age=rejects_age,
             branch=branch,
             watch=watch,
             interval=interval,

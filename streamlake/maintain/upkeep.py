@@ -1,6 +1,6 @@
 """The upkeep of one table: its actions in the order in which each helps the next, and a report.
 
-    compact -> deletes -> manifests -> expire -> metadata -> orphans
+    rejects -> compact -> deletes -> manifests -> expire -> metadata -> orphans
 
 Invariants: an action that fails leaves the table whole, and history that nobody has agreed to lose stays:
 snapshots expire where the table's `history.expire.*`, or an argument, says so, or where it is the action that
@@ -21,15 +21,21 @@ from streamlake.maintain.expire import Expiry, expire_snapshots
 from streamlake.maintain.manifest_rewrite import RewrittenManifests, rewrite_manifests
 from streamlake.maintain.old_metadata import OldMetadata, remove_old_metadata
 from streamlake.maintain.orphans import Orphans, remove_orphans
+from streamlake.maintain.rejects_retention import (
+    DroppedRejects,
+    drop_old_rejects,
+    is_rejects,
+    rejects_before_ms,
+)
 from streamlake.maintain.retention import MAX_SNAPSHOT_AGE, MIN_SNAPSHOTS, agrees_to_expire
 from streamlake.on_progress import OnProgress, unseen
 from streamlake.options import suggestion
 from streamlake.spec.metadata.snapshot import MAIN_BRANCH
 from streamlake.table.table import Table
 
-COMPACT, DELETES, MANIFESTS = "compact", "deletes", "manifests"
+REJECTS, COMPACT, DELETES, MANIFESTS = "rejects", "compact", "deletes", "manifests"
 EXPIRE, METADATA, ORPHANS = "expire", "metadata", "orphans"
-ACTIONS = (COMPACT, DELETES, MANIFESTS, EXPIRE, METADATA, ORPHANS)
+ACTIONS = (REJECTS, COMPACT, DELETES, MANIFESTS, EXPIRE, METADATA, ORPHANS)
 """All actions, in their order."""
 
 
@@ -45,6 +51,7 @@ class UpkeepSettings:
     older_than_ms: int | None = None
     retain_last: int | None = None
     orphans_before_ms: int | None = None
+    rejects_before_ms: int | None = None
     delete_orphans: bool = True
     dry_run: bool = False
     compact: CompactSettings = field(default_factory=CompactSettings)
@@ -70,6 +77,7 @@ class Upkeep:
 
     before: Figures
     after: Figures
+    rejects: DroppedRejects | None
     compaction: Compaction | None
     deletes: ConvertedDeletes | None
     manifests: RewrittenManifests | None
@@ -100,11 +108,15 @@ def maintain(
             f"the table's properties say neither {MAX_SNAPSHOT_AGE} nor {MIN_SNAPSHOTS}: set them, or say "
             "how old snapshots become"
         )
+    if REJECTS in chosen and not _may_drop_rejects(table, settings):
+        chosen = tuple(action for action in chosen if action != REJECTS)
     dry_run = settings.dry_run
-    compaction = deletes = manifests = expiry = metadata = orphans = None
+    rejects = compaction = deletes = manifests = expiry = metadata = orphans = None
     for action in chosen:
         on_start(action)
-        if action == COMPACT:
+        if action == REJECTS:
+            rejects = drop_old_rejects(table, older_than_ms=settings.rejects_before_ms, dry_run=dry_run)
+        elif action == COMPACT:
             compact = replace(settings.compact, branch=settings.branch, dry_run=dry_run)
             compaction = rewrite_data_files(table, compact, on_progress)
         elif action == DELETES:
@@ -132,6 +144,7 @@ def maintain(
     return Upkeep(
         before,
         figures(table),
+        rejects,
         compaction,
         deletes,
         manifests,
@@ -141,6 +154,13 @@ def maintain(
         left_out,
         dry_run,
     )
+
+
+def _may_drop_rejects(table: Table, settings: UpkeepSettings) -> bool:
+    if REJECTS in settings.only:
+        return True
+    agreed = settings.rejects_before_ms is not None or rejects_before_ms(table) is not None
+    return agreed and is_rejects(table)
 
 
 def _may_expire(table: Table, settings: UpkeepSettings) -> bool:

@@ -23,6 +23,8 @@ from streamlake.table.table import Table
 
 FAST_RETRIES = {"commit.retry.min-wait-ms": "1", "commit.retry.max-wait-ms": "5"}
 FAST_CHECKS = {"commit.status-check.min-wait-ms": "1", "commit.status-check.max-wait-ms": "2"}
+ALL_MAY_EXPIRE = {"history.expire.min-snapshots-to-keep": "1"}
+"""Tables that we create keep their newest 100 snapshots, more than most tests make."""
 _names = count()
 
 
@@ -36,7 +38,7 @@ def make_table(
     """A new table whose commits retry without long waits."""
     schema = parse_ddl(ddl)
     spec = parse_partition_by(list(partition_by), schema) if partition_by else UNPARTITIONED
-    given = {**FAST_RETRIES, **FAST_CHECKS, **(properties or {})}
+    given = {**FAST_RETRIES, **FAST_CHECKS, **ALL_MAY_EXPIRE, **(properties or {})}
     return create(str(location), schema, spec, format_version=format_version, properties=given)
 
 

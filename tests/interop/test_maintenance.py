@@ -27,6 +27,7 @@ from tests.helpers.batch_write import append
 from tests.helpers.invariants import check_table, live_entries
 from tests.helpers.row_deltas import row_delta
 from tests.helpers.spark import ICE_CATALOG
+from tests.helpers.tables import ALL_MAY_EXPIRE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -90,7 +91,7 @@ def table(request: pytest.FixtureRequest, iceberg_spark: SparkSession, interop_h
     if kind == "ours":
         schema = parse_ddl(DDL)
         spec = parse_partition_by(["category"], schema)
-        ours = create(made.location, schema, spec, format_version=int(version))
+        ours = create(made.location, schema, spec, format_version=int(version), properties=ALL_MAY_EXPIRE)
         append(ours, rows(1, 2, 3, 4))
         append(ours, rows(5, 6))
         row_delta(ours, {1, 5}, rows(7)).commit()

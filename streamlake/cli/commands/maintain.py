@@ -31,6 +31,7 @@ from streamlake.maintain.expire import Expiry
 from streamlake.maintain.manifest_rewrite import RewrittenManifests
 from streamlake.maintain.old_metadata import OldMetadata
 from streamlake.maintain.orphans import Orphans
+from streamlake.maintain.rejects_retention import DroppedRejects
 from streamlake.maintain.upkeep import (
     ACTIONS,
     COMPACT,
@@ -39,6 +40,7 @@ from streamlake.maintain.upkeep import (
     MANIFESTS,
     METADATA,
     ORPHANS,
+    REJECTS,
     Upkeep,
     UpkeepSettings,
     maintain,
@@ -64,6 +66,7 @@ _FIGURES = (
     ("metadata_bytes", "metadata file", human_size),
 )
 PLAN = {
+    REJECTS: "drop days of rejects that are too old, if it is a rejects table that says so",
     COMPACT: "write small files, and files with many deleted rows, again",
     DELETES: "convert equality deletes, and merge what is deleted by position",
     MANIFESTS: "rewrite manifests by partition",
@@ -82,6 +85,7 @@ def run(
     older_than: str | None,
     retain_last: int | None,
     orphan_age: str | None,
+    rejects_age: str | None,
     branch: str | None,
     strategy: str,
     sort_by: str | None,
@@ -106,6 +110,7 @@ def run(
             older_than_ms=before_ms(older_than, "--older-than"),
             retain_last=retain_last,
             orphans_before_ms=before_ms(orphan_age, "--orphan-age"),
+            rejects_before_ms=before_ms(rejects_age, "--rejects-age"),
             delete_orphans=yes,
             dry_run=dry_run,
             compact=compact,
@@ -246,6 +251,7 @@ def content(location: str, done: Upkeep, needed: tuple[CareNeeded, ...]) -> Row:
         "dry_run": done.dry_run,
         "before": asdict(done.before),
         "after": asdict(done.after),
+        REJECTS: None if done.rejects is None else asdict(done.rejects),
         COMPACT: None
         if done.compaction is None
         else {**asdict(done.compaction), "deleted_rows": done.compaction.deleted_rows},
@@ -287,6 +293,8 @@ def content(location: str, done: Upkeep, needed: tuple[CareNeeded, ...]) -> Row:
 def view(location: str, done: Upkeep, needed: tuple[CareNeeded, ...]) -> RenderableType:
     """A report for a terminal: what was done, the figures before and after, what the table still needs."""
     pairs = []
+    if done.rejects is not None:
+        pairs.append((REJECTS, _rejects(done.rejects)))
     if done.compaction is not None:
         pairs.append((COMPACT, _compaction(done.compaction)))
     if done.deletes is not None:
@@ -361,6 +369,13 @@ def _compaction(done: Compaction) -> str:
 
 def _totals(totals: FileTotals) -> str:
     return f"{counted(totals.files, 'data file')} ({human_size(totals.bytes)}, {counted(totals.rows, 'row')})"
+
+
+def _rejects(done: DroppedRejects) -> str:
+    if not done.files:
+        return f"none of before {done.before}"
+    what = f"{counted(done.rows, 'record')} of before {done.before} ({human_size(done.bytes)})"
+    return f"would drop {what}" if done.dry_run else f"dropped {what}; expiry deletes the files"
 
 
 def _deletes(done: ConvertedDeletes) -> str:

@@ -1,7 +1,7 @@
 """Table metadata files: JSON, plain or gzip (spec: Appendix C, Table Metadata and Snapshots).
 
-Read on every refresh, written once per commit. Snapshots never change, so each is turned into JSON once per
-process: a commit to a table with thousands of snapshots pays only for what it adds. Invariant:
+Read on every refresh, written once per commit. Snapshots never change, so the text of all of them is kept and
+extended: a commit to a table with thousands of snapshots pays only for what it adds. Invariant:
 `metadata_bytes` writes exactly the JSON values of `spec.metadata.table_metadata.metadata_to_json`.
 """
 
@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import gzip as gzip_module
 import json
-import weakref
+import sys
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from threading import Lock
 from typing import Any
 
@@ -28,6 +27,7 @@ _GZIP_LEVEL = 4
 _SEPARATORS = (",", ":")
 _ITEMS_TAKEN_BACK = 4
 _JOINED_TEXTS_KEPT = 16
+_SHORT = 64
 
 
 def read_metadata(io: FileIO, path: str) -> TableMetadata:
@@ -49,7 +49,7 @@ def parse_metadata(data: bytes, path: str) -> TableMetadata:
     if not data.strip():
         raise _damaged(path, "it is empty")
     try:
-        obj = json.loads(data)
+        obj = json.loads(data, object_hook=_shared)
     except (ValueError, RecursionError) as cause:
         raise _damaged(path, f"it is not JSON ({cause})") from cause
     if not isinstance(obj, dict) or "format-version" not in obj:
@@ -126,24 +126,16 @@ def _log_text(entry: SnapshotLogEntry) -> str:
     return f'{{"timestamp-ms":{entry.timestamp_ms},"snapshot-id":{entry.snapshot_id}}}'
 
 
-# Snapshots compare by content, so the key is the object's id; the reference proves it is still valid.
-_fragments: dict[int, tuple[weakref.ref[Snapshot], str]] = {}
-
-
 def _snapshot_text(snapshot: Snapshot) -> str:
-    key = id(snapshot)
-    found = _fragments.get(key)
-    if found is not None and found[0]() is snapshot:
-        return found[1]
-    text = json.dumps(snapshot_to_json(snapshot), separators=_SEPARATORS)
-    _fragments[key] = (weakref.ref(snapshot, partial(_forget, key)), text)
-    return text
+    return json.dumps(snapshot_to_json(snapshot), separators=_SEPARATORS)
 
 
-def _forget(key: int, dead: weakref.ref[Snapshot]) -> None:
-    found = _fragments.get(key)
-    if found is not None and found[0] is dead:
-        del _fragments[key]
+def _shared(pairs: dict[str, Any]) -> dict[str, Any]:
+    """A JSON object whose short texts exist once: summaries of many snapshots repeat theirs."""
+    for key, value in pairs.items():
+        if type(value) is str and len(value) <= _SHORT:
+            pairs[key] = sys.intern(value)
+    return pairs
 
 
 def _damaged(path: str, what: str) -> DataInvalidError:

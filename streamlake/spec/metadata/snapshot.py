@@ -8,7 +8,7 @@ from typing import Any
 MAIN_BRANCH = "main"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class Snapshot:
     """The state of a table at one time.
 
@@ -52,7 +52,7 @@ class SnapshotRef:
     extra: dict[str, Any] = field(default_factory=dict, compare=False, hash=False)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SnapshotLogEntry:
     """An entry of the snapshot log: which snapshot was current from a time on (epoch milliseconds)."""
 
@@ -85,7 +85,7 @@ _REF_KEYS = {"snapshot-id", "type", "min-snapshots-to-keep", "max-snapshot-age-m
 
 
 def snapshot_from_json(obj: dict[str, Any]) -> Snapshot:
-    """A snapshot from its JSON object. Unknown keys are kept in `extra`."""
+    """A snapshot from its JSON object, whose summary it takes over. Unknown keys are kept in `extra`."""
     manifests = obj.get("manifests")
     return Snapshot(
         snapshot_id=obj["snapshot-id"],
@@ -93,7 +93,7 @@ def snapshot_from_json(obj: dict[str, Any]) -> Snapshot:
         sequence_number=obj.get("sequence-number", 0),
         timestamp_ms=obj["timestamp-ms"],
         manifest_list=obj.get("manifest-list"),
-        summary=dict(obj.get("summary") or {}),
+        summary=obj.get("summary") or {},
         schema_id=obj.get("schema-id"),
         first_row_id=obj.get("first-row-id"),
         added_rows=obj.get("added-rows"),

@@ -11,7 +11,9 @@ import pyarrow as pa
 import pytest
 
 from streamlake import clock
+from streamlake.catalog.open import open_table
 from streamlake.cli.main import main
+from streamlake.table.updates.update_properties import UpdateProperties
 from tests.helpers.batch_write import append
 from tests.helpers.tables import make_table
 
@@ -56,6 +58,10 @@ def test_a_dry_run_changes_nothing(location: str, capsys: pytest.CaptureFixture[
 
 
 def test_orphans_are_deleted_with_yes_only(location: str, capsys: pytest.CaptureFixture[str]) -> None:
+    update = UpdateProperties(open_table(location))
+    update.remove("history.expire.max-snapshot-age-ms").remove(
+        "history.expire.min-snapshots-to-keep"
+    ).commit()
     assert run(location) == 0
     shown = capsys.readouterr().out
     assert f"`streamlake maintain {location} --only orphans --yes` does it" in shown

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +18,7 @@ import pytest
 from streamlake import clock, failpoints
 from streamlake.catalog.open import open_table
 from streamlake.checkpoint.committable import Committable
+from streamlake.cli.main import main
 from streamlake.errors import CommitStateUnknownError, ConflictValidationError, InvalidOptionError
 from streamlake.failpoints import FailpointError
 from streamlake.maintain.deletes.delete_conversion import convert_deletes
@@ -423,3 +429,35 @@ def test_maintenance_converts_them(table: Table) -> None:
     assert again.deletes is not None
     assert again.deletes.snapshot_id is None
     assert again.manifests is None
+
+
+@pytest.mark.parametrize("name", ["delete-file-closed", "deletes-converted", "after-swap"])
+def test_a_killed_process_loses_nothing(name: str, table: Table) -> None:
+    before = contents(table)
+    code = "import sys; from streamlake.tables import load_table; load_table(sys.argv[1]).convert_deletes()"
+    environment = {**os.environ, "STREAMLAKE_FAILPOINTS": f"{name}=kill"}
+    killed = subprocess.run([sys.executable, "-c", code, table.location], env=environment, timeout=60)
+    assert killed.returncode == -signal.SIGKILL
+    fresh = open_table(table.location)
+    assert contents(fresh) == before
+    assert diagnose(fresh.location).violations == ()
+    convert_deletes(fresh)
+    assert contents(fresh) == before
+    assert deletes(fresh)["equality"] == 0
+    check_table(fresh, files_exist=True)
+
+
+def test_the_command(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
+    before = contents(table)
+
+    def shown(*arguments: str) -> str:
+        with pytest.raises(SystemExit) as exit_:
+            main(["maintain", table.location, "--only", "deletes", *arguments])
+        assert not exit_.value.code
+        return " ".join(capsys.readouterr().out.split())
+
+    assert json.loads(shown("--dry-run", "--json"))["deletes"]["added"] is None
+    assert "would look at 3 data files to replace 5 equality delete files" in shown("--dry-run")
+    assert "replaced 5 equality delete files" in shown()
+    assert contents(table) == before
+    assert "deletes nothing to do" in shown()

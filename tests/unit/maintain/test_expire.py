@@ -32,7 +32,7 @@ from tests.helpers.faulty_io import Fault, FaultyIO, faulty_table
 from tests.helpers.invariants import check_table, live_entries
 from tests.helpers.local_upserts import LocalUpserts
 from tests.helpers.row_deltas import row_delta
-from tests.helpers.tables import make_table
+from tests.helpers.tables import ALL_MAY_EXPIRE, make_table
 
 
 @pytest.fixture(autouse=True)
@@ -322,7 +322,7 @@ def test_a_stream_goes_on_in_a_catalog_whose_client_erases_parents(tmp_path: Pat
         "uri": f"sqlite:///{tmp_path}/c.db",
         "warehouse": str(tmp_path / "w"),
     }
-    create("db.t", parse_ddl("id long, v long"), catalog=catalog)
+    create("db.t", parse_ddl("id long, v long"), properties=ALL_MAY_EXPIRE, catalog=catalog)
     stream = LocalUpserts("db.t", key=["id"], opened=lambda name: open_table(name, catalog))
     stream.checkpoint(changes({1: 1, 2: 2}))
     stream.checkpoint(changes({2: 3}))

@@ -19,6 +19,7 @@ from streamlake.errors import InvalidOptionError
 from streamlake.maintain import care
 from streamlake.maintain.ages import before_ms
 from streamlake.maintain.care import Figures, care_needed, figures
+from streamlake.maintain.retention import MAX_SNAPSHOT_AGE, MIN_SNAPSHOTS
 from streamlake.operate.doctor.diagnosis import diagnose
 from streamlake.operate.status.driver_status import DriverStatus, RunState
 from streamlake.operate.status.status import PipelineStatus
@@ -66,6 +67,7 @@ def test_everything_at_once(table: LoadedTable) -> None:
 
 
 def test_history_stays_where_nobody_has_agreed_to_lose_it(table: LoadedTable) -> None:
+    UpdateProperties(table.table).remove(MAX_SNAPSHOT_AGE).remove(MIN_SNAPSHOTS).commit()
     done = table.maintain()
     assert done.expiry is None
     assert "history.expire.max-snapshot-age-ms" in done.left_out["expire"]

@@ -15,6 +15,7 @@ from streamlake.catalog.open import CatalogOption, open_table
 from streamlake.checkpoint.identity import CheckpointIdentity
 from streamlake.decode.rejected_records import REJECTS
 from streamlake.errors import SchemaMismatchError, TableAlreadyExistsError, TableNotFoundError
+from streamlake.maintain.rejects_retention import RETENTION
 from streamlake.table.table import Table
 from streamlake.tables import create_table
 from streamlake.tasks.table_names import REJECTS_ENDING
@@ -68,6 +69,15 @@ def require_rejects(
             catalog=catalog,
             partition_by=_PARTITION_BY,
             format_version=_FORMAT_VERSION,
-            properties=dict(properties or {}),
+            properties={**_agreed_age(table, catalog), **(properties or {})},
         )
     return open_table(rejects_name(table), catalog)
+
+
+def _agreed_age(table: str, catalog: CatalogOption) -> dict[str, str]:
+    """The property that says how old the rejects of a table become, where the table has it."""
+    try:
+        age = open_table(table, catalog).properties.get(RETENTION)
+    except TableNotFoundError:
+        age = None
+    return {} if age is None else {RETENTION: age}

@@ -13,7 +13,7 @@ from difflib import SequenceMatcher
 from streamlake.decode.cdc import source_tables
 from streamlake.errors import InvalidOptionError
 from streamlake.formats.columns import format_options, metrics_config, name_mapping
-from streamlake.maintain import retention
+from streamlake.maintain import rejects_retention, retention
 from streamlake.maintain.background import lease
 from streamlake.options import suggestion
 from streamlake.pipeline.runs import commit_queue, evolution, upsert_options
@@ -35,6 +35,7 @@ _MODULES = (
     evolution,
     retention,
     lease,
+    rejects_retention,
 )
 _NAMESPACES = ("write.", "commit.", "read.", "history.", "schema.", "compatibility.", "streamlake.")
 _WRITTEN = ("streamlake.pipeline.", "streamlake.index-state.")
