@@ -27,7 +27,7 @@ from streamlake.cli.main import app
 from streamlake.cli.views.described import page_of
 from streamlake.decode.cdc import source_tables
 from streamlake.formats.columns import format_options, metrics_config, name_mapping
-from streamlake.maintain import retention
+from streamlake.maintain import retention, row_deletion
 from streamlake.options import Property
 from streamlake.pipeline.definition.pipeline_file import AVRO_SCHEMA_FILE
 from streamlake.pipeline.iceberg.frames import frame_options
@@ -50,7 +50,7 @@ PROPERTY_GROUPS: Mapping[str, tuple[ModuleType, ...]] = {
     "Where files go": (locations,),
     "Metrics and names of columns": (metrics_config, name_mapping),
     "Commits and metadata": (table_options, commit_queue),
-    "Maintenance": (retention,),
+    "Maintenance": (retention, row_deletion),
     "Upserts and change streams": (upsert_options, source_tables),
     "Schema": (evolution,),
 }
@@ -72,6 +72,8 @@ _RETURNED = (
     "streamlake.pipeline.direct.direct_query.DirectQuery",
     "streamlake.maintain.expire.Expiry",
     "streamlake.maintain.orphans.Orphans",
+    "streamlake.maintain.row_deletion.RowDeletion",
+    "streamlake.maintain.table_drop.Dropped",
     "streamlake.maintain.manifest_rewrite.RewrittenManifests",
     "streamlake.maintain.upkeep.Upkeep",
     "streamlake.commit.receipt.CommitReceipt",

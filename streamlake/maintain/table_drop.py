@@ -27,6 +27,7 @@ from streamlake.errors import (
     StreamlakeError,
     TableNotFoundError,
 )
+from streamlake.failpoints import failpoint
 from streamlake.maintain.deletion import Deleted, delete_files, require_deleted
 from streamlake.maintain.listing import listed
 from streamlake.maintain.needed_files import staged_needs
@@ -101,6 +102,7 @@ def drop_table(
         return Dropped(location, True, files, Deleted(), is_served, True)
     io, directory = table.io, table.location
     _forget(opened, location, table)
+    failpoint("table-forgotten")
     deleted = delete_files(io, files, "files", on_progress)
     _remove_directories(directory)
     require_deleted(deleted, f"{location} was dropped")
