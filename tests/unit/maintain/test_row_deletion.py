@@ -316,9 +316,7 @@ def test_half_a_file_of_position_deletes_of_a_partition(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
-@pytest.mark.parametrize(
-    "point", ["delete-written", "before-swap", "after-create", "after-swap", "before-clean-up"]
-)
+@pytest.mark.parametrize("point", ["delete-written", "before-swap", "after-swap", "before-clean-up"])
 def test_an_interruption_anywhere_leaves_a_whole_table(tmp_path: Path, mode: str, point: str) -> None:
     table = make(tmp_path, 3, mode)
     append(table.table, rows([1, 2, 3]))
