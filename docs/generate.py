@@ -27,7 +27,7 @@ from streamlake.cli.main import app
 from streamlake.cli.views.described import page_of
 from streamlake.decode.cdc import source_tables
 from streamlake.formats.columns import format_options, metrics_config, name_mapping
-from streamlake.maintain import rejects_retention, retention
+from streamlake.maintain import rejects_retention, retention, row_deletion
 from streamlake.maintain.background import lease, maintenance_settings
 from streamlake.maintain.compact import compact_options
 from streamlake.options import Property
@@ -52,7 +52,7 @@ PROPERTY_GROUPS: Mapping[str, tuple[ModuleType, ...]] = {
     "Where files go": (locations,),
     "Metrics and names of columns": (metrics_config, name_mapping),
     "Commits and metadata": (table_options, commit_queue),
-    "Maintenance": (retention, rejects_retention, lease),
+    "Maintenance": (retention, rejects_retention, row_deletion, lease),
     "Upserts and change streams": (upsert_options, source_tables),
     "Schema": (evolution,),
 }
@@ -76,6 +76,8 @@ _RETURNED = (
     "streamlake.maintain.deletes.delete_conversion.ConvertedDeletes",
     "streamlake.maintain.expire.Expiry",
     "streamlake.maintain.orphans.Orphans",
+    "streamlake.maintain.row_deletion.RowDeletion",
+    "streamlake.maintain.table_drop.Dropped",
     "streamlake.maintain.manifest_rewrite.RewrittenManifests",
     "streamlake.maintain.upkeep.Upkeep",
     "streamlake.commit.receipt.CommitReceipt",

@@ -108,6 +108,11 @@ MAINTENANCE: dict[str, tuple[str, str]] = {
         DRIVER,
         "maintenance: a group of files of expired snapshots is deleted, others are left",
     ),
+    "delete-written": (
+        DRIVER,
+        "delete by filter: the new files and delete files are written, and not committed",
+    ),
+    "table-forgotten": (DRIVER, "drop with purge: the catalog has forgotten the table, its files are there"),
     "orphans-deleted": (DRIVER, "maintenance: a group of orphans is deleted, others are left"),
     "old-metadata-deleted": (
         DRIVER,

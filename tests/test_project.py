@@ -63,7 +63,8 @@ MODULES_OF_CONTRACTS = """
     table/producers/snapshot_producer decode/values/envelope decode/json/json_values decode/avro/avro_wire
     decode/converters/readings decode/registry/schema_registry decode/cdc/envelopes write/target/options write/rows/sort
     write/files/rolling write/deletes/deletion_vectors write/task write/task_writer write/upsert/upsert_task
-    checkpoint/staging commit/committer maintain/compact/compaction tables tasks/intake pipeline/definition/running pipeline/sinks/sink
+    checkpoint/staging commit/committer maintain/compact/compaction tables catalogs tasks/intake pipeline/definition/running
+    pipeline/sinks/sink
     pipeline/runs/micro_batch pipeline/key_index/table_index pipeline/direct/offset_log pipeline/kafka/direct_offsets pipeline/iceberg/table_cursor
     pipeline/spark/session
     operate/verify/verification demo/demo_driver cli/main

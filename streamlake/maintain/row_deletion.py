@@ -25,6 +25,7 @@ from streamlake.errors import (
     CommitStateUnknownError,
     ConflictValidationError,
     InvalidOptionError,
+    StreamlakeError,
 )
 from streamlake.failpoints import failpoint
 from streamlake.formats.columns.lineage_columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
@@ -165,6 +166,7 @@ class _Attempt:
             table.metadata, io=table.io, job_id="delete", checkpoint_id=0, operation_uuid=ids.new_uuid()
         )
         self._output = OutputFiles(self._target, 0, 0, 0)
+        self._committing = False
 
     def run(self, *, dry_run: bool) -> RowDeletion:
         require_writable(self._table.metadata, self._table.name)
@@ -175,10 +177,11 @@ class _Attempt:
         try:
             by_position = self._mode == MERGE_ON_READ and bool(plan.parts)
             return self._by_position(plan) if by_position else self._by_rewriting(plan)
-        except CommitStateUnknownError:
-            raise
-        except BaseException:
-            self._output.delete_all()
+        except BaseException as error:
+            # An interruption of the commit may come after the swap: then the table has the files.
+            is_certain = isinstance(error, StreamlakeError) and not isinstance(error, CommitStateUnknownError)
+            if is_certain or not self._committing:
+                self._output.delete_all()
             raise
 
     def _plan(self, head: Snapshot) -> _Plan:
@@ -235,6 +238,7 @@ class _Attempt:
         for task in plan.whole:
             change.remove_rows(task.data_file)
         removed = len(plan.whole) + sum(file.is_data for file in written.removed)
+        self._committing = True
         snapshot = change.commit()
         return self._outcome(plan, removed, len(written.delete_files), snapshot)
 
@@ -250,6 +254,7 @@ class _Attempt:
             change.delete_file(task.data_file)
         for file in files:
             change.add_file(file)
+        self._committing = True
         snapshot = change.commit()
         return self._outcome(plan, len(plan.whole), len(files), snapshot)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -27,6 +28,7 @@ from streamlake.errors import (
     StreamlakeError,
     TableNotFoundError,
 )
+from streamlake.failpoints import failpoint
 from streamlake.maintain.deletion import Deleted, delete_files, require_deleted
 from streamlake.maintain.listing import listed
 from streamlake.maintain.needed_files import staged_needs
@@ -101,6 +103,7 @@ def drop_table(
         return Dropped(location, True, files, Deleted(), is_served, True)
     io, directory = table.io, table.location
     _forget(opened, location, table)
+    failpoint("table-forgotten")
     deleted = delete_files(io, files, "files", on_progress)
     _remove_directories(directory)
     require_deleted(deleted, f"{location} was dropped")
@@ -170,7 +173,8 @@ def _require_unshared(
     files.
     """
     own = f"{storage_key(table.location)}/"
-    keys = {storage_key(path) for path in files}
+    keys = sorted({storage_key(path) for path in files})
+    known = frozenset(keys)
     others = [each for each in all_tables(catalog) if each != name]
 
     def look(other: str) -> list[tuple[str, str, str, str]]:
@@ -187,13 +191,14 @@ def _require_unshared(
     for done, (other, pointer, uuid, location) in enumerate(in_order(others, look, workers=_AT_ONCE)):
         on_progress("other tables", done, len(others))
         what = None
-        if storage_key(pointer) in keys or (uuid and uuid == table.uuid):
+        if storage_key(pointer) in known or (uuid and uuid == table.uuid):
             what = "is the same table under another name"
         elif location == own:
             what = "has the same location"
         elif location and not own.startswith(location):
-            inside = next((key for key in keys if key.startswith(location)), None)
-            what = None if inside is None else f"has the location of one of its files ({inside})"
+            at = bisect_left(keys, location)
+            if at < len(keys) and keys[at].startswith(location):
+                what = f"has the location of one of its files ({keys[at]})"
         if what is not None:
             raise InvalidOptionError(
                 f"{name} cannot be purged: {other} {what}. Nothing was deleted; drop {name} without its "

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 
 from streamlake.errors import ConflictValidationError, InvalidOptionError
-from streamlake.spec.metadata.snapshot import MAIN_BRANCH, Snapshot, SnapshotRef
+from streamlake.spec.metadata.snapshot import MAIN_BRANCH, SnapshotRef
 from streamlake.spec.metadata.table_metadata import TableMetadata
 from streamlake.table.table import Table
 from streamlake.table.updates.metadata_changes import with_ref, without_ref
@@ -54,11 +54,11 @@ class ManageRefs:
 
     def set_branch(self, name: str, snapshot_id: int) -> ManageRefs:
         """Point an existing branch at any snapshot of the table; main too: its current snapshot."""
-        return self._move(name, "branch", lambda base, ref: self._known(base, snapshot_id))
+        return self._move(name, "branch", lambda base, ref: snapshot_id)
 
     def set_tag(self, name: str, snapshot_id: int) -> ManageRefs:
         """Point an existing tag at any snapshot of the table."""
-        return self._move(name, "tag", lambda base, ref: self._known(base, snapshot_id))
+        return self._move(name, "tag", lambda base, ref: snapshot_id)
 
     def fast_forward(self, name: str, to: str) -> ManageRefs:
         """Move a branch to the snapshot of another branch or tag, which has its own among its ancestors."""
@@ -81,7 +81,11 @@ class ManageRefs:
         """Put a branch back to one of the snapshots that it is built on."""
 
         def target(base: TableMetadata, ref: SnapshotRef) -> int:
-            self._known(base, snapshot_id)
+            if base.snapshot(snapshot_id) is None:
+                raise InvalidOptionError(
+                    f"table {self._table.name} has no snapshot {snapshot_id}; it may have expired: "
+                    f"`streamlake inspect {self._table.name} snapshots` lists what there is"
+                )
             if all(each.snapshot_id != snapshot_id for each in base.ancestors(ref.snapshot_id)):
                 raise InvalidOptionError(
                     f"table {self._table.name}: branch {branch!r} cannot be rolled back to snapshot "
@@ -148,7 +152,7 @@ class ManageRefs:
 
     def _create(self, name: str, ref: SnapshotRef, snapshot_id: int | None) -> ManageRefs:
         def change(base: TableMetadata) -> TableMetadata:
-            target = base.current_snapshot_id if snapshot_id is None else self._known(base, snapshot_id)
+            target = base.current_snapshot_id if snapshot_id is None else snapshot_id
             if target is None:
                 raise InvalidOptionError(
                     f"{ref.type} {name!r} needs a snapshot, and table {self._table.name} is empty"
@@ -173,15 +177,6 @@ class ManageRefs:
 
         self._changes.append(change)
         return self
-
-    def _known(self, base: TableMetadata, snapshot_id: int) -> int:
-        snapshot: Snapshot | None = base.snapshot(snapshot_id)
-        if snapshot is None:
-            raise InvalidOptionError(
-                f"table {self._table.name} has no snapshot {snapshot_id}; it may have expired: `streamlake "
-                f"inspect {self._table.name} snapshots` lists what there is"
-            )
-        return snapshot.snapshot_id
 
     def _missing(self, kind: str, name: str, base: TableMetadata) -> InvalidOptionError:
         found = base.refs.get(name)

@@ -10,12 +10,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streamlake import ManageRefs, UpdatePartitionSpec, UpdateSchema, create_table, load_table
+from streamlake import (
+    ManageRefs,
+    UpdatePartitionSpec,
+    UpdateSchema,
+    create_table,
+    drop_table,
+    failpoints,
+    load_table,
+)
 from streamlake.errors import (
     CommitStateUnknownError,
     ConflictValidationError,
     InvalidOptionError,
     StorageError,
+    TableNotFoundError,
 )
 from streamlake.maintain import row_deletion
 from streamlake.spec.metadata.data_file import DataFile, FileContent
@@ -304,3 +313,40 @@ def test_half_a_file_of_position_deletes_of_a_partition(tmp_path: Path) -> None:
     table.delete("id < 5")
     assert ids_of(table) == [5, 6, 7, 8, 9, 10, *range(13, 20)]
     check_table(load_table(table.location).table, files_exist=True)
+
+
+@pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+@pytest.mark.parametrize("point", ["delete-written", "before-swap", "after-swap", "before-clean-up"])
+def test_an_interruption_anywhere_leaves_a_whole_table(tmp_path: Path, mode: str, point: str) -> None:
+    table = make(tmp_path, 3, mode)
+    append(table.table, rows([1, 2, 3]))
+    before = files_on_disk(table)
+    failpoints.arm(f"{point}=raise")
+    try:
+        with pytest.raises(BaseException, match=point):
+            table.delete("id = 2")
+    finally:
+        failpoints.arm("")
+    fresh = load_table(table.location)
+    assert ids_of(fresh) == ([1, 2, 3] if len(fresh.snapshots) == 1 else [1, 3])
+    assert (len(fresh.snapshots) == 1) == (point in ("delete-written", "before-swap"))
+    check_table(fresh.table, files_exist=True)
+    if point == "delete-written":
+        assert files_on_disk(table) == before
+    assert load_table(table.location).delete("id = 2").rows == (1 if len(fresh.snapshots) == 1 else 0)
+    assert ids_of(fresh) == [1, 3]
+
+
+def test_a_purge_that_is_interrupted_leaves_files_and_no_table(tmp_path: Path) -> None:
+    table = make(tmp_path, 2, "copy-on-write")
+    append(table.table, rows([1]))
+    failpoints.arm("table-forgotten=raise")
+    try:
+        with pytest.raises(BaseException, match="table-forgotten"):
+            drop_table(table.location, purge=True)
+    finally:
+        failpoints.arm("")
+    assert files_on_disk(table)
+    with pytest.raises(TableNotFoundError):
+        load_table(table.location)
+    make(tmp_path, 2, "copy-on-write")

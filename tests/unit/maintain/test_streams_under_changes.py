@@ -58,7 +58,6 @@ def test_no_row_is_lost_or_comes_back(tmp_path: Path, version: int, mode: str, d
         if number == 5:
             UpdatePartitionSpec(open_table(location)).add_field("bucket(2, id)").commit()
             ReplaceSortOrder(open_table(location)).by("id").commit()
-            stream.restart()
         found = load_table(location).scan().to_arrow().to_pylist()
         assert sorted((row["id"], row["v"]) for row in found) == sorted(model.items()), number
         check_table(open_table(location), files_exist=True)
@@ -101,7 +100,6 @@ def test_an_upgrade_between_two_checkpoints_goes_on_with_deletion_vectors(tmp_pa
     stream = LocalUpserts(location, key=["id"])
     stream.checkpoint(changes([1, 2], "a"))
     UpdateProperties(open_table(location)).upgrade_format_version(3).commit()
-    stream.restart()
     stream.checkpoint(changes([1], "b"))
     rows = {row["id"]: row["v"] for row in load_table(location).scan().to_arrow().to_pylist()}
     assert rows == {1: "b", 2: "a"}

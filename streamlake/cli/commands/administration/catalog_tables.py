@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from streamlake.catalogs import drop_table, list_tables, register_table, rename_table
+from streamlake.catalogs import list_tables, register_table, rename_table
 from streamlake.cli.arguments import option_value, parse_catalog
 from streamlake.cli.commands.administration.answers import answer, confirmed, names, pairs
 from streamlake.cli.views.task_progress import step_progress
 from streamlake.errors import InvalidOptionError
-from streamlake.maintain.table_drop import drop_table as drop_with_progress
+from streamlake.maintain.table_drop import drop_table
 from streamlake.spec.types.schema import Schema
 from streamlake.tables import create_table, table_schema
 from streamlake.wording import counted
@@ -57,7 +57,7 @@ def drop(table: str, *, purge: bool, dry_run: bool, yes: bool, catalog: str | No
     """Drop a table, with its files or without."""
     options = parse_catalog(catalog)
     with step_progress("table drop") as on_progress:
-        planned = drop_with_progress(table, options, purge=purge, dry_run=True, on_progress=on_progress)
+        planned = drop_table(table, options, purge=purge, dry_run=True, on_progress=on_progress)
     what = f"forget {table}; its files stay"
     if purge:
         files = "its files (by the server)" if planned.by_server else counted(len(planned.files), "file")
@@ -67,7 +67,8 @@ def drop(table: str, *, purge: bool, dry_run: bool, yes: bool, catalog: str | No
         return answer(f"would {what}", {**content, "dropped": False}, as_json=as_json)
     if not confirmed(f"This will {what}.", yes=yes, as_json=as_json):
         return answer("", {**content, "dropped": False}, as_json=as_json) if as_json else 0
-    done = drop_table(table, options, purge=purge)
+    with step_progress("table drop") as on_progress:
+        done = drop_table(table, options, purge=purge, on_progress=on_progress)
     content |= {"files": done.deleted.files, "dropped": True}
     said = f"dropped {table}"
     if purge:

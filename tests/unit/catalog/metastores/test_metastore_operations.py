@@ -35,6 +35,7 @@ class MemoryMetastore:
 
     def __init__(self, home: Path) -> None:
         self.name = "memory"
+        self.client = None
         self.storage: dict[str, str] = {}
         self.repeats_requests = False
         self.conditional = True
