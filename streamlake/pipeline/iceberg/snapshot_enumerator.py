@@ -191,6 +191,22 @@ class SnapshotEnumerator:
         end = self._table.bounds.end()
         return end is not None and end.snapshot_id == position.snapshot_id
 
+    def has_come_to(self, target: int, known: TableOffset) -> bool:
+        """Whether everything up to a snapshot is read. Once it is not of the branch any more, because that was
+        rolled back, the branch's newest one takes its place.
+        """
+        position = known.position
+        if position.within is not None:
+            return False
+        if position.snapshot_id == target:
+            return True
+        head = self._table.bounds.head()
+        return (
+            head is not None
+            and position.snapshot_id == head.snapshot_id
+            and not self._table.lineage.is_before(target, head.snapshot_id)
+        )
+
     def _advanced(self, known: TableOffset, target: int | None, limits: ReadLimits) -> TableOffset:
         self._check_uuid(known)
         position = known.position

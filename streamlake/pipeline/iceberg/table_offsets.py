@@ -150,7 +150,8 @@ class TableOffsets(PlannedOffsets[TableOffset]):
         bounds = Bounds(table.name, table.location, table.metadata, self._source.settings)
         last = bounds.end() or bounds.head()
         self._enumerator.ask_at_once()
-        return lambda done: done is not None and (last is None or _has_read(done, last))
+        read = self._table
+        return lambda done: done is not None and (last is None or _has_read(done, last, read))
 
     def interrupt(self) -> None:
         """See PlannedOffsets."""
@@ -211,10 +212,13 @@ def _kept_schema_id(table: Table, source: IcebergSource, known: TableOffset | No
     return known.planning.schema_id
 
 
-def _has_read(done: TableOffset, last: Snapshot) -> bool:
+def _has_read(done: TableOffset, last: Snapshot, table: Table) -> bool:
     position = done.position
     if position.within is not None or position.snapshot_id is None:
         return False
     if position.snapshot_id == last.snapshot_id:
         return True
-    return bool(last.sequence_number) and (position.sequence_number or 0) >= last.sequence_number
+    if last.sequence_number:
+        return (position.sequence_number or 0) >= last.sequence_number
+    # Tables of format version 1 have no sequence numbers.
+    return any(each.snapshot_id == last.snapshot_id for each in table.metadata.ancestors(position.snapshot_id))
