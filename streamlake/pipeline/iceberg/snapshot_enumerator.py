@@ -192,8 +192,8 @@ class SnapshotEnumerator:
         return end is not None and end.snapshot_id == position.snapshot_id
 
     def has_come_to(self, target: int, known: TableOffset) -> bool:
-        """Whether everything up to a snapshot is read. Once it is not of the branch any more, because that was
-        rolled back, the branch's newest one takes its place.
+        """Whether everything up to a snapshot is read. Once it is not of the branch any more, because that
+        was rolled back, the branch's newest one takes its place.
         """
         position = known.position
         if position.within is not None:

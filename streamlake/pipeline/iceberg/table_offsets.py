@@ -59,8 +59,8 @@ class Pieces:
 
 @dataclass(frozen=True)
 class KeptColumns:
-    """What the columns of a stream stay, whatever its table gets: see SnapshotEnumerator. None: they are those
-    of the table.
+    """What the columns of a stream stay, whatever its table gets: see SnapshotEnumerator. None: they are
+    those of the table.
     """
 
     schema_id: int | None = None
@@ -221,4 +221,6 @@ def _has_read(done: TableOffset, last: Snapshot, table: Table) -> bool:
     if last.sequence_number:
         return (position.sequence_number or 0) >= last.sequence_number
     # Tables of format version 1 have no sequence numbers.
-    return any(each.snapshot_id == last.snapshot_id for each in table.metadata.ancestors(position.snapshot_id))
+    return any(
+        each.snapshot_id == last.snapshot_id for each in table.metadata.ancestors(position.snapshot_id)
+    )

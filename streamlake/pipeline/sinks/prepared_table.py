@@ -68,9 +68,7 @@ def prepared_table(
     properties = settings.properties if target is None else target.properties
     evolution = EvolutionOptions.of(given.schema_evolution, given.rename_columns, properties)
     kept = KeptColumns() if evolution.is_on else kept_columns(table, source, known)
-    rows = SnapshotEnumerator(
-        table, source, schema_id=kept.schema_id, has_row_ids=kept.has_row_ids
-    ).columns()
+    rows = SnapshotEnumerator(table, source, schema_id=kept.schema_id, has_row_ids=kept.has_row_ids).columns()
     changes = resolved_changes(settings.changes, source, rows, target)
     if changes.is_keyed and changes.row_kind == CHANGE_KIND:
         _require_free(target)
@@ -123,14 +121,12 @@ def _require_carried_out(changes: ChangeSettings, source: IcebergSource) -> None
     """Raises InvalidOptionError for changes in a mode that replaces the table by those of one micro-batch."""
     if source.settings.read_mode == "changes" and changes.mode in OVERWRITES:
         raise InvalidOptionError(
-            f"read-mode=changes brings updates and deletes, which mode '{changes.mode}' cannot carry out; use "
-            "mode 'upsert', or 'append' to keep each change as a row"
+            f"read-mode=changes brings updates and deletes, which mode '{changes.mode}' cannot carry out; "
+            "use mode 'upsert', or 'append' to keep each change as a row"
         )
 
 
-def _moves_keys(
-    table: Table, source: IcebergSource, changes: ChangeSettings, target: Table | None
-) -> bool:
+def _moves_keys(table: Table, source: IcebergSource, changes: ChangeSettings, target: Table | None) -> bool:
     """Whether an update of the source's table may change the key: its rows are paired by other columns, or by
     their row ids.
     """

@@ -55,9 +55,7 @@ class TableBatchReader(DataSourceReader):
         self._table: Table | None = table
         self._pushed: tuple[Expression, ...] = ()
         self._rows = frame.rows
-        self._scan = batch_scan(
-            table, options.source, frame.schema_id, has_row_ids=frame.has_row_ids
-        )
+        self._scan = batch_scan(table, options.source, frame.schema_id, has_row_ids=frame.has_row_ids)
         self.pushFilters = _PushFilters(self)
 
     def push_filters(self, filters: list[Any]) -> Iterable[Any]:
