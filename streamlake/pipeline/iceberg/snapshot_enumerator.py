@@ -140,6 +140,13 @@ class SnapshotEnumerator:
         """The table's columns in the micro-batch that ends at `end`."""
         return self._table.selected(end.planning)
 
+    def paired_by(self, end: TableOffset) -> tuple[str, ...]:
+        """The columns by which changes of the micro-batch that ends at `end` are paired; none: by row ids, or
+        not at all.
+        """
+        names = self._table.schema(end.planning).names_by_id
+        return tuple(names[part] for part in end.planning.pairing.key_ids)
+
     def columns(self) -> Schema:
         """The columns that rows have by now. Raises InvalidOptionError where the options do not fit."""
         planning = self._table.planning(self._schema_id)

@@ -47,7 +47,8 @@ TABLE_OFFSETS = OffsetForm(
 @dataclass(frozen=True)
 class Pieces:
     """What one micro-batch reads: splits, what reads them, and the columns of the rows. `first_ordinal` is
-    the number of its first snapshot where rows are changes, `is_net` whether these are netted.
+    the number of its first snapshot where rows are changes, `is_net` whether these are netted, and
+    `paired_by` are the columns by which they are paired.
     """
 
     scan: SplitRows
@@ -55,6 +56,7 @@ class Pieces:
     columns: SourceColumns
     first_ordinal: int = 0
     is_net: bool = False
+    paired_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -138,7 +140,8 @@ class TableOffsets(PlannedOffsets[TableOffset]):
             selected = self._enumerator.selected(end)
             columns = source_columns(self._table.metadata, start, end, selected, scan.arrow_schema)
             ordinal = 0 if start is None else start.ordinal
-            return Pieces(scan, splits, columns, ordinal, end.planning.pairing.is_net)
+            paired_by = self._enumerator.paired_by(end)
+            return Pieces(scan, splits, columns, ordinal, end.planning.pairing.is_net, paired_by)
 
         found = self._retry.through(planned)
         failpoint("splits-planned")
