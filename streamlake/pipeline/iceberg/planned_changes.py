@@ -89,7 +89,8 @@ class PlannedChanges:
         schema = self._table.schema(planning)
         key = (schema, planning.filter_digest, frozenset(table.specs))
         if self._planner is None or self._planner[0] != key:
-            planner = ChangePlanner(table.io, table.specs, schema, self._table.filter(planning))
+            readers = self._table.source.settings.plan_parallelism
+            planner = ChangePlanner(table.io, table.specs, schema, self._table.filter(planning), readers)
             self._planner = (key, planner)
             self._planned.clear()
         return self._planner[1]

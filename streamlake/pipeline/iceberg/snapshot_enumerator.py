@@ -140,6 +140,13 @@ class SnapshotEnumerator:
         """The table's columns in the micro-batch that ends at `end`."""
         return self._table.selected(end.planning)
 
+    def paired_by(self, end: TableOffset) -> tuple[str, ...]:
+        """The columns by which changes of the micro-batch that ends at `end` are paired; none: by row ids, or
+        not at all.
+        """
+        names = self._table.schema(end.planning).names_by_id
+        return tuple(names[part] for part in end.planning.pairing.key_ids)
+
     def columns(self) -> Schema:
         """The columns that rows have by now. Raises InvalidOptionError where the options do not fit."""
         planning = self._table.planning(self._schema_id)
@@ -190,6 +197,22 @@ class SnapshotEnumerator:
             return True
         end = self._table.bounds.end()
         return end is not None and end.snapshot_id == position.snapshot_id
+
+    def has_come_to(self, target: int, known: TableOffset) -> bool:
+        """Whether everything up to a snapshot is read. Once it is not of the branch any more, because that
+        was rolled back, the branch's newest one takes its place.
+        """
+        position = known.position
+        if position.within is not None:
+            return False
+        if position.snapshot_id == target:
+            return True
+        head = self._table.bounds.head()
+        return (
+            head is not None
+            and position.snapshot_id == head.snapshot_id
+            and not self._table.lineage.is_before(target, head.snapshot_id)
+        )
 
     def _advanced(self, known: TableOffset, target: int | None, limits: ReadLimits) -> TableOffset:
         self._check_uuid(known)

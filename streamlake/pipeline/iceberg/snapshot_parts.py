@@ -42,10 +42,10 @@ class SnapshotParts:
         for each in tuple(self._kept):
             if each.at >= position:
                 yield each
-        while (each := self._next()) is not None:
-            self._kept.append(each)
-            if each.at >= position:
-                yield each
+        while (more := self._next()) is not None:
+            self._kept.append(more)
+            if more.at >= position:
+                yield more
 
     def forget(self, position: FilePosition) -> None:
         """Keep only the parts from a position on."""

@@ -57,8 +57,7 @@ class TableCursor:
         known = self._known
         if known is None:
             return False
-        position = known.position
-        at_target = position.within is None and position.snapshot_id == self._target is not None
+        at_target = self._target is not None and self._enumerator.has_come_to(self._target, known)
         return at_target or self._enumerator.is_finished(known)
 
 

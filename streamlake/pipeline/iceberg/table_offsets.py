@@ -47,7 +47,8 @@ TABLE_OFFSETS = OffsetForm(
 @dataclass(frozen=True)
 class Pieces:
     """What one micro-batch reads: splits, what reads them, and the columns of the rows. `first_ordinal` is
-    the number of its first snapshot where rows are changes, `is_net` whether these are netted.
+    the number of its first snapshot where rows are changes, `is_net` whether these are netted, and
+    `paired_by` are the columns by which they are paired.
     """
 
     scan: SplitRows
@@ -55,12 +56,13 @@ class Pieces:
     columns: SourceColumns
     first_ordinal: int = 0
     is_net: bool = False
+    paired_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class KeptColumns:
-    """What the columns of a stream stay, whatever its table gets: see SnapshotEnumerator. None: they are those
-    of the table.
+    """What the columns of a stream stay, whatever its table gets: see SnapshotEnumerator. None: they are
+    those of the table.
     """
 
     schema_id: int | None = None
@@ -138,7 +140,8 @@ class TableOffsets(PlannedOffsets[TableOffset]):
             selected = self._enumerator.selected(end)
             columns = source_columns(self._table.metadata, start, end, selected, scan.arrow_schema)
             ordinal = 0 if start is None else start.ordinal
-            return Pieces(scan, splits, columns, ordinal, end.planning.pairing.is_net)
+            paired_by = self._enumerator.paired_by(end)
+            return Pieces(scan, splits, columns, ordinal, end.planning.pairing.is_net, paired_by)
 
         found = self._retry.through(planned)
         failpoint("splits-planned")
@@ -150,7 +153,8 @@ class TableOffsets(PlannedOffsets[TableOffset]):
         bounds = Bounds(table.name, table.location, table.metadata, self._source.settings)
         last = bounds.end() or bounds.head()
         self._enumerator.ask_at_once()
-        return lambda done: done is not None and (last is None or _has_read(done, last))
+        read = self._table
+        return lambda done: done is not None and (last is None or _has_read(done, last, read))
 
     def interrupt(self) -> None:
         """See PlannedOffsets."""
@@ -211,10 +215,15 @@ def _kept_schema_id(table: Table, source: IcebergSource, known: TableOffset | No
     return known.planning.schema_id
 
 
-def _has_read(done: TableOffset, last: Snapshot) -> bool:
+def _has_read(done: TableOffset, last: Snapshot, table: Table) -> bool:
     position = done.position
     if position.within is not None or position.snapshot_id is None:
         return False
     if position.snapshot_id == last.snapshot_id:
         return True
-    return bool(last.sequence_number) and (position.sequence_number or 0) >= last.sequence_number
+    if last.sequence_number:
+        return (position.sequence_number or 0) >= last.sequence_number
+    # Tables of format version 1 have no sequence numbers.
+    return any(
+        each.snapshot_id == last.snapshot_id for each in table.metadata.ancestors(position.snapshot_id)
+    )

@@ -85,7 +85,7 @@ def prepared_table(
             FittedColumns(table.name, hidden),
             _watermark_column(source, rows),
             CHANGE_ORDER if hidden and not changes.sequence_by and changes.row_kind == CHANGE_KIND else None,
-            changes.row_kind == CHANGE_KIND and _moves_keys(table, source, changes, target),
+            replaces=changes.row_kind == CHANGE_KIND and changes.mode == UPSERT,
         ),
         kept,
     )
@@ -121,20 +121,9 @@ def _require_carried_out(changes: ChangeSettings, source: IcebergSource) -> None
     """Raises InvalidOptionError for changes in a mode that replaces the table by those of one micro-batch."""
     if source.settings.read_mode == "changes" and changes.mode in OVERWRITES:
         raise InvalidOptionError(
-            f"read-mode=changes brings updates and deletes, which mode '{changes.mode}' cannot carry out; use "
-            "mode 'upsert', or 'append' to keep each change as a row"
+            f"read-mode=changes brings updates and deletes, which mode '{changes.mode}' cannot carry out; "
+            "use mode 'upsert', or 'append' to keep each change as a row"
         )
-
-
-def _moves_keys(table: Table, source: IcebergSource, changes: ChangeSettings, target: Table | None) -> bool:
-    """Whether an update of the source's table may change the key: its rows are paired by other columns, or by
-    their row ids.
-    """
-    paired_by = source.identifiers_for(table.schema)
-    if paired_by is None:
-        paired_by = tuple(table.schema.identifier_names)
-    key = changes.key or (() if target is None else identifier_columns(target))
-    return changes.mode == UPSERT and not set(key) <= set(paired_by)
 
 
 def _target(settings: SinkSettings) -> Table | None:

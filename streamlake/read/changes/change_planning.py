@@ -17,6 +17,7 @@ equality deletes to older data only (spec: Scan Planning). Invariant: a changed 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from streamlake.formats.manifests.manifests import read_manifest
@@ -41,10 +42,18 @@ class ChangePlanner:
     """
 
     def __init__(
-        self, io: FileIO, specs: Mapping[int, PartitionSpec], schema: Schema, bound: Expression = TRUE
+        self,
+        io: FileIO,
+        specs: Mapping[int, PartitionSpec],
+        schema: Schema,
+        bound: Expression = TRUE,
+        readers: int = 4,
     ) -> None:
-        """`bound` is the bound filter on the rows of both kinds; `schema` the one that rows are read with."""
+        """`bound` is the bound filter on the rows of both kinds; `schema` the one that rows are read with;
+        `readers` manifests are read at a time.
+        """
         self._io, self._specs, self._bound = io, specs, bound
+        self._readers = readers
         self._files = ScanPlanner(io, specs, bound)
         self._overlap = KeyOverlap(schema)
         self._decoded: dict[tuple[tuple[object, ...], bool], list[ManifestEntry]] = {}
@@ -101,10 +110,11 @@ class ChangePlanner:
 
     def _own_entries(self, snapshot: ChangedSnapshot, manifests: list[ManifestFile]) -> list[ManifestEntry]:
         """The entries that the snapshot itself wrote as ADDED or DELETED."""
+        own = [each for each in manifests if each.added_snapshot_id in (None, snapshot.snapshot_id)]
+        self._decode(own)
         return [
             entry
-            for manifest in manifests
-            if manifest.added_snapshot_id in (None, snapshot.snapshot_id)
+            for manifest in own
             for entry in self._entries(manifest)
             if entry.snapshot_id == snapshot.snapshot_id and entry.status != EntryStatus.EXISTING
         ]
@@ -116,6 +126,7 @@ class ChangePlanner:
         nothing = DeleteFileIndex(self._specs, ())
         if not (step.removed or step.changes_deletes or step.adds_older_data):
             return nothing, nothing
+        self._decode(manifests)
         entries = [entry for manifest in manifests for entry in self._entries(manifest)]
         before = [entry for entry in entries if _was_live(entry, snapshot)]
         after = [entry for entry in entries if entry.is_live]
@@ -151,6 +162,7 @@ class ChangePlanner:
     ) -> Iterator[ManifestEntry]:
         """The live data files that the snapshot did not add, as far as its deletes may be for them."""
         targets = step.targets
+        self._decode(manifests, with_bounds=step.deletes_keys)
         for manifest in manifests:
             for entry in self._entries(manifest, with_bounds=step.deletes_keys):
                 if not entry.is_live or _was_added(entry, snapshot):
@@ -180,13 +192,24 @@ class ChangePlanner:
             groups = deletes.equality_deletes_of(file, number) if found else ()
             yield RowsTask(is_added, replace(task, delete_files=found, equality_deletes=groups))
 
+    def _decode(self, manifests: Iterable[ManifestFile], *, with_bounds: bool = False) -> None:
+        """Decode manifests that are about to be asked for, several at a time."""
+        due = [each for each in manifests if self._key(each, with_bounds=with_bounds) not in self._decoded]
+        if len(due) > 1 and self._readers > 1:
+            with ThreadPoolExecutor(min(self._readers, len(due)), "streamlake-plan") as pool:
+                list(pool.map(lambda each: self._entries(each, with_bounds=with_bounds), due))
+
     def _entries(self, manifest: ManifestFile, *, with_bounds: bool = False) -> list[ManifestEntry]:
         """All entries; those of data files have metrics for a filter, or where `with_bounds` says so."""
-        with_stats = with_bounds or self._bound != TRUE or manifest.content == ManifestContent.DELETES
-        key = _identity(manifest), with_stats
+        key = self._key(manifest, with_bounds=with_bounds)
         if key not in self._decoded:
-            self._decoded[key] = read_manifest(self._io, manifest, self._specs, with_stats=with_stats)
+            self._decoded[key] = read_manifest(self._io, manifest, self._specs, with_stats=key[1])
         return self._decoded[key]
+
+    def _key(self, manifest: ManifestFile, *, with_bounds: bool) -> tuple[tuple[object, ...], bool]:
+        """What a manifest's entries are kept under, and whether they have metrics."""
+        with_stats = with_bounds or self._bound != TRUE or manifest.content == ManifestContent.DELETES
+        return _identity(manifest), with_stats
 
     def _forget_all_but(self, manifests: Iterable[ManifestFile]) -> None:
         kept = {_identity(manifest) for manifest in manifests}

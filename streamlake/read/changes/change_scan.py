@@ -58,7 +58,7 @@ class ChangeScan(Scan):
     Raises InvalidOptionError for a snapshot that is unknown, has expired, or is not in the range's lineage.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         table: Table,
         from_snapshot_id: SnapshotPoint | None = None,

@@ -44,7 +44,8 @@ from streamlake.write.upsert.upsert_target import UpsertTarget
 class SplitTable:
     """A table that a source table's rows go into. `schema` is that of the rows, for a table that is created;
     `watermark_column` is one of their columns; `order_column` has the numbers of the snapshots that made
-    changes (None: they are in the order in which they are read). `moves_keys`: an update may change the key.
+    changes (None: they are in the order in which they are read). `replaces`: the old row of an update is
+    taken for replaced by the new one.
     """
 
     stream: OpenedTable
@@ -52,7 +53,7 @@ class SplitTable:
     columns: FittedColumns
     watermark_column: str | None = None
     order_column: str | None = None
-    moves_keys: bool = False
+    replaces: bool = False
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,9 @@ class _Job:
             return collected(frame.tasks(AppendSplits(reader, target, task_ids), OUTCOMES_DDL))
         bound_by_shuffle_blocks(self.session)
         frame = SplitFrame(self.session, pieces.splits)
-        task = SplitBlocks(reader, route, task_ids, self._order(run, pieces), self.table.moves_keys)
+        # Rows that are paired by other columns, or by their row ids, may have another key than before.
+        moves_keys = self.table.replaces and not set(route.columns) <= set(pieces.paired_by)
+        task = SplitBlocks(reader, route, task_ids, self._order(run, pieces), moves_keys)
         blocks = frame.tasks(task, SHUFFLE_BLOCKS_DDL)
         slots = tuple((ONLY_TABLE, bucket) for bucket in range(target.buckets))
         writing = ChangeTask(slots, {ONLY_TABLE: target}, task_ids)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from dataclasses import replace
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pytest
 
 from streamlake.errors import InvalidOptionError, LineageError
 from streamlake.formats.arrow.arrow_schema import schema_to_arrow
+from streamlake.read.changes import change_planning
 from streamlake.spec.types.ddl import parse_ddl
 from streamlake.table.producers.append_files import AppendFiles
 from streamlake.table.schema.update_schema import UpdateSchema
@@ -340,3 +342,30 @@ def test_names_that_differ_in_case_only(tmp_path):
     ):
         with pytest.raises(InvalidOptionError, match="may be any of the columns"):
             ChangeStream(table, case_sensitive=False, **options).step()
+
+
+@pytest.mark.parametrize("readers", [1, 3])
+def test_so_many_manifests_are_read_at_a_time(table, monkeypatch, readers):
+    for number in range(6):
+        add(table, number)
+    stream = ChangeStream(table, plan_parallelism=readers, **KEYED)
+    stream.step()
+    upsert(table, [0, 2, 4], (0, "z"))
+    lock, reading, most = threading.Lock(), 0, 0
+    original = change_planning.read_manifest
+
+    def read(*given, **named):
+        nonlocal reading, most
+        with lock:
+            reading += 1
+            most = max(most, reading)
+        together.wait(0.2)
+        found = original(*given, **named)
+        with lock:
+            reading -= 1
+        return found
+
+    together = threading.Event()
+    monkeypatch.setattr(change_planning, "read_manifest", read)
+    assert shown(stream.step())[-2:] == [("-U", 0, "a"), ("+U", 0, "z")]
+    assert most == readers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ def test_a_manifest_that_cannot_be_read_once_loses_no_rows(
         )
         cursor, known, found = TableCursor(enumerator), None, []
         while (end := tried_again(cursor.latest)) != known:
-            found += tried_again(lambda start=known, end=end: ids(enumerator, start, end))
+            found += tried_again(partial(ids, enumerator, known, end))
             known = end
         assert sorted(found) == list(range(12)), f"read {failing} failed"
         if sum(fault.concerns(*call) for call in io.calls) < failing:

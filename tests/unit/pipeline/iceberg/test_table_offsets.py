@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from streamlake.source.iceberg.table_offset import TableOffset
 from streamlake.source.offsets import SourceOffsets
 from streamlake.table.schema.update_schema import UpdateSchema
 from streamlake.tables import LoadedTable, load_table
-from tests.unit.pipeline.iceberg.table_streams import add, overwrite, source_of
+from tests.unit.pipeline.iceberg.table_streams import add, overwrite, set_branch, source_of
 from tests.unit.read.written_tables import append
 
 
@@ -130,6 +131,54 @@ def test_a_bounded_query_on_an_empty_table_ends_at_once(table: LoadedTable) -> N
     assert mine.reached.is_set()
     add(table, 1)
     assert run(offsets(table, log, is_bounded=True), log) == [[1]]
+
+
+def test_a_bounded_query_ends_where_its_end_was_rolled_back(
+    table: LoadedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The branch's newest snapshot is its end then, as it is for a query that starts later."""
+    log = Log()
+    add(table, 0)
+    run(offsets(table, log), log)
+    first = table.current_snapshot
+    assert first is not None
+    add(table, 1)
+    mine = offsets(table, log, is_bounded=True)
+    set_branch(table, first.snapshot_id)
+    # The first look finds the branch rolled back, the second one that nothing is left.
+    monkeypatch.setattr(planned_offsets._Wait, "until_next", lambda self: None)
+    assert run(mine, log) == []
+    assert mine.reached.is_set()
+    add(table, 2)
+    late = offsets(table, log, is_bounded=True)
+    set_branch(table, first.snapshot_id)
+    add(table, 3)
+    assert run(late, log) == [[3]]
+    assert late.reached.is_set()
+
+
+def test_what_a_caller_waits_for_on_a_table_without_sequence_numbers(table: LoadedTable) -> None:
+    """Of format version 1. The snapshot that it waits for is read together with a later one."""
+    log = Log()
+    add(table, 0)
+    mine = offsets(table, log)
+    run(mine, log)
+    add(table, 1)
+    without_sequence_numbers(table)
+    is_read = mine.now()
+    add(table, 2)
+    without_sequence_numbers(table)
+    run(mine, log)
+    with pytest.raises(_Stopped):
+        mine.plan(None, len(log.ends))  # type: ignore[arg-type]
+    assert is_read(mine.done)
+
+
+def without_sequence_numbers(table: LoadedTable) -> None:
+    base = table.metadata
+    snapshots = tuple(replace(each, sequence_number=0) for each in base.snapshots)
+    table.table.operations.commit(base, replace(base, snapshots=snapshots))
+    table.refresh()
 
 
 def test_what_a_caller_waits_for_is_what_is_there_now(table: LoadedTable) -> None:
