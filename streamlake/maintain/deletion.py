@@ -1,7 +1,8 @@
 """Deletes many files at once, in groups, and counts them.
 
-S3 deletes a group with one request; where that fails, the files are deleted one by one, and counted. A file that cannot be deleted is reported and left: nothing refers to it any more, so the removal of orphans
-finds it. Invariant: between two groups nothing is in progress, so a process may be stopped there.
+S3 deletes a group with one request; where that fails, the files are deleted one by one, and counted. A file
+that cannot be deleted is reported and left: nothing refers to it any more, so the removal of orphans finds
+it. Invariant: between two groups nothing is in progress, so a process may be stopped there.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ def test_an_expiry_that_fails_halfway_is_finished_by_the_removal_of_orphans(
     protected(server, proxy, "/data/")
     proxy.seen.clear()
     with pytest.raises(
-        StorageError, match="4 snapshots expired, but [0-9]+ of [0-9]+ files could not be deleted"
+        StorageError, match=r"4 snapshots expired, but [0-9]+ of [0-9]+ files could not be deleted"
     ):
         expire_snapshots(table, older_than_ms=clock.now_ms() + 1)
     proxy.pass_on = plain  # type: ignore[method-assign]

@@ -102,8 +102,9 @@ def end_locks(catalog: dict[str, str], name: str) -> None:
 
 
 def _cases() -> Iterator[tuple[str, str]]:
-    for kind in ("glue", "dynamodb", "rest"):
+    for kind in ("glue", "rest"):
         yield from ((kind, fault) for fault in requests.FAULTS)
+    yield from (("dynamodb", fault) for fault in ("503", "drop-after", "twice"))
     for kind in ("postgresql", "hive"):
         yield from ((kind, fault) for fault in connections.FAULTS)
 
