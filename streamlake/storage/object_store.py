@@ -26,6 +26,7 @@ from streamlake.storage.object_streams import ObjectInput, ObjectOutput
 
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
 _CLOCK = ("RequestTimeTooSkewed", "RequestExpired")
+_EXPIRED = ("ExpiredToken", "TokenRefreshRequired")
 _CODE = re.compile(r"<Code>([^<]+)</Code>(?:\s*<Message>([^<]*)</Message>)?")
 _LONGEST_REASON = 300
 
@@ -211,6 +212,12 @@ def _error(action: str, path: str, cause: Exception) -> StorageError:
         return MissingFileError(f"{action} {path}: there is no such file; it was deleted or never written")
     if any(each in text for each in _CLOCK):
         return StorageError(f"{action} {path}: {said}; the clock of this machine is wrong, set it right")
+    if any(each in text for each in _EXPIRED):
+        return StorageError(
+            f"{action} {path}: the credentials have expired ({said}); those of a catalog are renewed on the "
+            "driver before each checkpoint, but not inside of a task: have the catalog vend some that live "
+            "longer than a checkpoint takes"
+        )
     if isinstance(cause, PermissionDeniedError) or "code: AccessDenied" in text:
         return StorageError(
             f"{action} {path}: permission denied ({said}); give these credentials access to the path"

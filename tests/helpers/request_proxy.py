@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
@@ -24,6 +24,8 @@ class RequestProxy:
     fault: str | None = None
     fails_at: int = -1
     endpoint: str = ""
+    refuses: Callable[[Mapping[str, str]], bytes | None] = lambda headers: None
+    """The body of an answer 403 to a request with these headers (names in lower case); None: it is passed on."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def fail(self, number: int, fault: str) -> None:
@@ -68,6 +70,10 @@ def request_proxy(endpoint: str) -> Iterator[RequestProxy]:
                 name: value for name, value in self.headers.items() if name.lower() not in _NOT_PASSED_ON
             }
             fault = proxy.arrived(self.command, self.path)
+            refusal = proxy.refuses({name.lower(): value for name, value in headers.items()})
+            if refusal is not None:
+                self._answer(403, [], refusal)
+                return
             if fault == "drop-before":
                 self.close_connection = True
                 return

@@ -90,7 +90,8 @@ class SinkRun:
         self.branch = settings.branch
         self.mode = settings.mode
         self.committer = Committer(table, settings.branch, settings.command)
-        self.store = CommittableStore(table.io, table.locations, settings.job_id, settings.branch)
+        self._job_id = settings.job_id
+        self._locations = table.locations
         self._note = OwnNote(note, table.location)
         self._noted = Noted(table.uuid, committed=False, calls=settings.calls)
         self._noted_at = clock.monotonic()
@@ -108,6 +109,11 @@ class SinkRun:
         self._last_staged = NO_CHECKPOINT
         self.outage_retry = OutageRetry(lambda: table.properties)
 
+    @property
+    def store(self) -> CommittableStore:
+        """The staged checkpoints, through the table's storage of this moment: credentials are renewed."""
+        return CommittableStore(self.table.io, self._locations, self._job_id, self.branch)
+
     def remember(
         self, noted: Noted | None, identity: CheckpointIdentity, logged: LoggedOffsets | None = None
     ) -> None:
@@ -120,7 +126,7 @@ class SinkRun:
         others, calls = self._note.others, self._calls
 
         def staged() -> list[Committable]:
-            return self.outage_retry.through(self.store.pending)
+            return self.outage_retry.through(lambda: self.store.pending())
 
         directory = KnownDirectory(noted, identity.checkpoint_id, logged, others, calls, last, staged)
         if noted is not None and noted.table_uuid != self._noted.table_uuid:
@@ -243,7 +249,7 @@ class SinkRun:
         """What a crashed predecessor staged, until that is recovered; what is staged later is our own."""
         if self._recovered:
             return []
-        found = self.outage_retry.through(self.store.pending)
+        found = self.outage_retry.through(lambda: self.store.pending())
         failpoint("pending-read")
         self._staged = [committable.identity for committable in found]
         self._reported_done = {each.checkpoint_id: each for each in _staged_ahead(found)}
