@@ -289,7 +289,7 @@ class LoadedTable:
         delete_orphans: bool = True,
         dry_run: bool = False,
     ) -> Upkeep:
-        """Compact, convert deletes, rewrite manifests, expire snapshots, delete old metadata files and orphans.
+        """Keep the table healthy: compact, convert deletes, expire snapshots, delete orphans and more.
 
         `only` names some of "rejects", "compact", "deletes", "manifests", "expire", "metadata" and "orphans",
         which are done in this order. Without it, snapshots expire only where `older_than`, `retain_last` or

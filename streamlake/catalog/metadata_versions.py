@@ -12,10 +12,15 @@ import os
 from collections.abc import Iterator
 
 from streamlake.errors import MissingFileError, StorageError
+from streamlake.storage.arrow_fs import ArrowFileIO
 from streamlake.storage.file_io import FileIO, Fingerprint, scheme_of, storage_error
 from streamlake.storage.local import local_path
 from streamlake.storage.locations import TableLocations, metadata_version_of
 from streamlake.storage.object_store import ObjectFileIO
+from streamlake.storage.webhdfs import WebHdfsFileIO
+
+_STAMPED = (ObjectFileIO, WebHdfsFileIO, ArrowFileIO)
+"""Storage that tells one file of a name from another one of this name and size."""
 
 
 class MetadataVersions:
@@ -90,9 +95,7 @@ class MetadataVersions:
                 raise storage_error("looking at", path, error) from error
             return status.st_size, status.st_mtime_ns, status.st_ino
         try:
-            return (
-                self._io.fingerprint(path) if isinstance(self._io, ObjectFileIO) else (self._io.size(path),)
-            )
+            return self._io.fingerprint(path) if isinstance(self._io, _STAMPED) else (self._io.size(path),)
         except MissingFileError:
             return None
 

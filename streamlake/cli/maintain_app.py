@@ -81,8 +81,8 @@ def maintain(
         str | None, typer.Option(help="A catalog's name, or its properties: type=hadoop,warehouse=DIR.")
     ] = None,
 ) -> None:
-    """Keep tables healthy: compact, convert deletes, rewrite manifests, expire snapshots, delete metadata, find
-    orphans.
+    """Keep tables healthy: compact, convert deletes, rewrite manifests, expire snapshots, delete old metadata
+    files and orphans.
     """
     raise typer.Exit(
         import_module("streamlake.cli.commands.maintain").run(

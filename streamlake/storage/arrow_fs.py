@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, cast
 from pyarrow import fs
 
 from streamlake.errors import FeatureUnsupportedError
-from streamlake.storage.file_info import FileInfo, storage_errors
+from streamlake.storage.file_info import FileInfo, Fingerprint, storage_errors
 from streamlake.storage.webhdfs import HTTP_ADDRESS, WebHdfsFileIO, check_hdfs_known
 
 ARROW_SCHEMES = ("hdfs", "viewfs")
@@ -128,6 +128,14 @@ class ArrowFileIO:
             if info.type != fs.FileType.File:
                 raise FileNotFoundError(errno.ENOENT, "no such file", path)
             return int(info.size)
+
+    def fingerprint(self, path: str) -> Fingerprint:
+        """Size and time of the last change: two files of one name may well have the same size."""
+        with storage_errors("looking at", path):
+            info = self.filesystem(path).get_file_info(self._key(path))
+            if info.type != fs.FileType.File:
+                raise FileNotFoundError(errno.ENOENT, "no such file", path)
+            return int(info.size), int(info.mtime_ns)
 
     def _key(self, path: str) -> str:
         """The path in pyarrow's form, without host and port."""

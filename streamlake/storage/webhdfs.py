@@ -20,9 +20,9 @@ from typing import Any, BinaryIO, cast
 
 from streamlake.errors import InvalidOptionError, StorageError
 from streamlake.ids import new_uuid
-from streamlake.storage.file_info import FileInfo, storage_error
+from streamlake.storage.file_info import FileInfo, Fingerprint, storage_error
 from streamlake.storage.ranged_input import TAIL, RangedInput
-from streamlake.storage.webhdfs_client import WebHdfsClient, chunk, ended
+from streamlake.storage.webhdfs_client import FileStatus, WebHdfsClient, chunk, ended
 
 HTTP_ADDRESS = "hdfs.http-address"
 HDFS_PROPERTIES = ("hdfs.host", "hdfs.port", "hdfs.user", "hdfs.kerberos_ticket", HTTP_ADDRESS)
@@ -120,12 +120,20 @@ class WebHdfsFileIO:
 
     def size(self, path: str) -> int:
         """Size of `path` in bytes."""
+        return self._status("reading the size of", path).size
+
+    def fingerprint(self, path: str) -> Fingerprint:
+        """Size and time of the last change: two files of one name may well have the same size."""
+        status = self._status("looking at", path)
+        return status.size, status.modified_ms
+
+    def _status(self, action: str, path: str) -> FileStatus:
         client, key = self._at(path)
-        with _errors("reading the size of", path):
+        with _errors(action, path):
             status = client.status(key)
             if not status.is_file:
                 raise FileNotFoundError(errno.ENOENT, "no such file", path)
-            return status.size
+            return status
 
     @contextmanager
     def _written_beside(self, client: WebHdfsClient, key: str, data: bytes) -> Iterator[str]:

@@ -15,10 +15,12 @@ import streamlake
 from streamlake.catalog.open import create, open_table
 from streamlake.errors import (
     CommitStateUnknownError,
+    DataInvalidError,
     InvalidOptionError,
     MissingFileError,
     StorageError,
     TableAlreadyExistsError,
+    TableNotFoundError,
 )
 from streamlake.spec.types.ddl import parse_ddl
 from streamlake.storage import webhdfs_client
@@ -45,6 +47,20 @@ def row(number: int) -> pa.Table:
 def ids(location: str, settings: dict[str, str]) -> list[int]:
     found = streamlake.load_table(location, catalog=settings).scan().to_arrow()
     return sorted(found.column("id").to_pylist())
+
+
+def test_a_table_that_was_created_again_is_not_written_by_who_knew_the_old_one(
+    hdfs_server: HdfsServer,
+) -> None:
+    settings, location = hdfs_server.settings, f"{hdfs_server.uri}/db/again"
+    old = create(location, SCHEMA, catalog=settings)
+    for info in list(io_of(hdfs_server).list_prefix(location)):
+        io_of(hdfs_server).delete(info.path)
+    new = create(location, SCHEMA, catalog=settings)
+    with pytest.raises((DataInvalidError, TableNotFoundError), match="dropped"):
+        append(old, row(7))
+    assert open_table(location, settings).uuid == new.uuid != old.uuid
+    assert ids(location, settings) == []
 
 
 def test_files(hdfs_server: HdfsServer) -> None:
