@@ -44,6 +44,7 @@ from tests.helpers.moto_services import AwsServices, LostAnswerError
 from tests.helpers.rest_catalog import RestServer
 
 KINDS = ["hadoop", "sql", "glue", "dynamodb", "rest", "hive"]
+METASTORES = ["sql", "glue", "dynamodb", "hive"]
 Catalog = dict[str, str]
 
 
@@ -172,17 +173,15 @@ def test_a_table_is_forgotten_and_registered_again(catalog: Catalog, db: str) ->
     check_table(table, files_exist=True)
 
 
+@pytest.mark.parametrize("catalog", METASTORES, indirect=True)
 def test_a_metadata_file_that_is_gone_is_not_registered(catalog: Catalog, db: str, tmp_path: Path) -> None:
-    if catalog["type"] in ("hadoop", "rest"):
-        pytest.skip("no register in the one, the server's own answer in the other")
     with pytest.raises(InvalidOptionError, match="gone"):
         register_table(f"{db}.t", tmp_path / "gone.metadata.json", catalog)
     assert db not in list_namespaces(catalog)
 
 
+@pytest.mark.parametrize("catalog", KINDS[1:], indirect=True)
 def test_a_table_is_renamed_and_keeps_its_rows(catalog: Catalog, db: str) -> None:
-    if catalog["type"] == "hadoop":
-        pytest.skip("cannot rename")
     append(create_table(f"{db}.t", "id long, at string", catalog).table, rows(1))
     create_table(f"{db}.taken", "id long", catalog)
     with pytest.raises(TableAlreadyExistsError, match="taken"):
@@ -264,9 +263,8 @@ def test_a_drop_whose_answer_is_lost_is_done_once(aws: AwsServices, tmp_path: Pa
     assert list_tables(catalog, "db") == []
 
 
+@pytest.mark.parametrize("catalog", METASTORES, indirect=True)
 def test_two_names_of_one_table_are_not_purged(catalog: Catalog, db: str) -> None:
-    if catalog["type"] in ("hadoop", "rest"):
-        pytest.skip("the one has no second names, the other is the same code")
     append(create_table(f"{db}.t", "id long, at string", catalog).table, rows(1))
     newest = open_table(f"{db}.t", catalog).operations.metadata_path  # type: ignore[attr-defined]
     register_table(f"{db}.again", newest, catalog)
@@ -278,9 +276,8 @@ def test_two_names_of_one_table_are_not_purged(catalog: Catalog, db: str) -> Non
     assert list_tables(catalog, db) == []
 
 
+@pytest.mark.parametrize("catalog", METASTORES, indirect=True)
 def test_a_table_whose_metadata_is_gone_is_dropped_without_files(catalog: Catalog, db: str) -> None:
-    if catalog["type"] in ("hadoop", "rest"):
-        pytest.skip("without its metadata a directory is no table, and a REST server keeps it itself")
     table = create_table(f"{db}.t", "id long", catalog).table
     Path(local_path(table.operations.metadata_path)).unlink()  # type: ignore[attr-defined]
     with pytest.raises(InvalidOptionError, match="without its files"):
