@@ -248,6 +248,9 @@ class OracleRun:
             )
             return
         options = {"rewrite-all": "true", "max-file-group-input-files": str(source.choice((2, 3, 100)))}
+        if self.plan.roll_bytes < 4:
+            # There is no size below and above so small a target, which a compaction asks for.
+            options["target-file-size-bytes"] = str(512 * 1024**2)
         if source.random() < 0.4:
             options["max-files-to-rewrite"] = str(source.randrange(1, 4))
         sorting = {"strategy": "sort", "sort_by": ("number desc",)} if source.random() < 0.3 else {}

@@ -30,7 +30,7 @@ WithRows = Callable[[IndexState, Sequence[FileScanTask]], IndexState]
 
 @dataclass(frozen=True)
 class Covered:
-    """An index, and the paths of the data files of the snapshot `snapshot_id` (None: none) that it covers."""
+    """An index, and the paths of the data files that it covers, of snapshot `snapshot_id` (None: none)."""
 
     state: IndexState
     files: frozenset[str] = frozenset()
