@@ -13,7 +13,6 @@ from typing import Any
 
 from streamlake.errors import InvalidOptionError
 from streamlake.maintain.compact import compact_options
-from streamlake.maintain.retention import MAX_SNAPSHOT_AGE, MIN_SNAPSHOTS
 from streamlake.maintain.upkeep import ACTIONS, COMPACT, EXPIRE, MANIFESTS, METADATA, UpkeepSettings
 from streamlake.options import Property, check_option_names
 
@@ -58,8 +57,6 @@ DEFAULT_SCHEDULES: Mapping[str, Schedule] = {
     action: _SCHEDULES[action] for action in ACTIONS if action in _SCHEDULES
 }
 """The actions that run where nothing is said, and when."""
-AGREED_HISTORY: Mapping[str, str] = {MAX_SNAPSHOT_AGE: "432000000", MIN_SNAPSHOTS: "100"}
-"""Five days, and at least a hundred snapshots."""
 _SCHEDULED: Mapping[str, str] = {
     "commit-count": "commits of the stream",
     "data-file-count": "new data files",
@@ -150,13 +147,6 @@ class MaintenanceSettings:
 
 OFF = MaintenanceSettings(is_on=False, schedules={})
 """No maintenance."""
-
-
-def agreed_history(settings: MaintenanceSettings) -> dict[str, str]:
-    """The properties of a new table whose snapshots these settings let expire: what is visible in the table
-    is agreed on.
-    """
-    return dict(AGREED_HISTORY) if EXPIRE in settings.schedules else {}
 
 
 def maintenance_options() -> tuple[Property, ...]:

@@ -22,7 +22,6 @@ from streamlake.commit.lineage import Finding, lineage_error
 from streamlake.commit.unnamed import files_summary, require_unread
 from streamlake.errors import TableAlreadyExistsError, TableNotFoundError
 from streamlake.failpoints import failpoint
-from streamlake.maintain.background.maintenance_settings import agreed_history
 from streamlake.pipeline.runs.commit_queue import CommitQueue
 from streamlake.pipeline.runs.direct_tables import DirectTable
 from streamlake.pipeline.runs.evolution import EvolutionOptions, renamed
@@ -236,7 +235,7 @@ class TableStream:
                 partition_by=new.partition_by,
                 sort_by=new.sort_by,
                 format_version=settings.created_format_version,
-                properties={**agreed_history(settings.maintenance), **new.properties},
+                properties=new.properties,
             )
             failpoint("table-created")
         return open_table(settings.table, settings.catalog)

@@ -13,7 +13,7 @@ from difflib import SequenceMatcher
 from streamlake.decode.cdc import source_tables
 from streamlake.errors import InvalidOptionError
 from streamlake.formats.columns import format_options, metrics_config, name_mapping
-from streamlake.maintain import rejects_retention, retention
+from streamlake.maintain import rejects_retention, retention, row_deletion
 from streamlake.maintain.background import lease
 from streamlake.options import suggestion
 from streamlake.pipeline.runs import commit_queue, evolution, upsert_options
@@ -36,6 +36,7 @@ _MODULES = (
     retention,
     lease,
     rejects_retention,
+    row_deletion,
 )
 _NAMESPACES = ("write.", "commit.", "read.", "history.", "schema.", "compatibility.", "streamlake.")
 _WRITTEN = ("streamlake.pipeline.", "streamlake.index-state.")
@@ -66,9 +67,10 @@ OF_OTHERS = (
     ),
     *(
         f"write.{command}.{name}"
-        for command in ("delete", "update", "merge")
+        for command in ("update", "merge")
         for name in ("mode", "isolation-level", "distribution-mode")
     ),
+    "write.delete.distribution-mode",
     "write.spark.fanout.enabled",
     "write.spark.accept-any-schema",
     "write.spark.advisory-partition-size-bytes",

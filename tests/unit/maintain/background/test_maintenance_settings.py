@@ -13,7 +13,6 @@ from streamlake.maintain.background.maintenance_settings import (
     OFF,
     MaintenanceSettings,
     Schedule,
-    agreed_history,
     maintenance_options,
 )
 from streamlake.maintain.upkeep import ACTIONS
@@ -102,15 +101,6 @@ def test_the_declared_options_are_those_that_are_read() -> None:
 def test_default_schedules_are_of_actions_that_there_are() -> None:
     assert maintenance_settings._SCHEDULES.keys() >= DEFAULT_SCHEDULES.keys()
     assert all(schedule.is_on for schedule in DEFAULT_SCHEDULES.values())
-
-
-def test_a_new_table_says_that_its_snapshots_expire() -> None:
-    assert agreed_history(MaintenanceSettings()) == {
-        "history.expire.max-snapshot-age-ms": str(5 * 86_400_000),
-        "history.expire.min-snapshots-to-keep": "100",
-    }
-    assert agreed_history(MaintenanceSettings.of({"actions": "manifests"})) == {}
-    assert agreed_history(OFF) == {}
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ def test_it_ends_with_the_query_and_not_with_a_run_that_is_replaced(table: Table
 
 def test_a_table_that_is_created_says_that_its_history_ends(tmp_path: Path) -> None:
     for number, (maintenance, wanted) in enumerate(
-        ((True, HOLDS), (None, {}), ({"actions": "manifests"}, {}))
+        ((True, HOLDS), (None, HOLDS), ({"actions": "manifests"}, HOLDS))
     ):
         sink = IcebergSink(
             str(tmp_path / str(number)),
