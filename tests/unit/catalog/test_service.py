@@ -267,7 +267,9 @@ def test_catalogs_that_cannot_be_opened(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_catalog_without_its_driver_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     """PyIceberg is there, and what it needs for this kind of catalog is not."""
     monkeypatch.setitem(sys.modules, "thrift", None)
-    monkeypatch.delitem(sys.modules, "pyiceberg.catalog.hive", raising=False)
+    for name in [*sys.modules]:
+        if name.startswith(("thrift.", "pyiceberg.catalog.hive", "streamlake.catalog.metastores.hive")):
+            monkeypatch.delitem(sys.modules, name)
     with pytest.raises(InvalidOptionError, match=r"python -m pip install 'streamlake\[hive\]'"):
         open_table("db.t", {"type": "hive", "uri": "thrift://127.0.0.1:1"})
 
