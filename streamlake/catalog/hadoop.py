@@ -187,5 +187,6 @@ def dropped_whole(name: str) -> str:
     """Why a table without a catalog service is only dropped with its files."""
     return (
         f"{name}: without a catalog service a table is its directory, and there is nothing to drop but its "
-        "files. Purge it to delete them, or move the directory away to keep them"
+        "files. Drop it with --purge (in Python: purge=True) to delete them, or move the directory away to "
+        "keep them"
     )

@@ -32,6 +32,12 @@ _EXTRAS = {
 }
 """Types of catalogs, and the extra of this package that brings what their client needs."""
 SERVICE_TYPES = tuple(_EXTRAS)
+_WITH_ADDRESS = {
+    "rest": "http://host:8181",
+    "sql": "postgresql+psycopg://user@host/catalog",
+    "hive": "thrift://host:9083",
+}
+"""Examples of the address that these types of catalogs need."""
 _METASTORES: Mapping[str, Callable[[Any], Metastore]] = {
     "SqlCatalog": SqlMetastore,
     "GlueCatalog": GlueMetastore,
@@ -120,7 +126,13 @@ def _open(
                 f"PYICEBERG_CATALOG__{catalog.upper()}__...: configure it there, or give its properties in "
                 "place of the name"
             ) from error
-        raise InvalidOptionError(f"catalog: {_shown(catalog)} cannot be opened: {error}") from error
+        if isinstance(catalog, Mapping) and catalog.get("type") in _WITH_ADDRESS and "uri" not in catalog:
+            raise InvalidOptionError(
+                f"catalog: {_shown(catalog)} lacks the address of the catalog; add uri, such as "
+                f"uri={_WITH_ADDRESS[catalog['type']]}"
+            ) from error
+        advice = "; add glue.region, or set AWS_REGION" if "specify a region" in str(error) else ""
+        raise InvalidOptionError(f"catalog: {_shown(catalog)} cannot be opened: {error}{advice}") from error
 
 
 def _is_configured(name: str) -> bool:
