@@ -266,11 +266,12 @@ def test_a_missing_table_is_not_created_unasked(landing: Landing):
         landing.run(IcebergSink(landing.location))
 
 
-def test_arguments_that_make_no_sense(tmp_path: Path):
+def test_arguments_that_make_no_sense(spark: SparkSession, tmp_path: Path):
     with pytest.raises(InvalidOptionError, match="mode 'apend'"):
         IcebergSink(str(tmp_path), mode="apend")
+    rate = spark.readStream.format("rate").load()
     with pytest.raises(InvalidOptionError, match="row_kind"):
-        IcebergSink(str(tmp_path), mode="changelog")
+        IcebergSink(str(tmp_path), mode="changelog").start(rate, checkpoint_location=str(tmp_path / "c"))
     with pytest.raises(InvalidOptionError, match="create=True"):
         IcebergSink(str(tmp_path), partition_by=["a"])
     with pytest.raises(InvalidOptionError, match="key"):
