@@ -248,7 +248,9 @@ def test_missing_and_existing_tables(catalog: dict[str, str]) -> None:
 def test_catalogs_that_cannot_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidOptionError, match="did you mean 'hadoop'"):
         open_table("db.t", {"type": "hadop"})
-    with pytest.raises(InvalidOptionError, match="lacks the address of the catalog; add uri, such as uri=http"):
+    with pytest.raises(
+        InvalidOptionError, match="lacks the address of the catalog; add uri, such as uri=http"
+    ):
         open_table("db.t", {"type": "rest"})
     with pytest.raises(InvalidOptionError, match="no-such-catalog"):
         open_table("db.t", "no-such-catalog")
