@@ -41,6 +41,7 @@ maintain(open_table(sys.argv[1]), settings)
 """
 WITHOUT_COMPACTION = "manifests,expire,metadata,orphans"
 COMPACTION = ("file-group-rewritten", "file-groups-rewritten", "compaction-committed")
+# Stopped by other tests; the last three by an error instead of a kill.
 ELSEWHERE = (
     "deletes-carried-over",  # tests/unit/maintain/test_compaction.py, with a writer meanwhile
     "deletes-planned",  # tests/unit/maintain/test_converted_streams.py, with deletes to convert
@@ -48,7 +49,7 @@ ELSEWHERE = (
     "maintenance-begun",  # tests/unit/maintain/background/test_maintenance_worker.py
     "delete-written",  # tests/unit/maintain/test_row_deletion.py, where rows go
     "table-forgotten",
-    "position-map-written",  # tests/unit/pipeline/key_index/test_compacted_index.py, with a key index
+    "position-map-written",  # tests/unit/pipeline/key_index/test_compacted_index.py: a map that fails
 )
 KILLS = [
     *((name, 1, "compact,expire,orphans") for name in COMPACTION),
