@@ -194,6 +194,6 @@ def test_a_directory_is_dropped_with_its_files_only(
 ) -> None:
     create_table(tmp_path / "t", "id long")
     assert run("table", "drop", str(tmp_path / "t"), "--yes") == 1
-    assert "Purge it" in capsys.readouterr().err
+    assert "Drop it with --purge" in capsys.readouterr().err
     assert run("table", "drop", str(tmp_path / "t"), "--purge", "--yes") == 0
     assert not (tmp_path / "t").exists()

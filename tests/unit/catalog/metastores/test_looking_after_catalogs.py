@@ -390,7 +390,7 @@ def test_what_cannot_be_done_changes_nothing(tmp_path: Path) -> None:
             make()
     with pytest.raises(InvalidOptionError, match="no catalog"):
         list_tables(None)
-    with pytest.raises(FeatureUnsupportedError, match="Purge it"):
+    with pytest.raises(FeatureUnsupportedError, match=r"Drop it with --purge"):
         drop_table(table.location)
     with pytest.raises(InvalidOptionError, match="not a table name"):
         rename_table("db.t", "t", {"type": "sql", "uri": f"sqlite:///{tmp_path}/c.db", "warehouse": "/x"})
