@@ -20,7 +20,7 @@ from streamlake.storage.object_store import ObjectFileIO
 from streamlake.storage.webhdfs import WebHdfsFileIO
 
 _STAMPED = (ObjectFileIO, WebHdfsFileIO, ArrowFileIO)
-"""Storage that tells one file of a name from another one of this name and size."""
+"""Storage in which two files of one name and size can be distinguished."""
 
 
 class MetadataVersions:

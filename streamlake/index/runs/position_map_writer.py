@@ -14,15 +14,16 @@ import json
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
 from streamlake.failpoints import failpoint
 from streamlake.index.runs.file_moves import FileMoves
+from streamlake.index.runs.index_file import IndexFile
 from streamlake.index.runs.position_map_ref import PositionMapRef
 from streamlake.index.runs.run_format import narrow, padding
-from streamlake.storage.file_io import FileIO, storage_errors
+from streamlake.storage.file_io import FileIO
 
 Array = np.ndarray[Any, Any]
 
@@ -33,7 +34,7 @@ MAP_TRAILER = struct.Struct(f"<QII{len(MAP_HEAD)}s")
 SECTIONS = ("old", "rows", "files", "new")
 
 
-class PositionMapWriter:
+class PositionMapWriter(IndexFile):
     """Writes the position map of the table `table_uuid` to `path`: `append` each group, then `close`; or
     `abort`. The groups share no data file.
 
@@ -41,15 +42,12 @@ class PositionMapWriter:
     """
 
     def __init__(self, io: FileIO, path: str, table_uuid: str) -> None:
-        self._io = io
-        self._path = path
+        super().__init__(io, path)
         self._table_uuid = table_uuid
         self._groups: list[dict[str, Any]] = []
         self._new_files = 0
         self._stretches = 0
         self._crc = 0
-        self._at = 0
-        self._stream: BinaryIO = io.open_output(path)
         self._write(MAP_HEAD)
 
     def append(self, new_paths: Sequence[str], moves: Mapping[str, FileMoves]) -> None:
@@ -83,31 +81,10 @@ class PositionMapWriter:
         data = zlib.compress(json.dumps(content, separators=(",", ":")).encode(), level=1)
         crc = zlib.crc32(data)
         self._write(data + MAP_TRAILER.pack(self._at, len(data), crc, MAP_HEAD))
-        try:
-            with storage_errors("writing", self._path):
-                self._stream.close()
-        except Exception:
-            self.abort()
-            raise
+        self._finish()
         failpoint("position-map-written")
         return PositionMapRef(self._path, self._at, crc, self._stretches)
 
-    def abort(self) -> None:
-        """Give up and delete the file."""
-        try:
-            with storage_errors("writing", self._path):
-                self._stream.close()
-        finally:
-            self._io.delete(self._path)
-
     def _write(self, data: bytes | memoryview) -> None:
-        if not len(data):
-            return
-        try:
-            with storage_errors("writing", self._path):
-                self._stream.write(data)
-        except Exception:
-            self.abort()
-            raise
+        super()._write(data)
         self._crc = zlib.crc32(data, self._crc)
-        self._at += len(data)

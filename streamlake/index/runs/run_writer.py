@@ -9,13 +9,14 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from streamlake.failpoints import failpoint
 from streamlake.index.runs.entries import TOMBSTONE, Entries, RunFile
+from streamlake.index.runs.index_file import IndexFile
 from streamlake.index.runs.position_map_ref import PositionMapRef
 from streamlake.index.runs.run_format import (
     HEAD,
@@ -26,7 +27,7 @@ from streamlake.index.runs.run_format import (
     encode_footer,
     padding,
 )
-from streamlake.storage.file_io import FileIO, storage_errors
+from streamlake.storage.file_io import FileIO
 
 Array = np.ndarray[Any, Any]
 
@@ -61,22 +62,19 @@ def run_to_json(ref: RunRef) -> dict[str, Any]:
     return obj
 
 
-class RunWriter:
+class RunWriter(IndexFile):
     """Writes the run of `bucket` of `buckets` to `path`: `append` in hash order, then `close`; or `abort`.
 
     Raises StorageError when the storage fails; then the file is already deleted.
     """
 
     def __init__(self, io: FileIO, path: str, bucket: int, buckets: int) -> None:
-        self._io = io
-        self._path = path
+        super().__init__(io, path)
         self._bucket = bucket
         self._buckets = buckets
         self._blocks: list[BlockPlace] = []
         self._kinds: tuple[str, str] | None = None
         self._tombstones = 0
-        self._at = 0
-        self._stream: BinaryIO = io.open_output(path)
         self._write(HEAD)
 
     def append(self, entries: Entries) -> None:
@@ -107,22 +105,9 @@ class RunWriter:
         )
         data, crc = encode_footer(footer, self._at)
         self._write(data)
-        try:
-            with storage_errors("writing", self._path):
-                self._stream.close()
-        except Exception:
-            self.abort()
-            raise
+        self._finish()
         failpoint("index-run-written")
         return RunRef(self._path, self._bucket, self._buckets, count, self._at, crc, self._tombstones)
-
-    def abort(self) -> None:
-        """Give up and delete the file."""
-        try:
-            with storage_errors("writing", self._path):
-                self._stream.close()
-        finally:
-            self._io.delete(self._path)
 
     def _append_block(self, entries: Entries) -> None:
         start, crc = self._at, 0
@@ -142,17 +127,6 @@ class RunWriter:
         self._blocks.append(
             BlockPlace(start, self._at - start, crc, len(entries), int(hashes[0]), int(hashes[-1]), sections)
         )
-
-    def _write(self, data: bytes | memoryview) -> None:
-        if not len(data):
-            return
-        try:
-            with storage_errors("writing", self._path):
-                self._stream.write(data)
-        except Exception:
-            self.abort()
-            raise
-        self._at += len(data)
 
 
 def _kinds(entries: Entries) -> tuple[str, str]:
